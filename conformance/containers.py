@@ -1,0 +1,86 @@
+"""Containers and custom Functions that programs use: how each is written, and where a value in it is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+Written = tuple[str, list[str]]
+
+
+def _list(texts: Sequence[str]) -> Written:
+    return f"[{', '.join(texts)}]", [f"[{i}]" for i in range(len(texts))]
+
+
+def _tuple(texts: Sequence[str]) -> Written:
+    return f"({', '.join(texts)},)", [f"[{i}]" for i in range(len(texts))]
+
+
+def _dict(texts: Sequence[str]) -> Written:
+    return f"{{{', '.join(f'{i}: {t}' for i, t in enumerate(texts))}}}", [f"[{i}]" for i in range(len(texts))]
+
+
+def _nested(texts: Sequence[str]) -> Written:
+    return f"{{'deep': [None, ({', '.join(texts)},)]}}", [f"['deep'][1][{i}]" for i in range(len(texts))]
+
+
+def _namedtuple(texts: Sequence[str]) -> Written:
+    text, paths = _list(texts)
+    return f"Pair(1, {text})", [f".right{path}" for path in paths]
+
+
+def _dataclass(texts: Sequence[str]) -> Written:
+    text, paths = _list(texts[1:])
+    return f"Box({texts[0]}, {text})", [".value", *(f".others{path}" for path in paths)]
+
+
+CONTAINERS: tuple[Callable[[Sequence[str]], Written], ...] = (_list, _tuple, _dict, _nested, _namedtuple, _dataclass)
+
+# Definitions that a program needs, by the word whose occurrence in its text asks for them.
+PREAMBLE = {
+    "Pair(": """from collections import namedtuple
+Pair = namedtuple("Pair", "left right")""",
+    "Box(": """from dataclasses import dataclass
+@dataclass
+class Box:
+    value: object
+    others: list""",
+    "SaveInput.": """class SaveInput(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+    @staticmethod
+    def backward(ctx, grad):
+        x, = ctx.saved_tensors
+        return grad * 2 * x""",
+    "SaveOutput.": """class SaveOutput(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = torch.tanh(x)
+        ctx.save_for_backward(None, y)
+        return y
+    @staticmethod
+    def backward(ctx, grad):
+        _, y = ctx.saved_tensors
+        return grad * (1 - y * y)""",
+    "SaveBetween.": """class SaveBetween(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        between = torch.cos(x)
+        ctx.save_for_backward(between, x, y)
+        return torch.sin(x) * y
+    @staticmethod
+    def backward(ctx, grad):
+        between, x, y = ctx.saved_tensors
+        return grad * between * y, grad * torch.sin(x)""",
+    "ReadTwice.": """class ReadTwice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+    @staticmethod
+    def backward(ctx, grad):
+        x, = ctx.saved_tensors
+        y, = ctx.saved_tensors
+        return grad * (x + y)""",
+}

@@ -1,0 +1,197 @@
+"""How a law is judged: programs are drawn, each is run under plain and under the implementation, the worst case counts.
+
+A law is a function of a :class:`Case`. It ends quietly where the implementation keeps the law on that program and
+raises a :class:`~conformance.verdicts.Judged` where not. An exception of the implementation is caught in one place,
+``Case.run``, so that a fault of a law or of the suite is never taken for a verdict.
+"""
+
+from __future__ import annotations
+
+import functools
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from conformance.meters import Calls, Meter
+from conformance.programs import Runnable, load
+from conformance.verdicts import Diverges, Judged, Seen, Timeout, Verdict, difference, freeze, from_error
+from impls import Implementation
+from impls.plain import checkpoint as plain
+
+SECONDS_PER_CASE = 20
+
+
+@dataclass
+class Observation:
+    """What one run of a program showed: notes in their order, calls of each region, and the error it ended with."""
+
+    notes: dict[str, Any] = field(default_factory=dict)
+    calls: Counter[str] = field(default_factory=Counter)
+    error: BaseException | None = None
+    leaves: tuple[torch.Tensor, ...] = ()
+
+    @property
+    def gradients(self) -> list[Any]:
+        return [value for label, value in self.notes.items() if label.startswith(("grad", "first"))]
+
+    @property
+    def vacuous(self) -> bool:
+        """Whether no gradient is there that is not zero."""
+        return not any(isinstance(v, Seen) and bool((v.values != 0).any()) for v in _flat(self.gradients))
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    if isinstance(value, tuple | list):
+        for item in value:
+            yield from _flat(item)
+    else:
+        yield value
+
+
+@contextmanager
+def limited(seconds: int) -> Iterator[None]:
+    """Raise Timeout inside after that many seconds. Works on the main thread, and where Python code is reached."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def expire(*_: object) -> None:
+        raise Timeout
+
+    before = signal.signal(signal.SIGALRM, expire)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def execute(program: Runnable, checkpoint: Callable[..., Any], device: str, meters: Sequence[Meter] = ()) -> Observation:
+    """Run a program once; whatever it raises ends up in the observation."""
+    seen = Observation()
+    calls = Calls()
+    run = load(program)
+
+    def note(label: str, value: Any = None) -> None:
+        for meter in meters:
+            meter.at(label, value)
+        if label == "leaves":
+            seen.leaves = value
+        else:
+            seen.notes[label] = freeze(value)
+
+    def through(function: Any, *args: Any, **kwargs: Any) -> Any:
+        if callable(function):
+            for meter in (calls, *meters):
+                function = meter.around(function)
+        return checkpoint(function, *args, **kwargs)
+
+    try:
+        with limited(SECONDS_PER_CASE), ExitStack() as stack:
+            for meter in meters:
+                stack.enter_context(meter)
+            run(through, note, device)
+    except (Exception, Timeout, KeyboardInterrupt) as error:
+        if isinstance(error, KeyboardInterrupt) and not error.args:
+            raise  # the user's; a program's own carries a word
+        seen.error = error.with_traceback(None)
+        seen.error.__context__ = seen.error.__cause__ = None
+    seen.calls = calls.counts
+    return seen
+
+
+@dataclass
+class Case:
+    """One program under one implementation on one device."""
+
+    program: Runnable
+    implementation: Implementation
+    device: str
+    options: dict[str, Any] = field(default_factory=dict)
+    reference: Callable[[Runnable, str], Observation] = lambda program, device: execute(program, plain, device)
+    recomputed: bool = False
+
+    @functools.cached_property
+    def plain(self) -> Observation:
+        """The oracle: the same program without checkpointing."""
+        return self.reference(self.program, self.device)
+
+    @property
+    def exact(self) -> bool:
+        return "exact-sums" in self.implementation.capabilities
+
+    def run(self, *meters: Meter) -> Observation:
+        """Run under the implementation. An error that plain does not raise ends the case with its verdict."""
+        checkpoint = functools.partial(self.implementation.checkpoint, **self.options)
+        seen = execute(self.program, checkpoint, self.device, meters)
+        self.recomputed |= seen.calls.total() > self.plain.calls.total()
+        if seen.error is not None and self.plain.error is None:
+            self.no_wrong_gradient(seen)
+            raise from_error(seen.error)
+        return seen
+
+    @functools.cached_property
+    def seen(self) -> Observation:
+        """What the implementation does, without meters."""
+        return self.run()
+
+    def no_wrong_gradient(self, seen: Observation) -> None:
+        """After an error a leaf's gradient is the last one noted, or already what plain has next."""
+        mine = [value for label, value in seen.notes.items() if label.startswith("gradients")]
+        theirs = [value for label, value in self.plain.notes.items() if label.startswith("gradients")]
+        require = [leaf for leaf in seen.leaves if leaf.requires_grad]
+        before = mine[-1][1] if mine else (None,) * len(require)
+        if self.plain.error is not None:
+            after = tuple(freeze(leaf.grad) for leaf in self.plain.leaves if leaf.requires_grad)
+        else:
+            after = theirs[len(mine)][1] if len(theirs) > len(mine) else before
+        for leaf, old, new in zip(require, before, after, strict=True):
+            now = freeze(leaf.grad)
+            if difference(old, now, self.exact) and difference(new, now, self.exact):
+                raise Diverges(f"raised {type(seen.error).__name__}, but left a gradient that is wrong: {now}, plain {new}")
+
+    def equals_plain(self) -> Observation:
+        """Every note equals plain's; where plain raises, so does the implementation."""
+        seen = self.seen
+        if self.plain.error is not None:
+            if seen.error is None:
+                raise Diverges(f"plain raises {type(self.plain.error).__name__}, here a value comes back")
+            self.no_wrong_gradient(seen)
+        for label, value in self.plain.notes.items():
+            if label not in seen.notes:
+                break
+            found = difference(value, seen.notes[label], self.exact, label)
+            if found:
+                raise Diverges(found)
+        return seen
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The verdict on one case. ``vacuous`` says why the case proves nothing, if so."""
+
+    program: Runnable
+    verdict: Verdict
+    detail: str = ""
+    vacuous: str = ""
+
+
+def judge(check: Callable[[Case], None], case: Case, *, recomputes: bool, gradients: bool) -> Outcome:
+    """Judge one case by one law."""
+    try:
+        check(case)
+    except Judged as judged:
+        return Outcome(case.program, judged.verdict, judged.detail)
+    vacuous = ""
+    if gradients and case.plain.error is None and case.plain.vacuous:
+        vacuous = "all gradients are zero"
+    elif recomputes and not case.recomputed:
+        vacuous = "nothing was recomputed"
+    return Outcome(case.program, Verdict.AGREES, vacuous=vacuous)

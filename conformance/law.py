@@ -1,0 +1,255 @@
+"""What a law is, and how an implementation is held to it: explore, take the worst case, shrink it."""
+
+from __future__ import annotations
+
+import gc
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import hypothesis
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.strategies import SearchStrategy
+
+from conformance.judge import Case, Observation, Outcome, execute, judge
+from conformance.programs import Runnable
+from conformance.verdicts import Verdict
+from impls import Implementation
+from impls.plain import checkpoint as plain
+
+Programs = SearchStrategy[Any] | Callable[[frozenset[str]], SearchStrategy[Any]]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """How much is run: cases of a law, evaluations spent on shrinking, and whether declared limits are shrunk too."""
+
+    cases: int
+    shrinks: int
+    shrink_declared: bool
+
+
+PROFILES = {"quick": Profile(12, 150, False), "default": Profile(60, 300, True), "soak": Profile(1000, 1000, True)}
+
+
+@dataclass(frozen=True)
+class Law:
+    """A property of checkpointing. ``floor`` cases at least must prove something, or the law was not tested.
+
+    ``programs`` is a strategy, or makes one from the capabilities that are claimed. ``needs`` are the capabilities
+    without which an implementation is expected to refuse. ``gradients`` and ``recomputes`` say what a case must show
+    in order to count: a gradient that is not zero, a function called more often than under plain.
+    """
+
+    name: str
+    family: str
+    statement: str
+    check: Callable[[Case], None]
+    programs: Programs
+    needs: frozenset[str] = frozenset()
+    floor: int = 5
+    gradients: bool = True
+    recomputes: bool = True
+    effort: float = 1.0
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def strategy(self, capabilities: frozenset[str]) -> SearchStrategy[Any]:
+        if isinstance(self.programs, SearchStrategy):
+            return self.programs
+        return self.programs(capabilities)
+
+
+LAWS: dict[str, Law] = {}
+
+
+def law(
+    programs: Programs,
+    *,
+    needs: Iterable[str] = (),
+    floor: int = 5,
+    gradients: bool = True,
+    recomputes: bool = True,
+    effort: float = 1.0,
+    **options: Any,
+) -> Callable[[Callable[[Case], None]], Callable[..., None]]:
+    """Make a test of a law. Its first docstring line is the statement, its module names the family.
+
+    ``effort`` scales the number of cases; ``options`` are passed to the implementation's checkpoint.
+    """
+
+    def make(check: Callable[[Case], None]) -> Callable[..., None]:
+        if not check.__doc__:
+            raise ValueError(f"law {check.__name__} has no statement: write a docstring")
+        name = check.__name__.removeprefix("test_")
+        family = check.__module__.rsplit(".", 1)[-1].removeprefix("test_")
+        statement = check.__doc__.splitlines()[0]
+        made = Law(name, family, statement, check, programs, frozenset(needs), floor, gradients, recomputes, effort, options)
+        if name in LAWS and LAWS[name].family != family:
+            raise ValueError(f"two laws are called {name}: in {LAWS[name].family} and in {family}")
+        LAWS[name] = made
+
+        def test(hold: Callable[[Law], None]) -> None:
+            hold(made)
+
+        test.__name__, test.__doc__, test.__module__ = check.__name__, check.__doc__, check.__module__
+        cast(Any, test).law = made
+        return test
+
+    return make
+
+
+@dataclass(frozen=True)
+class Result:
+    """What holding one implementation to one law gave."""
+
+    law: Law
+    implementation: Implementation
+    device: str
+    expected: Verdict
+    verdict: Verdict
+    counts: Counter[Verdict]
+    detail: str
+    program: Runnable | None
+    vacuous: str
+    seconds: float
+
+    @property
+    def cases(self) -> int:
+        return self.counts.total()
+
+    @property
+    def as_declared(self) -> bool:
+        """Whether this is the verdict that was declared; for a callable that declares nothing, or a better one."""
+        if self.vacuous:
+            return False
+        if self.implementation.declared:
+            return self.verdict == self.expected
+        return self.verdict.rank <= self.expected.rank
+
+    def row(self) -> dict[str, Any]:
+        """The result as a row of a results file."""
+        return {
+            "law": self.law.name,
+            "impl": self.implementation.name,
+            "device": self.device,
+            "expected": str(self.expected),
+            "verdict": str(self.verdict),
+            "cases": self.cases,
+            "detail": self.vacuous or self.detail,
+            "program": self.program.source if self.program is not None else "",
+            "family": self.law.family,
+            "statement": self.law.statement,
+            "counts": {str(verdict): count for verdict, count in sorted(self.counts.items())},
+            "as_declared": self.as_declared,
+            "options": {key: repr(value) for key, value in self.law.options.items()},
+            "seconds": round(self.seconds, 3),
+        }
+
+
+class Explorer:
+    """Holds implementations to laws. Programs and plain's runs are made once per law and shared by implementations."""
+
+    def __init__(self, device: str, profile: Profile, seed: int) -> None:
+        self.device, self.profile, self.seed = device, profile, seed
+        self.current: Law | None = None
+        self.drawn: dict[frozenset[str], list[Runnable]] = {}
+        self.references: dict[str, Observation] = {}
+
+    def reference(self, program: Runnable, device: str) -> Observation:
+        """Plain's run of the program."""
+        if program.source not in self.references:
+            self.references[program.source] = execute(program, plain, device)
+        return self.references[program.source]
+
+    def given(self, strategy: SearchStrategy[Any], cases: int, phases: tuple[Phase, ...], use: Callable[[Any], None]) -> None:
+        """Let Hypothesis draw programs, the same ones each time, and hand them over."""
+
+        @hypothesis.seed(self.seed)
+        @settings(max_examples=cases, database=None, deadline=None, phases=phases, report_multiple_bugs=False,
+                  suppress_health_check=list(HealthCheck), print_blob=False)  # fmt: skip
+        @hypothesis.given(strategy)
+        def drive(program: Any) -> None:
+            use(program)
+
+        drive()
+
+    def programs(self, law: Law, capabilities: frozenset[str]) -> list[Runnable]:
+        """The distinct programs that a law is tried on."""
+        key = capabilities if callable(law.programs) else frozenset()
+        if law is not self.current:
+            self.current = law
+            self.drawn.clear()
+            self.references.clear()
+            gc.collect()
+        if key not in self.drawn:
+            found: dict[str, Runnable] = {}
+            cases = max(1, round(self.profile.cases * law.effort))
+            self.given(law.strategy(capabilities), cases, (Phase.generate,), lambda p: found.setdefault(p.source, p))
+            self.drawn[key] = list(found.values())
+        return self.drawn[key]
+
+    def judge(self, law: Law, program: Runnable, implementation: Implementation) -> Outcome:
+        case = Case(program, implementation, self.device, law.options, self.reference)
+        state = random.getstate()
+        try:
+            recomputes = law.recomputes and "recomputes" in implementation.capabilities
+            return judge(law.check, case, recomputes=recomputes, gradients=law.gradients)
+        finally:
+            random.setstate(state)
+
+    def hold(self, law: Law, implementation: Implementation, claims: Implementation) -> Result:
+        """Hold an implementation to a law, by the claims of that or another implementation."""
+        started = time.perf_counter()
+        judged = Implementation(
+            implementation.name, implementation.checkpoint, capabilities=claims.capabilities, declared=implementation.declared
+        )
+        collecting = gc.isenabled()
+        gc.disable()  # a lifetime that needs the collector is a fault that must show
+        try:
+            outcomes = [self.judge(law, program, judged) for program in self.programs(law, claims.capabilities)]
+            expected = Verdict(claims.expected(law.name, law.needs))
+            worst = max((outcome.verdict for outcome in outcomes), key=lambda verdict: verdict.severity)
+            proof = sum(not outcome.vacuous for outcome in outcomes if outcome.verdict is Verdict.AGREES)
+            witnesses = [outcome for outcome in outcomes if outcome.verdict is worst]
+            shown = min(witnesses, key=lambda outcome: len(outcome.program.source))
+            if worst is not Verdict.AGREES and (worst is not expected or self.profile.shrink_declared):
+                shown = self.shrink(law, judged, shown)
+        finally:
+            if collecting:
+                gc.enable()
+        vacuous = ""
+        if worst is Verdict.AGREES and proof < law.floor:
+            reasons = Counter(outcome.vacuous for outcome in outcomes if outcome.vacuous)
+            vacuous = f"only {proof} of {len(outcomes)} cases prove anything, {law.floor} must: {dict(reasons)}"
+        return Result(law, judged, self.device, expected, worst, Counter(outcome.verdict for outcome in outcomes), shown.detail,
+                      shown.program if worst is not Verdict.AGREES else None, vacuous, time.perf_counter() - started)  # fmt: skip
+
+    def shrink(self, law: Law, implementation: Implementation, witness: Outcome) -> Outcome:
+        """The smallest program found that gets the same verdict."""
+        best = witness
+        known: dict[str, Outcome] = {}
+
+        class Found(Exception):
+            pass
+
+        def use(program: Runnable) -> None:
+            nonlocal best
+            if program.source not in known:
+                if len(known) >= self.profile.cases + self.profile.shrinks:
+                    return
+                known[program.source] = self.judge(law, program, implementation)
+            outcome = known[program.source]
+            if outcome.verdict is witness.verdict:
+                if len(program.source) <= len(best.program.source):
+                    best = outcome
+                raise Found
+
+        try:
+            cases = max(1, round(self.profile.cases * law.effort))
+            self.given(law.strategy(implementation.capabilities), cases, (Phase.generate, Phase.shrink), use)
+        except (Found, hypothesis.errors.Flaky, hypothesis.errors.Unsatisfiable):
+            pass  # best has it
+        return best

@@ -1,0 +1,221 @@
+"""What a program is: a small typed tree that prints as runnable Python. The printed text is what runs.
+
+A program defines ``run(checkpoint, note, device)``: it makes its leaves, runs its body, in which regions are called
+through ``checkpoint``, and then its driver, which asks for gradients. ``note(label, value)`` marks a point in time and
+what is to be compared there. Nothing else leaves a program, and nothing but its seed is random in it.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import Any, Protocol
+
+Run = Callable[..., None]
+
+
+class Runnable(Protocol):
+    """What the judge needs of a program: the text that defines ``run(checkpoint, note, device)``."""
+
+    @property
+    def source(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A tensor that exists before the program's body: ``code`` makes it, ``grad`` says whether it requires grad."""
+
+    name: str
+    code: str
+    grad: bool
+
+
+@dataclass(frozen=True)
+class Op:
+    """``target = code``, an operator of which ``args`` are the tensors that it reads, in their order in the text."""
+
+    target: str
+    template: str
+    args: tuple[str, ...]
+
+    @property
+    def code(self) -> str:
+        return self.template.format(*self.args)
+
+
+@dataclass(frozen=True)
+class Line:
+    """Any other statement, with ``{0}`` and so on for the tensors that it names."""
+
+    template: str
+    args: tuple[str, ...] = ()
+
+    @property
+    def code(self) -> str:
+        return self.template.format(*self.args)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A ``with`` statement around statements."""
+
+    header: str
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True)
+class Region:
+    """A function and the call of it through ``checkpoint``.
+
+    ``parameters`` are the names inside, ``unpack`` the lines that take tensors out of containers; ``arguments`` is the
+    text of the call's arguments and ``passed`` the tensors in it; ``result`` is the text that the function returns,
+    ``targets`` names outside with the path into the result that each is bound to.
+    """
+
+    name: str
+    parameters: tuple[str, ...]
+    unpack: tuple[tuple[str, str], ...]
+    arguments: str
+    passed: tuple[str, ...]
+    body: tuple[Statement, ...]
+    result: str
+    returned: tuple[str, ...]
+    targets: tuple[tuple[str, str], ...]
+
+
+Statement = Op | Line | Block | Region
+
+
+@dataclass(frozen=True)
+class Program:
+    """Leaves, body, the tensors that gradients are asked of, and the driver's lines that ask."""
+
+    leaves: tuple[Leaf, ...]
+    body: tuple[Statement, ...]
+    outputs: tuple[str, ...]
+    driver: tuple[str, ...]
+    seed: int = 0
+    preamble: tuple[str, ...] = ()
+    features: frozenset[str] = field(default=frozenset(), compare=False)
+
+    @functools.cached_property
+    def source(self) -> str:
+        lines = ["import torch", "", *self.preamble, "def run(checkpoint, note, device):"]
+        inside = [f"torch.manual_seed({self.seed})"]
+        inside += [f"{leaf.name} = {leaf.code}" for leaf in self.leaves]
+        inside.append(f"note('leaves', {_tuple(leaf.name for leaf in self.leaves)})")
+        inside += render(self.body)
+        inside.append(f"note('forward', {_tuple(self.outputs)})")
+        inside += self.driver
+        return "\n".join([*lines, *(f"    {line}" for line in inside)]) + "\n"
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        """Every region, outer ones before those inside them."""
+        return tuple(walk(self.body))
+
+
+def walk(body: tuple[Statement, ...]) -> Iterator[Region]:
+    for statement in body:
+        if isinstance(statement, Region):
+            yield statement
+        if isinstance(statement, Region | Block):
+            yield from walk(statement.body)
+
+
+def operations(body: tuple[Statement, ...]) -> int:
+    """The number of operators in a body, those of its regions included."""
+    inner = sum(operations(s.body) for s in body if isinstance(s, Region | Block))
+    return inner + sum(isinstance(s, Op) for s in body)
+
+
+def _tuple(names: Any) -> str:
+    joined = ", ".join(names)
+    return f"({joined},)" if joined else "()"
+
+
+def render(body: tuple[Statement, ...]) -> list[str]:
+    """The lines of a body, not indented."""
+    lines: list[str] = []
+    for statement in body:
+        match statement:
+            case Op():
+                lines.append(f"{statement.target} = {statement.code}")
+            case Line():
+                lines.append(statement.code)
+            case Block():
+                lines += [statement.header, *(f"    {line}" for line in render(statement.body) or ["pass"])]
+            case Region():
+                lines += _region(statement)
+    return lines
+
+
+def _region(region: Region) -> list[str]:
+    inside = [f"{name} = {path}" for name, path in region.unpack]
+    inside += [*render(region.body), f"return {region.result}"]
+    lines = [f"def {region.name}({', '.join(region.parameters)}):", *(f"    {line}" for line in inside)]
+    call = f"checkpoint({', '.join(filter(None, [region.name, region.arguments]))})"
+    if len(region.targets) == 1 and region.targets[0][1] == "":
+        return [*lines, f"{region.targets[0][0]} = {call}"]
+    value = f"{region.name}_value"
+    return [*lines, f"{value} = {call}", *(f"{name} = {value}{path}" for name, path in region.targets)]
+
+
+@dataclass(frozen=True)
+class Named:
+    """A program written by hand as a function ``run(checkpoint, note, device, **arguments)``, with its arguments."""
+
+    function: Callable[..., None]
+    arguments: tuple[tuple[str, Any], ...] = ()
+
+    @functools.cached_property
+    def source(self) -> str:
+        text = textwrap.dedent(inspect.getsource(self.function))
+        lines = text[text.index("def ") :].splitlines()
+        end = next(index for index, line in enumerate(lines) if line.rstrip().endswith(":"))
+        bindings = [f"    {name} = {value!r}" for name, value in self.arguments]
+        return "\n".join(["import torch", "", "def run(checkpoint, note, device):", *bindings, *lines[end + 1 :]]) + "\n"
+
+
+@functools.lru_cache(maxsize=4096)
+def _code(source: str) -> CodeType:
+    return compile(source, "<program>", "exec")
+
+
+def load(program: Runnable) -> Run:
+    """The ``run`` function that the program's text defines."""
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    exec(_code(program.source), namespace)
+    return namespace["run"]
+
+
+SCRIPT = '''{source}
+
+def plain(function, *args, **kwargs):
+    return function(*args, **kwargs)
+
+
+def observe(checkpoint):
+    seen = {{}}
+    keep = lambda value: value.detach().clone() if isinstance(value, torch.Tensor) else value
+    try:
+        run(checkpoint, lambda label, value=None: seen.__setitem__(label, torch.utils._pytree.tree_map(keep, value)), "{device}")
+    except Exception as error:
+        seen["error"] = f"{{type(error).__name__}}: {{error}}"
+    return seen
+
+
+{importing}
+expected, seen = observe(plain), observe(checkpoint)
+for label in [*expected, *(seen.keys() - expected.keys())]:
+    print(label, "plain", expected.get(label), "checkpoint", seen.get(label), sep="\\n  ")
+'''
+
+
+def script(program: Runnable, importing: str, device: str = "cpu") -> str:
+    """The program as a script that prints what plain and the implementation do; ``importing`` binds ``checkpoint``."""
+    return SCRIPT.format(source=program.source, importing=importing, device=device)

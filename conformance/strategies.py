@@ -1,0 +1,236 @@
+"""Strategies that draw programs. A feature is a switch; programs are valid by construction.
+
+``programs(always=..., sometimes=...)``: what is in ``always`` occurs in every region or driver, what is in ``sometimes``
+is drawn. Every value of a body is computed from the one before, so that everything contributes to the outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from hypothesis import strategies as st
+
+from conformance import drivers
+from conformance.containers import CONTAINERS, PREAMBLE
+from conformance.programs import Block, Leaf, Line, Op, Program, Region, Statement
+
+T = TypeVar("T")
+
+UNARY = ("torch.sin({0})", "torch.cos({0})", "torch.tanh({0})", "torch.neg({0})")
+BINARY = ("{0} * {1}", "{0} + {1}", "{0} - {1}", "{0} @ {1}")
+VIEWS = ("{0}.t()", "{0}.unsqueeze(0).squeeze(0)", "{0}.reshape(-1).reshape(2, 2)")
+CORE = frozenset({"nesting"})
+
+# Operators that a feature adds to a body; {0} is the current value, {1} another one.
+OPERATORS: dict[str, tuple[str, ...]] = {
+    "views": VIEWS,
+    "inplace": ("({0} + 1).mul_(0.5)", "torch.neg({0}).add_({1})", "torch.cos(({0} * 2).add_(1))"),
+    "dropout": ("torch.nn.functional.dropout({0}, 0.5)", "{0} * torch.rand_like({0})", "torch.nn.functional.rrelu({0}, training=True)"),
+    "detach": ("{0} + {1}.detach()", "{0} * torch.sin({0}.detach())"),
+    "indices": ("{0}[torch.tensor([1, 0], device=device)]", "{0}.index_select(0, torch.tensor([1, 1], device=device))"),
+    "zero-size": ("{0} + torch.sin({0}[:0]).sum()", "{0} + torch.tanh({0}[:, 2:]).sum()"),
+    "custom-function": ("SaveInput.apply({0})", "SaveOutput.apply({0})", "SaveBetween.apply({0}, {1})"),
+    "saved-twice": ("ReadTwice.apply({0})",),
+    "exp-last": ("torch.tanh({0})",),
+}
+DTYPES = {"complex": "torch.complex64", "bfloat16": "torch.bfloat16", "float16": "torch.float16"}
+
+
+@dataclass
+class Scope:
+    """Names that a body can read, and those that require grad; the last, the current value, always does."""
+
+    tensors: list[str]
+    grad: set[str]
+    statements: list[Statement] = field(default_factory=list)
+
+    @property
+    def current(self) -> str:
+        return self.tensors[-1]
+
+    def bind(self, name: str, grad: bool = True) -> None:
+        self.tensors.append(name)
+        if grad:
+            self.grad.add(name)
+
+
+class Author:
+    """Draws one program. Holds the draw function, the feature switches and a counter for names."""
+
+    def __init__(self, draw: Callable[[st.SearchStrategy[Any]], Any], always: frozenset[str], sometimes: frozenset[str],
+                 operators: tuple[str, ...], depth: int) -> None:  # fmt: skip
+        self.draw, self.always, self.sometimes, self.depth = draw, always, sometimes, depth
+        self.operators = operators
+        self.parameters: list[str] = []
+        self.names = 0
+        self.used: set[str] = set()
+
+    def has(self, feature: str) -> bool:
+        """Whether the feature is used here and now."""
+        on = feature in self.always or (feature in self.sometimes and self.draw(st.booleans()))
+        if on:
+            self.used.add(feature)
+        return on
+
+    def pick(self, options: Iterable[T]) -> T:
+        return self.draw(st.sampled_from(tuple(options)))
+
+    def fresh(self, prefix: str) -> str:
+        self.names += 1
+        return f"{prefix}{self.names}"
+
+    def op(self, scope: Scope, template: str) -> None:
+        other = self.pick(scope.tensors) if "{1}" in template else ""
+        target = self.fresh("h")
+        args = (scope.current, other) if other else (scope.current,)
+        scope.statements.append(Op(target, template, args))
+        scope.bind(target, any(name in scope.grad for name in args))
+
+    def body(self, scope: Scope, depth: int) -> None:
+        """Statements of one body: operators and regions in a drawn order, then those that a feature demands."""
+        for _ in range(self.draw(st.integers(1, 3))):
+            if depth and self.draw(st.booleans()):
+                self.region(scope, depth)
+            else:
+                self.op(scope, self.pick(self.operators))
+        for feature in OPERATORS:
+            if self.has(feature):
+                self.op(scope, self.pick(OPERATORS[feature]))
+        if self.has("no-grad"):
+            constant = self.fresh("h")
+            scope.statements.append(Block("with torch.no_grad():", (Op(constant, "torch.sin({0})", (scope.current,)),)))
+            target = self.fresh("h")
+            scope.statements.append(Op(target, "{0} * {1}", (scope.current, constant)))
+            scope.bind(target)
+        if self.has("hooks"):
+            scope.statements.append(Line("{0}.register_hook(lambda grad: grad * 2)", (scope.current,)))
+            self.op(scope, "torch.sin({0})")
+
+    def region(self, outer: Scope, depth: int) -> None:
+        """One region, called on the current value and others; its results become the current value."""
+        name = self.fresh("f")
+        passed = [outer.current]
+        if self.has("no-input-grad"):
+            passed = [next(n for n in outer.tensors if n not in outer.grad)]
+        elif len(outer.tensors) > 1 and self.draw(st.booleans()):
+            passed.append(self.pick(outer.tensors))
+        if self.has("repeated-inputs"):
+            passed.append(passed[0])
+        parameters, unpack, arguments, inside = self.arguments(passed)
+        scope = Scope(inside[::-1], {new for new, old in zip(inside, passed, strict=True) if old in outer.grad})
+        if not scope.grad or self.has("closure"):
+            scope.bind(self.closed_over(outer))
+        self.body(scope, depth - 1)
+        escaped = self.escape(outer, scope)
+        self.results(outer, name, parameters, unpack, arguments, tuple(passed), inside, scope)
+        if escaped:
+            self.join(outer, escaped)
+
+    def closed_over(self, outer: Scope) -> str:
+        """A tensor requiring grad that the function reads without being passed it."""
+        values = [n for n in outer.tensors if n in outer.grad] if self.has("closure-intermediates") else []
+        return self.pick(values or self.parameters)
+
+    def escape(self, outer: Scope, scope: Scope) -> str | None:
+        if not self.has("escaping"):
+            return None
+        kept = self.fresh("kept")
+        outer.statements.append(Line(f"{kept} = []"))
+        scope.statements.append(Line(f"{kept}.append({{0}})", (scope.current,)))
+        self.op(scope, "torch.sin({0})")
+        return f"{kept}[0]"
+
+    def join(self, scope: Scope, other: str) -> None:
+        target = self.fresh("h")
+        scope.statements.append(Op(target, "{0} * {1}", (scope.current, other)))
+        scope.bind(target)
+
+    def arguments(self, passed: list[str]) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...], str, list[str]]:
+        """Parameters, lines that unpack containers, the call's arguments, and the names of the tensors inside."""
+        inside = [self.fresh("a") for _ in passed]
+        extra = [("None", "'text'"), ("3", "torch.float32")][self.draw(st.integers(0, 1))] if self.has("non-tensors") else ()
+        parameters = [self.fresh("s") for _ in extra]
+        texts = list(extra)
+        unpack: tuple[tuple[str, str], ...] = ()
+        if self.has("containers"):
+            box = self.fresh("box")
+            text, paths = self.pick(CONTAINERS)(passed)
+            unpack = tuple((new, box + path) for new, path in zip(inside, paths, strict=True))
+            parameters, texts, tensors = [*parameters, box], [*texts, text], [box]
+        else:
+            parameters, texts, tensors = [*parameters, *inside], [*texts, *passed], inside
+        if self.has("keyword"):
+            last = tensors[0] if self.draw(st.booleans()) else tensors[-1]
+            at = parameters.index(last)
+            texts = [f"{p}={t}" if i >= at else t for i, (p, t) in enumerate(zip(parameters, texts, strict=True))]
+        return tuple(parameters), unpack, ", ".join(texts), inside
+
+    def results(self, outer: Scope, name: str, parameters: tuple[str, ...], unpack: tuple[tuple[str, str], ...],
+                arguments: str, passed: tuple[str, ...], inside: list[str], scope: Scope) -> None:  # fmt: skip
+        """What the function returns, and how it is bound and used outside."""
+        returned = [scope.current]
+        useful = 1
+        computed = [n for n in scope.tensors[:-1] if n.startswith("h") and n in scope.grad]
+        if computed and self.draw(st.booleans()):
+            returned.append(self.pick(computed))
+            useful = 2
+        for feature, text in (("view-outputs", f"{scope.current}.t()"), ("input-outputs", inside[0]), ("repeated-outputs", scope.current)):
+            if self.has(feature):
+                returned.append(text)
+                useful += 1
+        if self.has("unused-outputs"):
+            returned.append(f"torch.tanh({scope.current})")
+        silent = [f"{scope.current}.detach()", f"({scope.current}.abs() > 0)"] if self.has("no-grad-outputs") else []
+        literal = ["None", "7"] if self.has("non-tensor-outputs") else []
+        texts = [*returned, *silent, *literal]
+        targets = [self.fresh("h") for _ in texts]
+        if self.has("container-outputs"):
+            result, paths = self.pick(CONTAINERS)(texts)
+        elif len(texts) == 1:
+            result, paths = texts[0], [""]
+        else:
+            result, paths = f"({', '.join(texts)})", [f"[{i}]" for i in range(len(texts))]
+        outer.statements.append(Region(name, parameters, unpack, arguments, passed, tuple(scope.statements), result,
+                                       tuple(texts), tuple(zip(targets, paths, strict=True))))  # fmt: skip
+        if len(texts) > len(returned):
+            outer.statements.append(Line(f"note('{name}', ({', '.join(targets[len(returned):])},))"))
+        outer.bind(targets[0])
+        for target in targets[1:useful]:
+            self.join(outer, target)
+
+
+@st.composite
+def programs(
+    draw: Any,
+    always: Iterable[str] = (),
+    sometimes: Iterable[str] = CORE,
+    operators: tuple[str, ...] = (*UNARY, *BINARY),
+    depth: int = 2,
+) -> Program:
+    """Programs with the given features; ``depth`` bounds how deep regions nest."""
+    author = Author(draw, frozenset(always), frozenset(sometimes), operators, depth)
+    dtype = next((DTYPES[f] for f in sorted(DTYPES) if author.has(f)), "torch.float64")
+    layout = ".t()" if author.has("non-contiguous") else ""
+    leaves = []
+    for name, grad in (("c0", False), ("p0", True), ("p1", True), ("x0", True))[: 4 if draw(st.booleans()) else 2]:
+        made = f"torch.randn(2, 2, dtype={dtype}, device=device){layout}"
+        if name.startswith("p"):
+            author.parameters.append(name)
+        leaves.append(Leaf(name, f"{made}.requires_grad_()" if grad else made, grad))
+    scope = Scope([leaf.name for leaf in leaves], {leaf.name for leaf in leaves if leaf.grad})
+    author.region(scope, depth if author.has("nesting") else 1)
+    if draw(st.booleans()):
+        author.op(scope, author.pick(operators))
+    if draw(st.booleans()):
+        author.region(scope, 1)
+    outputs = [scope.current]
+    others = [n for n in scope.tensors[:-1] if n.startswith("h") and n in scope.grad]
+    if others and draw(st.booleans()):
+        outputs.append(author.pick(others))
+    lines = drivers.lines(author, tuple(outputs), tuple(leaf.name for leaf in leaves if leaf.grad))
+    statements = tuple(scope.statements)
+    probe = Program(tuple(leaves), statements, tuple(outputs), lines)
+    preamble = tuple(line for key, text in PREAMBLE.items() if key in probe.source for line in (*text.splitlines(), ""))
+    return Program(tuple(leaves), statements, tuple(outputs), lines, draw(st.integers(0, 3)), preamble, frozenset(author.used))

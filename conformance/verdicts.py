@@ -1,0 +1,143 @@
+"""Verdicts, and how one is reached from what a program did under plain and under an implementation."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any
+
+import torch
+
+
+class Verdict(enum.StrEnum):
+    """What an implementation does on a program; later members are worse."""
+
+    AGREES = "agrees"
+    REFUSES = "refuses"
+    CRASHES = "crashes"
+    HANGS = "hangs"
+    DIVERGES = "diverges"
+
+    @property
+    def severity(self) -> int:
+        return list(Verdict).index(self)
+
+    @property
+    def rank(self) -> int:
+        """For an implementation that declares nothing: agrees before refuses before the rest."""
+        return min(self.severity, 2)
+
+
+class Judged(Exception):
+    """Ends the judging of a case with a verdict other than agrees. Raised by the suite alone."""
+
+    verdict: Verdict
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail)
+        self.detail = detail
+
+
+class Diverges(Judged):
+    """Another value, count or lifetime, and no error."""
+
+    verdict = Verdict.DIVERGES
+
+
+class Refuses(Judged):
+    """An error that tells the user what to do, before a wrong gradient is visible."""
+
+    verdict = Verdict.REFUSES
+
+
+class Crashes(Judged):
+    """Any other exception."""
+
+    verdict = Verdict.CRASHES
+
+
+class Hangs(Judged):
+    """No answer in time."""
+
+    verdict = Verdict.HANGS
+
+
+class Timeout(BaseException):
+    """Raised into an implementation that does not answer in time. Not an Exception, so that nothing swallows it."""
+
+
+REFUSALS = (RuntimeError, TypeError, ValueError, NotImplementedError)
+NOT_REFUSALS = (RecursionError,)
+
+
+def from_error(error: BaseException) -> Judged:
+    """The verdict for an exception that came out of an implementation: a refusal has a type and says something."""
+    said = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else '(no message)'}"
+    if isinstance(error, Timeout):
+        return Hangs("no answer in time")
+    if isinstance(error, REFUSALS) and not isinstance(error, NOT_REFUSALS) and len(str(error).split()) > 2:
+        return Refuses(said)
+    return Crashes(said)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A tensor as it was at one moment: type, dtype, shape, device, whether it required grad, and its values."""
+
+    kind: str
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    device: str
+    requires_grad: bool
+    values: torch.Tensor = field(repr=False)
+
+    def __str__(self) -> str:
+        return f"{self.values.tolist()} ({str(self.dtype).removeprefix('torch.')}, requires_grad={self.requires_grad})"
+
+
+def freeze(value: Any) -> Any:
+    """A copy of a noted value that later changes do not reach; containers keep their type's name."""
+    if isinstance(value, torch.Tensor):
+        kind = type(value).__name__
+        return Seen(kind, value.dtype, tuple(value.shape), value.device.type, value.requires_grad, value.detach().clone())
+    if isinstance(value, dict):
+        return type(value).__name__, tuple((key, freeze(item)) for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return type(value).__name__, tuple(freeze(item) for item in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return type(value).__name__, tuple((f.name, freeze(getattr(value, f.name))) for f in fields(value))
+    return value
+
+
+def difference(expected: Any, seen: Any, exact: bool, path: str = "") -> str | None:
+    """Where and how two frozen values differ first, None if they do not.
+
+    ``exact`` compares tensors bit for bit; otherwise sums may have been taken in another order, and each entry may
+    differ by 16 units of the dtype's resolution relative to the largest entry of its tensor.
+    """
+    if isinstance(expected, Seen) and isinstance(seen, Seen):
+        return _tensor_difference(expected, seen, exact, path)
+    if isinstance(expected, tuple) and isinstance(seen, tuple) and len(expected) == len(seen):
+        for index, (one, other) in enumerate(zip(expected, seen, strict=True)):
+            found = difference(one, other, exact, f"{path}[{index}]")
+            if found:
+                return found
+        return None
+    return None if type(expected) is type(seen) and expected == seen else f"{path}: plain {expected}, here {seen}"
+
+
+def _tensor_difference(expected: Seen, seen: Seen, exact: bool, path: str) -> str | None:
+    for name in ("kind", "dtype", "shape", "device", "requires_grad"):
+        if getattr(expected, name) != getattr(seen, name):
+            return f"{path}: {name} {getattr(expected, name)} under plain, {getattr(seen, name)} here"
+    one, other = expected.values, seen.values
+    if one.is_sparse:
+        one, other = one.to_dense(), other.to_dense()
+    same = (one == other) | (one.isnan() & other.isnan())
+    if bool(same.all()):
+        return None
+    if not exact and (one.is_floating_point() or one.is_complex()):
+        allowed = 16 * torch.finfo(one.dtype).eps * max(float(one.abs().max()), 1e-30)
+        if bool(((one - other).abs() <= allowed).all()):
+            return None
+    return f"{path}: plain {expected}, here {seen}"

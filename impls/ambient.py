@@ -1,0 +1,109 @@
+"""What a recomputation restores besides its inputs: random number generators and the modes that operators obey.
+
+Captured where forward runs, put in force for the recomputation, and put back after it, also after an error. Not
+covered: Python's and numpy's generators, torch.Generator objects that are not arguments, ContextVars, and
+TorchFunctionModes other than the ``torch.device`` context.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from types import ModuleType
+from typing import NamedTuple
+
+import torch
+from torch.utils._device import DeviceContext
+
+
+class Modes(NamedTuple):
+    """Autocast by device type as (type, enabled, dtype), its cache, device context, default dtype, determinism."""
+
+    autocast: tuple[tuple[str, bool, torch.dtype], ...]
+    cache: bool
+    device: torch.device | None
+    dtype: torch.dtype
+    deterministic: tuple[bool, bool]
+
+
+@functools.cache
+def accelerator() -> str | None:
+    """The device type of the accelerator that this build of torch is made for, None for a CPU build."""
+    device = torch.accelerator.current_accelerator(check_available=False)
+    return None if device is None or device.type == "cpu" else device.type
+
+
+def initialised() -> ModuleType | None:
+    """The module of the accelerator, once its runtime has been started; looking never starts it."""
+    kind = accelerator()
+    if kind is None:
+        return None
+    module = torch.get_device_module(kind)
+    return module if getattr(module, "_initialized", True) and module.is_available() else None
+
+
+def _device_context() -> torch.device | None:
+    for index in reversed(range(torch._C._len_torch_function_stack())):
+        mode = torch._C._get_function_stack_at(index)
+        if isinstance(mode, DeviceContext):
+            return mode.device
+    return None
+
+
+def modes() -> Modes:
+    """The modes in force on this thread."""
+    kind = accelerator()
+    return Modes(
+        tuple(
+            (name, torch.is_autocast_enabled(name), torch.get_autocast_dtype(name))
+            for name in (("cpu",) if kind is None else ("cpu", kind))
+        ),
+        torch.is_autocast_cache_enabled(),
+        _device_context(),
+        torch.get_default_dtype(),
+        (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()),
+    )
+
+
+@contextmanager
+def under(wanted: Modes) -> Iterator[None]:
+    """Put the wanted modes in force; afterwards the ones that were there before are."""
+    present = modes()
+    with ExitStack() as stack:
+        if (wanted.autocast, wanted.cache) != (present.autocast, present.cache):
+            for kind, enabled, dtype in wanted.autocast:
+                stack.enter_context(torch.autocast(kind, dtype, enabled, wanted.cache))
+        if wanted.device != present.device:
+            stack.enter_context(torch.device("cpu") if wanted.device is None else wanted.device)
+        if wanted.dtype != present.dtype:
+            stack.callback(torch.set_default_dtype, present.dtype)
+            torch.set_default_dtype(wanted.dtype)
+        if wanted.deterministic != present.deterministic:
+            stack.callback(_set_deterministic, present.deterministic)
+            _set_deterministic(wanted.deterministic)
+        yield
+
+
+def _set_deterministic(flags: tuple[bool, bool]) -> None:
+    torch._C._set_deterministic_algorithms(flags[0], warn_only=flags[1])
+
+
+GeneratorStates = list[tuple[torch.Generator, torch.Tensor]]
+
+
+def generators(explicit: tuple[torch.Generator, ...] = ()) -> GeneratorStates:
+    """The state of the CPU's generator, of every device's default generator, and of those given explicitly.
+
+    Every device counts, not only those of the arguments: a region may draw on a device that appears inside it alone.
+    A runtime that has not been started is left alone.
+    """
+    module = initialised()
+    devices = () if module is None else getattr(module, "default_generators", ())
+    return [(g, g.get_state()) for g in (torch.default_generator, *devices, *explicit)]
+
+
+def set_generators(states: GeneratorStates) -> None:
+    """Set each generator to the state that stands beside it."""
+    for generator, state in states:
+        generator.set_state(state)

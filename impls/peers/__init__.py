@@ -1,0 +1,1 @@
+"""Adapters for implementations that others ship: each imports a package and declares what it claims."""
