@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from conformance.meters import Calls, Meter
 from conformance.programs import Runnable, load
@@ -78,14 +79,20 @@ def execute(program: Runnable, checkpoint: Callable[..., Any], device: str, mete
     seen = Observation()
     calls = Calls()
     run = load(program)
+    faults: list[Exception] = []
 
     def note(label: str, value: Any = None) -> None:
         for meter in meters:
-            meter.at(label, value)
+            try:
+                meter.at(label, value)
+            except Exception as error:
+                faults.append(error)  # the suite's own: no verdict on whoever called the program
+                raise
         if label == "leaves":
             seen.leaves = value
         else:
-            seen.notes[label] = freeze(value)
+            with _disable_current_modes():  # the suite's own copies are not part of the run
+                seen.notes[label] = freeze(value)
 
     def through(function: Any, *args: Any, **kwargs: Any) -> Any:
         if callable(function):
@@ -93,16 +100,19 @@ def execute(program: Runnable, checkpoint: Callable[..., Any], device: str, mete
                 function = meter.around(function)
         return checkpoint(function, *args, **kwargs)
 
-    try:
-        with limited(SECONDS_PER_CASE), ExitStack() as stack:
-            for meter in meters:
-                stack.enter_context(meter)
-            run(through, note, device)
-    except (Exception, Timeout, KeyboardInterrupt) as error:
-        if isinstance(error, KeyboardInterrupt) and not error.args:
-            raise  # the user's; a program's own carries a word
-        seen.error = error.with_traceback(None)
-        seen.error.__context__ = seen.error.__cause__ = None
+    with ExitStack() as stack:
+        for meter in meters:
+            stack.enter_context(meter)
+        try:
+            with limited(SECONDS_PER_CASE):
+                run(through, note, device)
+        except (Exception, Timeout, KeyboardInterrupt) as error:
+            if isinstance(error, KeyboardInterrupt) and not error.args:
+                raise  # the user's; a program's own carries a word
+            seen.error = error.with_traceback(None)
+            seen.error.__context__ = seen.error.__cause__ = None
+    if faults:
+        raise faults[0]
     seen.calls = calls.counts
     return seen
 

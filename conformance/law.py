@@ -15,12 +15,12 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.strategies import SearchStrategy
 
 from conformance.judge import Case, Observation, Outcome, execute, judge
-from conformance.programs import Runnable
+from conformance.programs import Runnable, script
 from conformance.verdicts import Verdict
 from impls import Implementation
 from impls.plain import checkpoint as plain
 
-Programs = SearchStrategy[Any] | Callable[[frozenset[str]], SearchStrategy[Any]]
+Programs = SearchStrategy[Any] | Callable[[Implementation], SearchStrategy[Any]]
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ PROFILES = {"quick": Profile(12, 150, False), "default": Profile(60, 300, True),
 class Law:
     """A property of checkpointing. ``floor`` cases at least must prove something, or the law was not tested.
 
-    ``programs`` is a strategy, or makes one from the capabilities that are claimed. ``needs`` are the capabilities
+    ``programs`` is a strategy, or makes one for an implementation from what it claims. ``needs`` are the capabilities
     without which an implementation is expected to refuse. ``gradients`` and ``recomputes`` say what a case must show
     in order to count: a gradient that is not zero, a function called more often than under plain.
     """
@@ -56,10 +56,8 @@ class Law:
     effort: float = 1.0
     options: dict[str, Any] = field(default_factory=dict)
 
-    def strategy(self, capabilities: frozenset[str]) -> SearchStrategy[Any]:
-        if isinstance(self.programs, SearchStrategy):
-            return self.programs
-        return self.programs(capabilities)
+    def strategy(self, claims: Implementation) -> SearchStrategy[Any]:
+        return self.programs if isinstance(self.programs, SearchStrategy) else self.programs(claims)
 
 
 LAWS: dict[str, Law] = {}
@@ -73,9 +71,10 @@ def law(
     gradients: bool = True,
     recomputes: bool = True,
     effort: float = 1.0,
+    family: str = "",
     **options: Any,
 ) -> Callable[[Callable[[Case], None]], Callable[..., None]]:
-    """Make a test of a law. Its first docstring line is the statement, its module names the family.
+    """Make a test of a law. Its first docstring line is the statement, its module names the family unless ``family`` does.
 
     ``effort`` scales the number of cases; ``options`` are passed to the implementation's checkpoint.
     """
@@ -84,11 +83,11 @@ def law(
         if not check.__doc__:
             raise ValueError(f"law {check.__name__} has no statement: write a docstring")
         name = check.__name__.removeprefix("test_")
-        family = check.__module__.rsplit(".", 1)[-1].removeprefix("test_")
+        belongs = family or check.__module__.rsplit(".", 1)[-1].removeprefix("test_")
         statement = check.__doc__.splitlines()[0]
-        made = Law(name, family, statement, check, programs, frozenset(needs), floor, gradients, recomputes, effort, options)
-        if name in LAWS and LAWS[name].family != family:
-            raise ValueError(f"two laws are called {name}: in {LAWS[name].family} and in {family}")
+        made = Law(name, belongs, statement, check, programs, frozenset(needs), floor, gradients, recomputes, effort, options)
+        if name in LAWS and LAWS[name].family != belongs:
+            raise ValueError(f"two laws are called {name}: in {LAWS[name].family} and in {belongs}")
         LAWS[name] = made
 
         def test(hold: Callable[[Law], None]) -> None:
@@ -129,6 +128,16 @@ class Result:
             return self.verdict == self.expected
         return self.verdict.rank <= self.expected.rank
 
+    def script(self) -> str:
+        """The program as a script of its own, with the values under plain and under the implementation; else empty."""
+        if self.program is None:
+            return ""
+        name = self.implementation.name
+        importing = f"import impls\n\ncheckpoint = impls.{'load' if ':' in name else 'get'}({name!r}).checkpoint"
+        if self.law.options:
+            importing = f"import functools\n\n{importing}\ncheckpoint = functools.partial(checkpoint, **{self.law.options!r})"
+        return script(self.program, importing, self.device)
+
     def row(self) -> dict[str, Any]:
         """The result as a row of a results file."""
         return {
@@ -139,7 +148,7 @@ class Result:
             "verdict": str(self.verdict),
             "cases": self.cases,
             "detail": self.vacuous or self.detail,
-            "program": self.program.source if self.program is not None else "",
+            "program": self.script(),
             "family": self.law.family,
             "statement": self.law.statement,
             "counts": {str(verdict): count for verdict, count in sorted(self.counts.items())},
@@ -155,7 +164,7 @@ class Explorer:
     def __init__(self, device: str, profile: Profile, seed: int) -> None:
         self.device, self.profile, self.seed = device, profile, seed
         self.current: Law | None = None
-        self.drawn: dict[frozenset[str], list[Runnable]] = {}
+        self.drawn: dict[str, list[Runnable]] = {}
         self.references: dict[str, Observation] = {}
 
     def reference(self, program: Runnable, device: str) -> Observation:
@@ -176,9 +185,9 @@ class Explorer:
 
         drive()
 
-    def programs(self, law: Law, capabilities: frozenset[str]) -> list[Runnable]:
+    def programs(self, law: Law, claims: Implementation) -> list[Runnable]:
         """The distinct programs that a law is tried on."""
-        key = capabilities if callable(law.programs) else frozenset()
+        key = "" if isinstance(law.programs, SearchStrategy) else claims.name
         if law is not self.current:
             self.current = law
             self.drawn.clear()
@@ -187,7 +196,7 @@ class Explorer:
         if key not in self.drawn:
             found: dict[str, Runnable] = {}
             cases = max(1, round(self.profile.cases * law.effort))
-            self.given(law.strategy(capabilities), cases, (Phase.generate,), lambda p: found.setdefault(p.source, p))
+            self.given(law.strategy(claims), cases, (Phase.generate,), lambda p: found.setdefault(p.source, p))
             self.drawn[key] = list(found.values())
         return self.drawn[key]
 
@@ -200,6 +209,17 @@ class Explorer:
         finally:
             random.setstate(state)
 
+    def outcomes(self, law: Law, implementation: Implementation, claims: Implementation) -> list[Outcome]:
+        """The outcome of each program, up to the first that hangs twice: once may have been a machine that was busy."""
+        found = []
+        for program in self.programs(law, claims):
+            found.append(self.judge(law, program, implementation))
+            if found[-1].verdict is Verdict.HANGS:
+                found[-1] = self.judge(law, program, implementation)
+                if found[-1].verdict is Verdict.HANGS:
+                    break
+        return found
+
     def hold(self, law: Law, implementation: Implementation, claims: Implementation) -> Result:
         """Hold an implementation to a law, by the claims of that or another implementation."""
         started = time.perf_counter()
@@ -209,14 +229,15 @@ class Explorer:
         collecting = gc.isenabled()
         gc.disable()  # a lifetime that needs the collector is a fault that must show
         try:
-            outcomes = [self.judge(law, program, judged) for program in self.programs(law, claims.capabilities)]
+            outcomes = self.outcomes(law, judged, claims)
             expected = Verdict(claims.expected(law.name, law.needs))
             worst = max((outcome.verdict for outcome in outcomes), key=lambda verdict: verdict.severity)
             proof = sum(not outcome.vacuous for outcome in outcomes if outcome.verdict is Verdict.AGREES)
             witnesses = [outcome for outcome in outcomes if outcome.verdict is worst]
             shown = min(witnesses, key=lambda outcome: len(outcome.program.source))
-            if worst is not Verdict.AGREES and (worst is not expected or self.profile.shrink_declared):
-                shown = self.shrink(law, judged, shown)
+            small = worst in (Verdict.AGREES, Verdict.HANGS)  # each try of a program that hangs takes the whole limit
+            if not small and (worst is not expected or self.profile.shrink_declared):
+                shown = self.shrink(law, judged, claims, shown)
         finally:
             if collecting:
                 gc.enable()
@@ -227,7 +248,7 @@ class Explorer:
         return Result(law, judged, self.device, expected, worst, Counter(outcome.verdict for outcome in outcomes), shown.detail,
                       shown.program if worst is not Verdict.AGREES else None, vacuous, time.perf_counter() - started)  # fmt: skip
 
-    def shrink(self, law: Law, implementation: Implementation, witness: Outcome) -> Outcome:
+    def shrink(self, law: Law, implementation: Implementation, claims: Implementation, witness: Outcome) -> Outcome:
         """The smallest program found that gets the same verdict."""
         best = witness
         known: dict[str, Outcome] = {}
@@ -249,7 +270,7 @@ class Explorer:
 
         try:
             cases = max(1, round(self.profile.cases * law.effort))
-            self.given(law.strategy(implementation.capabilities), cases, (Phase.generate, Phase.shrink), use)
+            self.given(law.strategy(claims), cases, (Phase.generate, Phase.shrink), use)
         except (Found, hypothesis.errors.Flaky, hypothesis.errors.Unsatisfiable):
             pass  # best has it
         return best

@@ -6,15 +6,20 @@ A meter is a context manager around one run, with ``at(label, value)``. Meters s
 from __future__ import annotations
 
 import functools
+import gc
+import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 from torch.utils._pytree import tree_leaves
+
+from conformance.verdicts import Timeout
 
 
 class Meter:
@@ -34,19 +39,34 @@ class Meter:
         """A program has noted ``value`` under ``label``."""
 
 
+def _name(function: Callable[..., Any]) -> str:
+    """The name of a region: its function's, or the type's when it is a callable object."""
+    return getattr(function, "__name__", type(function).__name__)
+
+
+# Far above what any program costs: a backward that starts itself again without end is in threads that no signal reaches.
+CALLS_PER_CASE = 500
+
+
 class Calls(Meter):
-    """How often the function of each region was called."""
+    """How often the function of each region was called: in all, and up to each note."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
+        self.until: dict[str, Counter[str]] = {}
 
     def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def counted(*args: Any, **kwargs: Any) -> Any:
-            self.counts[function.__name__] += 1
+            self.counts[_name(function)] += 1
+            if self.counts.total() > CALLS_PER_CASE:
+                raise Timeout(f"functions of regions were called more than {CALLS_PER_CASE} times")
             return function(*args, **kwargs)
 
         return counted
+
+    def at(self, label: str, value: Any) -> None:
+        self.until[label] = self.counts.copy()
 
 
 class _Watch(TorchDispatchMode):
@@ -62,60 +82,133 @@ class _Watch(TorchDispatchMode):
         return result
 
 
-class Storages(Meter):
-    """Storages that operators made, and which of them are alive at each note.
+@dataclass(frozen=True)
+class Made:
+    """A storage that an operator made: the how-manieth, its bytes, and the region whose function ran, "" outside of any."""
 
-    ``alive[label]`` is the number that are alive and do not belong to a tensor in the noted value; ``bytes`` theirs.
+    number: int
+    bytes: int
+    region: str
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The storages alive when a program noted ``label``; ``held`` are those of noted tensors, of leaves, and of gradients."""
+
+    label: str
+    alive: frozenset[Made]
+    held: frozenset[Made]
+
+    @property
+    def kept(self) -> frozenset[Made]:
+        """What is alive without belonging to anything that the program showed."""
+        return self.alive - self.held
+
+
+class Storages(Meter):
+    """The storages that operators made, and which of them are alive at each note.
+
+    A storage is told from a later one at the same address by its number. Bytes without a shape, as states of random
+    number generators are, do not count, and neither do storages without any. What is made on another thread is seen
+    where it is made inside the function of a region.
     """
 
     def __init__(self) -> None:
-        self.known: dict[int, StorageWeakRef] = {}
-        self.sizes: dict[int, int] = {}
-        self.alive: dict[str, int] = {}
-        self.bytes: dict[str, int] = {}
+        self.known: dict[int, tuple[StorageWeakRef, Made]] = {}
+        self.moments: list[Moment] = []
+        self.made = 0
+        self.shown: tuple[Any, ...] = ()
+        self.local = threading.local()
         self.mode = _Watch(self.see)
 
     def see(self, func: Any, result: Any) -> None:
         for leaf in tree_leaves(result):
-            if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided and type(leaf) is not torch.nn.Parameter:
+            if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided and leaf.dtype is not torch.uint8:
                 storage = leaf.untyped_storage()
                 weak = StorageWeakRef(storage)
                 if weak.cdata not in self.known and storage.nbytes():
-                    self.known[weak.cdata], self.sizes[weak.cdata] = weak, storage.nbytes()
+                    self.made += 1
+                    regions = getattr(self.local, "regions", None)
+                    self.known[weak.cdata] = weak, Made(self.made, storage.nbytes(), regions[-1] if regions else "")
 
     def __enter__(self) -> Storages:
         self.mode.__enter__()
+        torch.empty(0)  # torch's first dispatch imports modules in a cycle that keeps every frame of the stack
         return self
 
     def __exit__(self, *_: object) -> None:
         self.mode.__exit__(None, None, None)
 
-    def living(self) -> dict[int, int]:
-        """The storages alive now, by identity, with their bytes."""
-        gone = [key for key, weak in self.known.items() if weak.expired()]
-        for key in gone:
-            del self.known[key], self.sizes[key]
-        return dict(self.sizes)
+    def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def entered(*args: Any, **kwargs: Any) -> Any:
+            regions = self.local.__dict__.setdefault("regions", [])
+            regions.append(_name(function))
+            try:
+                # A thread of the program's own does not inherit the mode.
+                watched = any(isinstance(mode, _Watch) and mode.see == self.see for mode in _get_current_dispatch_mode_stack())
+                with nullcontext() if watched else _Watch(self.see):
+                    return function(*args, **kwargs)
+            finally:
+                regions.pop()
+
+        return entered
+
+    def living(self) -> frozenset[Made]:
+        """The storages alive now."""
+        for key, (weak, _) in list(self.known.items()):
+            if weak.expired():
+                del self.known[key]
+        return frozenset(made for _, made in list(self.known.values()))
 
     def at(self, label: str, value: Any) -> None:
-        living = self.living()
-        for leaf in tree_leaves(value):
-            if isinstance(leaf, torch.Tensor):
-                living.pop(StorageWeakRef(leaf.untyped_storage()).cdata, None)
-        self.alive[label], self.bytes[label] = len(living), sum(living.values())
+        if label == "leaves":
+            self.shown = tuple(value)
+        tensors = [leaf for leaf in tree_leaves((value, self.shown)) if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided]
+        tensors += [tensor.grad for tensor in tensors if tensor.is_leaf and tensor.grad is not None]
+        addresses = {StorageWeakRef(tensor.untyped_storage()).cdata for tensor in tensors}
+        alive = self.living()
+        held = frozenset(made for address, (_, made) in list(self.known.items()) if address in addresses)
+        self.moments.append(Moment(label, alive, held & alive))
+
+    def end(self) -> Moment:
+        """What is alive now that the program is over, and that neither its leaves nor their gradients hold."""
+        self.at("end", ())
+        return self.moments[-1]
+
+
+class Objects(Meter):
+    """How many of the containers that Python made since the run began are reachable, at each note called "step"."""
+
+    def __init__(self) -> None:
+        self.counts: list[int] = []
+
+    def __enter__(self) -> Objects:
+        gc.freeze()  # what was there before is not looked at
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        gc.unfreeze()
+
+    def at(self, label: str, value: Any) -> None:
+        if label == "step":
+            gc.collect()
+            self.counts.append(len(gc.get_objects()))
 
 
 class Kernels(Meter):
-    """Forward operators that really ran: those of forward, and those inside functions of regions later on."""
+    """How often each forward operator really ran: in forward, and inside functions of regions later on."""
 
-    def __init__(self, counted: frozenset[str]) -> None:
+    def __init__(self, counted: Collection[str]) -> None:
         self.counted = counted
         self.depth = 1
-        self.total = 0
+        self.counts: Counter[str] = Counter()
         self.mode = _Watch(self.see)
 
     def see(self, func: Any, result: Any) -> None:
-        self.total += self.depth > 0 and func.overloadpacket.__name__ in self.counted
+        kernel = func.overloadpacket.__name__
+        if self.depth > 0 and kernel in self.counted:
+            self.counts[kernel] += 1
 
     def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
@@ -143,3 +236,45 @@ class Kernels(Meter):
 
     def __exit__(self, *_: object) -> None:
         self.mode.__exit__(None, None, None)
+
+
+class Packs(Meter):
+    """What hooks around the whole program see: the storages that are packed up to the note "forward", and after it.
+
+    A program's note "saved" holds the tensors that are due to be packed in forward. A storage is known by a number;
+    those that were packed stay alive, so that it stands for one storage.
+    """
+
+    def __init__(self) -> None:
+        self.due: Counter[int] = Counter()
+        self.forward: Counter[int] = Counter()
+        self.backward: Counter[int] = Counter()
+        self.now = self.forward
+        self.kept: list[torch.Tensor] = []
+        self.hooks = torch.autograd.graph.saved_tensors_hooks(self.pack, _same)
+
+    def pack(self, tensor: torch.Tensor) -> torch.Tensor:
+        self.kept.append(tensor)
+        self.now[_identity(tensor)] += 1
+        return tensor
+
+    def at(self, label: str, value: Any) -> None:
+        if label == "saved":
+            self.due = Counter(_identity(tensor) for tensor in value)
+        elif label == "forward":
+            self.now = self.backward
+
+    def __enter__(self) -> Packs:
+        self.hooks.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.hooks.__exit__(None, None, None)
+
+
+def _same(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
+def _identity(tensor: torch.Tensor) -> int:
+    return StorageWeakRef(tensor.untyped_storage()).cdata

@@ -178,7 +178,7 @@ class Named:
         lines = text[text.index("def ") :].splitlines()
         end = next(index for index, line in enumerate(lines) if line.rstrip().endswith(":"))
         bindings = [f"    {name} = {value!r}" for name, value in self.arguments]
-        return "\n".join(["import torch", "", "def run(checkpoint, note, device):", *bindings, *lines[end + 1 :]]) + "\n"
+        return "\n".join(["import torch", "", "def run(checkpoint, note, device):", "    torch.manual_seed(0)", *bindings, *lines[end + 1 :]]) + "\n"
 
 
 @functools.lru_cache(maxsize=4096)

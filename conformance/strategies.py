@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 
 from conformance import drivers
 from conformance.containers import CONTAINERS, PREAMBLE
-from conformance.programs import Block, Leaf, Line, Op, Program, Region, Statement
+from conformance.programs import Block, Leaf, Line, Named, Op, Program, Region, Statement
 
 T = TypeVar("T")
 
 UNARY = ("torch.sin({0})", "torch.cos({0})", "torch.tanh({0})", "torch.neg({0})")
-BINARY = ("{0} * {1}", "{0} + {1}", "{0} - {1}", "{0} @ {1}")
+BINARY = ("{0} * {1}", "{0} + {1}", "{0} @ {1}", "torch.sub({0}, {1}, alpha=2)")
+LINEAR = frozenset({"torch.neg({0})", "{0} + {1}", "torch.sub({0}, {1}, alpha=2)"})  # these save nothing for backward
 VIEWS = ("{0}.t()", "{0}.unsqueeze(0).squeeze(0)", "{0}.reshape(-1).reshape(2, 2)")
 CORE = frozenset({"nesting"})
 
@@ -27,7 +28,8 @@ CORE = frozenset({"nesting"})
 OPERATORS: dict[str, tuple[str, ...]] = {
     "views": VIEWS,
     "inplace": ("({0} + 1).mul_(0.5)", "torch.neg({0}).add_({1})", "torch.cos(({0} * 2).add_(1))"),
-    "dropout": ("torch.nn.functional.dropout({0}, 0.5)", "{0} * torch.rand_like({0})", "torch.nn.functional.rrelu({0}, training=True)"),
+    "dropout": ("torch.nn.functional.dropout({0}, 0.5)", "{0} * torch.rand_like({0})"),
+    "late-noise": ("torch.nn.functional.rrelu({0}, training=True)",),
     "detach": ("{0} + {1}.detach()", "{0} * torch.sin({0}.detach())"),
     "indices": ("{0}[torch.tensor([1, 0], device=device)]", "{0}.index_select(0, torch.tensor([1, 1], device=device))"),
     "zero-size": ("{0} + torch.sin({0}[:0]).sum()", "{0} + torch.tanh({0}[:, 2:]).sum()"),
@@ -64,6 +66,7 @@ class Author:
         self.draw, self.always, self.sometimes, self.depth = draw, always, sometimes, depth
         self.operators = operators
         self.parameters: list[str] = []
+        self.closed: list[str] = []
         self.names = 0
         self.used: set[str] = set()
 
@@ -90,7 +93,8 @@ class Author:
 
     def body(self, scope: Scope, depth: int) -> None:
         """Statements of one body: operators and regions in a drawn order, then those that a feature demands."""
-        for _ in range(self.draw(st.integers(1, 3))):
+        self.op(scope, self.pick(template for template in self.operators if template not in LINEAR))
+        for _ in range(self.draw(st.integers(0, 2))):
             if depth and self.draw(st.booleans()):
                 self.region(scope, depth)
             else:
@@ -104,6 +108,10 @@ class Author:
             target = self.fresh("h")
             scope.statements.append(Op(target, "{0} * {1}", (scope.current, constant)))
             scope.bind(target)
+        if self.has("corrupted"):
+            names = [name for name in scope.tensors if name.startswith(("a", "h"))]
+            scope.statements.append(Line("{0}.mul_(0.5)", (self.pick(names),)))
+            self.op(scope, "torch.sin({0})")
         if self.has("hooks"):
             scope.statements.append(Line("{0}.register_hook(lambda grad: grad * 2)", (scope.current,)))
             self.op(scope, "torch.sin({0})")
@@ -113,7 +121,7 @@ class Author:
         name = self.fresh("f")
         passed = [outer.current]
         if self.has("no-input-grad"):
-            passed = [next(n for n in outer.tensors if n not in outer.grad)]
+            passed = ["c0"]
         elif len(outer.tensors) > 1 and self.draw(st.booleans()):
             passed.append(self.pick(outer.tensors))
         if self.has("repeated-inputs"):
@@ -131,7 +139,18 @@ class Author:
     def closed_over(self, outer: Scope) -> str:
         """A tensor requiring grad that the function reads without being passed it."""
         values = [n for n in outer.tensors if n in outer.grad] if self.has("closure-intermediates") else []
-        return self.pick(values or self.parameters)
+        self.closed.append(self.pick(values or self.parameters))
+        return self.closed[-1]
+
+    def changes(self, outer: Scope) -> tuple[str, ...]:
+        """Lines after forward that change tensors in place: some that no function reads by closure, or one that is so read."""
+        names: list[str] = []
+        if self.has("mutated"):
+            others = [name for name in outer.tensors if name not in self.closed]
+            names += self.draw(st.lists(st.sampled_from(others), min_size=1, max_size=2, unique=True))
+        if self.has("mutated-closure"):
+            names.append(self.pick(self.closed))
+        return tuple(f"with torch.no_grad(): {name}.mul_(0.5)" for name in names)
 
     def escape(self, outer: Scope, scope: Scope) -> str | None:
         if not self.has("escaping"):
@@ -230,7 +249,14 @@ def programs(
     if others and draw(st.booleans()):
         outputs.append(author.pick(others))
     lines = drivers.lines(author, tuple(outputs), tuple(leaf.name for leaf in leaves if leaf.grad))
+    lines = (*author.changes(scope), *lines)
     statements = tuple(scope.statements)
     probe = Program(tuple(leaves), statements, tuple(outputs), lines)
     preamble = tuple(line for key, text in PREAMBLE.items() if key in probe.source for line in (*text.splitlines(), ""))
     return Program(tuple(leaves), statements, tuple(outputs), lines, draw(st.integers(0, 3)), preamble, frozenset(author.used))
+
+
+def named(function: Callable[..., None], **arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[Named]:
+    """Programs written by hand, with arguments that are drawn."""
+    pairs = [st.tuples(st.just(name), strategy) for name, strategy in arguments.items()]
+    return st.builds(Named, st.just(function), st.tuples(*pairs))

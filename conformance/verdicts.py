@@ -74,7 +74,7 @@ def from_error(error: BaseException) -> Judged:
     """The verdict for an exception that came out of an implementation: a refusal has a type and says something."""
     said = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else '(no message)'}"
     if isinstance(error, Timeout):
-        return Hangs("no answer in time")
+        return Hangs(str(error) or "no answer in time")
     if isinstance(error, REFUSALS) and not isinstance(error, NOT_REFUSALS) and len(str(error).split()) > 2:
         return Refuses(said)
     return Crashes(said)
@@ -117,7 +117,9 @@ def difference(expected: Any, seen: Any, exact: bool, path: str = "") -> str | N
     """
     if isinstance(expected, Seen) and isinstance(seen, Seen):
         return _tensor_difference(expected, seen, exact, path)
-    if isinstance(expected, tuple) and isinstance(seen, tuple) and len(expected) == len(seen):
+    if isinstance(expected, tuple) and isinstance(seen, tuple):
+        if len(expected) != len(seen):
+            return f"{path}: {len(expected)} entries under plain, {len(seen)} here"
         for index, (one, other) in enumerate(zip(expected, seen, strict=True)):
             found = difference(one, other, exact, f"{path}[{index}]")
             if found:
@@ -131,13 +133,17 @@ def _tensor_difference(expected: Seen, seen: Seen, exact: bool, path: str) -> st
         if getattr(expected, name) != getattr(seen, name):
             return f"{path}: {name} {getattr(expected, name)} under plain, {getattr(seen, name)} here"
     one, other = expected.values, seen.values
+    if one.layout != other.layout:
+        return f"{path}: layout {one.layout} under plain, {other.layout} here"
     if one.is_sparse:
         one, other = one.to_dense(), other.to_dense()
+    if one.is_complex():
+        one, other = torch.view_as_real(one.resolve_conj()), torch.view_as_real(other.resolve_conj())
     same = (one == other) | (one.isnan() & other.isnan())
-    if bool(same.all()):
-        return None
-    if not exact and (one.is_floating_point() or one.is_complex()):
-        allowed = 16 * torch.finfo(one.dtype).eps * max(float(one.abs().max()), 1e-30)
-        if bool(((one - other).abs() <= allowed).all()):
-            return None
-    return f"{path}: plain {expected}, here {seen}"
+    if one.is_floating_point():
+        if exact:
+            same &= (one.signbit() == other.signbit()) | one.isnan()  # 0 and -0 are equal, and are not the same
+        else:
+            largest = float(one.nan_to_num(0, 0, 0).abs().max()) if one.numel() else 0.0
+            same |= (one - other).abs() <= 16 * torch.finfo(one.dtype).eps * max(largest, 1e-30)
+    return None if bool(same.all()) else f"{path}: plain {expected}, here {seen}"

@@ -19,6 +19,7 @@ CAPABILITIES: Mapping[str, str] = MappingProxyType(
         "early-stop": "a recomputation ends as soon as what is needed is there",
         "early-stop-option": "early_stop=False runs every recomputation to its end",
         "exact-sums": "gradients are summed in plain's order, so they are equal to the last bit",
+        "explicit-generators": "torch.Generator arguments, at any depth, are replayed and end where plain leaves them",
         "hidden-saves": "what a region saves belongs to it alone; enclosing regions and hooks see its inputs only (rules 1 and 2)",
         "higher-order": "create_graph=True, and gradients of gradients",
         "keyword-arguments": "keyword arguments are passed on to the function",

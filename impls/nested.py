@@ -22,13 +22,14 @@ from contextvars import ContextVar
 from typing import Any, NoReturn
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from impls import ambient
 from impls.implementation import CAPABILITIES, Implementation
 from impls.inputs import Inputs
+from impls.operators import Operators, listing
+from impls.recomputation import Recomputation, Values
 from impls.sequential import sequential
-from impls.versions import Counter, counter
+from impls.versions import Footprint
 
 Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
 
@@ -43,47 +44,14 @@ class CheckpointError(RuntimeError):
     """A region cannot be recomputed, or its recomputation is not what forward was."""
 
 
-class _Stop(BaseException):
-    """Ends a recomputation (rule 5). Not an Exception, so that ``except Exception`` in user code lets it pass."""
+class _Slot(Footprint):
+    """Stands in the graph for a tensor that forward saved. Only the graph owns it."""
 
-
-class _Slot:
-    """Stands in the graph for a tensor that forward saved: what it looked like, and its version counter."""
-
-    __slots__ = ("__weakref__", "counter", "device", "dtype", "index", "shape", "version")
+    __slots__ = ("__weakref__", "index")
 
     def __init__(self, index: int, tensor: torch.Tensor) -> None:
+        super().__init__(tensor)
         self.index = index
-        self.shape, self.dtype, self.device = tensor.shape, tensor.dtype, tensor.device
-        self.counter: Counter = counter(tensor)
-        self.version = self.counter._version
-
-    def __str__(self) -> str:
-        return f"{self.dtype} {list(self.shape)} on {self.device}"
-
-    def resembles(self, tensor: torch.Tensor) -> bool:
-        return self.shape == tensor.shape and self.dtype == tensor.dtype and self.device == tensor.device
-
-
-class _Values(dict[int, torch.Tensor]):
-    """The tensors recomputed for one backward. The engine's task owns them as a callback, also when it fails (rule 4)."""
-
-    __slots__ = ("__weakref__",)
-
-    def __call__(self) -> None:
-        self.clear()
-
-
-class _Operators(TorchDispatchMode):
-    """Writes down the operators that run, for the message of a debugging CheckpointError."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[str] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.seen.append(str(func))
-        return func(*args, **(kwargs or {}))
 
 
 class _Region:
@@ -93,12 +61,12 @@ class _Region:
         self.function, self.inputs, self.context = function, inputs, context
         self.name = getattr(function, "__qualname__", None) or type(function).__qualname__
         self.slots: list[weakref.ref[_Slot]] = []
-        self.values: dict[int, weakref.ref[_Values]] = {}
+        self.values: dict[int, weakref.ref[Values]] = {}
         self.modes = ambient.modes()
         self.states: ambient.GeneratorStates = []
         self.early_stop = self.check = True
         self.complete = False
-        self.operators: _Operators | None = None
+        self.operators: Operators | None = None
 
     def pack(self, tensor: torch.Tensor) -> _Slot:
         slot = _Slot(len(self.slots), tensor)  # rule 1: hooks do not stack, so only the innermost region is asked
@@ -125,95 +93,36 @@ class _Region:
         values = None if reference is None else reference()
         return None if values is None else values.pop(slot.index, None)  # rule 4: it dies as it is unpacked
 
-    def recompute(self, task: int, slot: _Slot) -> _Values:
-        """Run the function again. Slots that the graph has cleared are skipped (rule 6)."""
+    def recompute(self, task: int, slot: _Slot) -> Values:
+        """Run the function again and bring what is alive; slots that the graph has cleared are skipped (rule 6)."""
         reference = self.values.get(task)
         if task == -1 or (reference is not None and reference() is not None):
             wanted = {slot.index: slot}  # read outside a backward, or a second time within one
         else:
             wanted = {alive.index: alive for weak in self.slots if (alive := weak()) is not None}
-        run = _Run(self, wanted, len(self.slots))
-        run.execute()
-        values = run.kept
+        changed = self.inputs.changed()
+        if changed is not None:
+            self.refuse(f"input tensor {changed} was changed in place since it was passed, so forward cannot be repeated. "
+                        "Clone it before changing it")  # fmt: skip
+        args, kwargs = self.inputs.restore()  # rule 2: unpacking these recomputes the parent first
+        run = Recomputation(wanted, len(self.slots) if self.complete else None, early_stop=self.early_stop,
+                            check=self.check, log=self.operators is not None)  # fmt: skip
+        run.run(lambda: self.function(*args, **kwargs), self.modes, self.states, self.context)  # rule 3 is kept there
+        if run.mismatch is not None:
+            self.refuse(f"recomputation differs from forward: {run.mismatch}. The function must do the same in both runs",
+                        run.operators)  # fmt: skip
         if task != -1 and len(wanted) > 1:
             self.values = {key: weak for key, weak in self.values.items() if weak() is not None}
-            self.values[task] = weakref.ref(values)
-            torch.autograd.Variable._execution_engine.queue_callback(values)
-        return values
+            self.values[task] = weakref.ref(run.values)
+            torch.autograd.Variable._execution_engine.queue_callback(run.values)  # rule 4: also when the task fails
+        return run.values
 
-    def refuse(self, reason: str, run: _Run | None = None) -> NoReturn:
+    def refuse(self, reason: str, recomputed: Operators | None = None) -> NoReturn:
         message = f"checkpointed region {self.name!r}: {reason}."
         if self.operators is not None:
-            ran = ["", *run.operators.seen] if run is not None and run.operators is not None else ["", "(not run)"]
-            message += "\nOperators in forward:" + "\n  ".join(["", *self.operators.seen])
-            message += "\nOperators in recomputation:" + "\n  ".join(ran)
+            message += listing("Operators in forward", self.operators)
+            message += listing("Operators in recomputation", recomputed)
         raise CheckpointError(message)
-
-
-class _Run:
-    """One recomputation of a region: what it is to bring, and what it has collected so far."""
-
-    def __init__(self, region: _Region, wanted: dict[int, _Slot], total: int) -> None:
-        self.region, self.wanted, self.total = region, wanted, total
-        self.last = max(wanted)
-        self.kept = _Values()
-        self.stopped = False
-        self.count, self.unwritten = 0, -1
-        self.mismatch: str | None = None
-        self.operators = _Operators() if region.operators is not None else None
-
-    def pack(self, tensor: torch.Tensor) -> torch.Tensor:
-        index, self.count = self.count, self.count + 1
-        kept = tensor.detach() if tensor.requires_grad else tensor
-        slot = self.wanted.get(index)
-        if slot is not None:
-            if self.region.check and not slot.resembles(tensor):
-                self.mismatch = f"saved tensor {index} was {slot}, came back as {_Slot(index, tensor)}"
-                self.stop()
-            self.kept[index] = kept
-            if not tensor.requires_grad and tensor._version == 0:
-                self.unwritten = torch._C._autograd._get_sequence_nr()
-        # An operator may save a buffer of its own that it writes only later, as rrelu does with its noise. Stopping
-        # inside that operator would bring the buffer back unwritten, so the stop waits for the next one that saves.
-        if self.region.early_stop and index >= self.last and self.unwritten != torch._C._autograd._get_sequence_nr():
-            self.stop()  # rule 5
-        return kept  # rule 6: packed, so that the recomputed graph can be differentiated
-
-    def stop(self) -> NoReturn:
-        self.stopped = True
-        raise _Stop
-
-    def execute(self) -> None:
-        region = self.region
-        changed = region.inputs.changed()
-        if changed is not None:
-            region.refuse(f"input tensor {changed} was changed in place since it was passed, so forward cannot be repeated. "
-                          "Clone it before changing it")  # fmt: skip
-        args, kwargs = region.inputs.restore()  # rule 2: unpacking these recomputes the parent first
-        present = ambient.generators(tuple(region.inputs.generators)) if region.states else []
-        try:
-            ambient.set_generators(region.states)
-            with ambient.under(region.modes), torch.enable_grad(), self.operators or nullcontext(), region.context:
-                _push_hooks(self.pack, _identity)  # rule 3: on top, so no region around backward is asked
-                try:
-                    region.function(*args, **kwargs)
-                except _Stop:
-                    pass  # stop() has noted it, since user code may catch even this
-                finally:
-                    _pop_hooks()
-        finally:
-            ambient.set_generators(present)
-        if self.mismatch is None and self.kept.keys() != self.wanted.keys():
-            self.mismatch = f"forward saved {self.total} tensors, recomputation {self.count}"
-        if self.mismatch is None and not self.stopped and region.complete and self.count != self.total and region.check:
-            self.mismatch = f"forward saved {self.total} tensors, recomputation {self.count}"
-        if self.mismatch is not None:
-            region.refuse(f"recomputation differs from forward: {self.mismatch}. "
-                          "The function must do the same in both runs", self)  # fmt: skip
-
-
-def _identity(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor
 
 
 def noop_context_fn() -> Contexts:
@@ -265,7 +174,7 @@ def checkpoint(
     region.check = determinism_check == "default"
     override = _early_stop_override.get()
     region.early_stop = early_stop if override is None else override
-    region.operators = _Operators() if debug else None
+    region.operators = Operators() if debug else None
     started = ambient.initialised() if preserve_rng_state else None
     if preserve_rng_state:
         region.states = ambient.generators(tuple(region.inputs.generators))

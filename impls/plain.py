@@ -18,5 +18,6 @@ IMPLEMENTATION = Implementation(
     checkpoint=checkpoint,
     summary="no checkpointing: autograd keeps everything",
     source="torch.autograd",
-    capabilities=frozenset(CAPABILITIES),
+    capabilities=frozenset(CAPABILITIES)
+    - {"recomputes", "hidden-saves", "early-stop", "early-stop-option", "rng-option", "context-fn", "determinism-check"},
 )

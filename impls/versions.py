@@ -54,3 +54,21 @@ def counter(tensor: torch.Tensor) -> Counter:
             return _WeakCounter(tensor)
         return alias
     return _WeakCounter(tensor)
+
+
+class Footprint:
+    """What is remembered of a saved tensor once it is dropped: how it looked, and its version counter."""
+
+    __slots__ = ("counter", "device", "dtype", "shape", "version")
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.shape, self.dtype, self.device = tensor.shape, tensor.dtype, tensor.device
+        self.counter = counter(tensor)
+        self.version = self.counter._version
+
+    def __str__(self) -> str:
+        return f"{self.dtype} {list(self.shape)} on {self.device}"
+
+    def resembles(self, tensor: torch.Tensor) -> bool:
+        """Whether another tensor has the same shape, dtype and device."""
+        return self.shape == tensor.shape and self.dtype == tensor.dtype and self.device == tensor.device

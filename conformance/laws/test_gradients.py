@@ -1,19 +1,221 @@
-"""Gradients: every output and every gradient is plain's."""
+"""Gradients: every output and every gradient is plain's, whatever the function does and however gradients are asked for."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+
 from conformance.judge import Case
-from conformance.law import law
-from conformance.strategies import programs
+from conformance.law import LAWS, law
+from conformance.strategies import CORE, named, programs
+from impls import Implementation
 
 
 @law(programs(), floor=8)
 def test_core_programs_equal_plain(case: Case) -> None:
-    """Outputs and all gradients equal plain's."""
+    """Outputs and all gradients equal plain's, and are None where plain's are."""
     case.equals_plain()
 
 
-@law(programs(always=["keyword"]), needs=["keyword-arguments"])
-def test_keyword_arguments(case: Case) -> None:
-    """A tensor passed by keyword gets plain's gradient."""
+@law(programs(always=["views"]), floor=8)
+def test_views_inside(case: Case) -> None:
+    """Views taken inside a region do not change gradients."""
+    case.equals_plain()
+
+
+@law(programs(always=["inplace"]), floor=8)
+def test_in_place_on_intermediates(case: Case) -> None:
+    """Intermediates that nothing saved may be changed in place inside a region."""
+    case.equals_plain()
+
+
+@law(programs(always=["detach"]), floor=8)
+def test_detached_islands(case: Case) -> None:
+    """No gradient flows through a detached value inside a region, and all others flow."""
+    case.equals_plain()
+
+
+@law(programs(always=["no-grad"]), floor=8)
+def test_no_grad_islands(case: Case) -> None:
+    """A no_grad block inside a region is constant to backward, as under plain."""
+    case.equals_plain()
+
+
+@law(programs(always=["custom-function"]), floor=8)
+def test_custom_functions(case: Case) -> None:
+    """Custom Functions that save inputs, outputs, intermediates or None work inside a region."""
+    case.equals_plain()
+
+
+@law(programs(always=["saved-twice"]), floor=8)
+def test_saved_tensors_are_readable_twice(case: Case) -> None:
+    """A backward may read the saved tensors of its node more than once."""
+    case.equals_plain()
+
+
+@law(programs(always=["indices"]), floor=8)
+def test_integer_tensors(case: Case) -> None:
+    """Integer tensors that are saved inside a region come back."""
+    case.equals_plain()
+
+
+@law(programs(always=["zero-size"]), floor=8)
+def test_zero_size_tensors(case: Case) -> None:
+    """Tensors without elements are saved and come back."""
+    case.equals_plain()
+
+
+@law(programs(always=["non-contiguous"]), floor=8)
+def test_non_contiguous_tensors(case: Case) -> None:
+    """Gradients of tensors that are not contiguous equal plain's."""
+    case.equals_plain()
+
+
+@law(programs(always=["complex"]), floor=8)
+def test_complex_tensors(case: Case) -> None:
+    """Gradients of complex tensors equal plain's."""
+    case.equals_plain()
+
+
+@law(programs(always=["bfloat16"]), floor=8)
+def test_bfloat16_tensors(case: Case) -> None:
+    """Gradients of bfloat16 tensors equal plain's."""
+    case.equals_plain()
+
+
+@law(programs(always=["closure"]), floor=8)
+def test_parameters_read_through_a_closure(case: Case) -> None:
+    """A parameter that several regions share and read through a closure gets the sum of all its gradients."""
+    case.equals_plain()
+
+
+@law(programs(always=["closure", "closure-intermediates"]), floor=8)
+def test_intermediates_read_through_a_closure(case: Case) -> None:
+    """A value computed outside a region and read through a closure gets its gradient."""
+    case.equals_plain()
+
+
+@law(programs(always=["no-input-grad"]), needs=["closure-gradients"], floor=8)
+def test_no_input_requires_grad(case: Case) -> None:
+    """A region of which no input requires grad still gives gradients to the parameters that it reads."""
+    case.equals_plain()
+
+
+@law(programs(always=["hooks"]), floor=8)
+def test_tensor_hooks_inside(case: Case) -> None:
+    """A hook registered inside a region is applied once to the gradient of its tensor."""
+    case.equals_plain()
+
+
+@law(programs(always=["escaping"]), floor=8)
+def test_escaping_intermediates(case: Case) -> None:
+    """A tensor that leaves a region by another way than its result carries gradients into it."""
+    case.equals_plain()
+
+
+@law(programs(always=["grad"]), needs=["subset-requests"], floor=8)
+def test_autograd_grad_of_any_subset(case: Case) -> None:
+    """torch.autograd.grad gives the gradients of any subset of leaves."""
+    case.equals_plain()
+
+
+@law(programs(always=["inputs"]), needs=["subset-requests"], floor=8)
+def test_backward_with_inputs(case: Case) -> None:
+    """backward(inputs=...) accumulates into the named leaves alone."""
+    case.equals_plain()
+
+
+@law(programs(always=["create-graph"]), needs=["higher-order"], floor=8)
+def test_second_derivatives(case: Case) -> None:
+    """Gradients taken with create_graph=True can be differentiated again."""
+    case.equals_plain()
+
+
+@law(programs(always=["retain"]), floor=8)
+def test_repeated_backward(case: Case) -> None:
+    """Several backward passes over a retained graph accumulate what they do under plain."""
+    case.equals_plain()
+
+
+@law(programs(always=["partial"]), floor=8)
+def test_backward_of_one_output_first(case: Case) -> None:
+    """Backward of one output, then of all, gives what it does under plain."""
+    case.equals_plain()
+
+
+@law(programs(always=["again"]), gradients=False, floor=8)
+def test_backward_again_without_retaining(case: Case) -> None:
+    """A second backward over a graph that was not retained raises where plain raises."""
+    case.equals_plain()
+
+
+def _accumulation_hooks(checkpoint: Any, note: Any, device: str, *, regions: int) -> None:
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    fired = []
+    p.register_post_accumulate_grad_hook(lambda leaf: fired.append(leaf.grad.clone()))
+    y = p * 1
+    for _ in range(regions):
+        y = checkpoint(lambda h: (h * p).sin(), y)
+    note("forward", y)
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad])
+    note("what the hook saw", fired)
+
+
+@law(named(_accumulation_hooks, regions=st.integers(1, 4)), floor=2)
+def test_accumulation_hooks_fire_once(case: Case) -> None:
+    """A post-accumulate hook of a parameter that several regions share fires once per backward, on the final gradient."""
+    case.equals_plain()
+
+
+# The features that combinations are drawn from, with the law that is about each alone.
+ALONE = {
+    "views": "views_inside",
+    "inplace": "in_place_on_intermediates",
+    "detach": "detached_islands",
+    "no-grad": "no_grad_islands",
+    "custom-function": "custom_functions",
+    "saved-twice": "saved_tensors_are_readable_twice",
+    "indices": "integer_tensors",
+    "zero-size": "zero_size_tensors",
+    "non-contiguous": "non_contiguous_tensors",
+    "closure": "parameters_read_through_a_closure",
+    "closure-intermediates": "intermediates_read_through_a_closure",
+    "no-input-grad": "no_input_requires_grad",
+    "hooks": "tensor_hooks_inside",
+    "escaping": "escaping_intermediates",
+    "grad": "autograd_grad_of_any_subset",
+    "inputs": "backward_with_inputs",
+    "create-graph": "second_derivatives",
+    "retain": "repeated_backward",
+    "partial": "backward_of_one_output_first",
+    "keyword": "keyword_arguments",
+    "containers": "containers_as_arguments",
+    "container-outputs": "containers_as_outputs",
+    "non-tensors": "non_tensor_arguments",
+    "non-tensor-outputs": "non_tensor_outputs",
+    "repeated-inputs": "the_same_tensor_passed_twice",
+    "view-outputs": "outputs_that_are_views",
+    "input-outputs": "outputs_that_are_inputs",
+    "repeated-outputs": "an_output_returned_twice",
+    "unused-outputs": "unused_outputs",
+    "no-grad-outputs": "outputs_without_grad",
+    "dropout": "dropout_masks_are_replayed",
+    "stream": "ambient_stream_is_left_alone",
+}
+
+
+def _combinations(claims: Implementation) -> st.SearchStrategy[Any]:
+    claimed = [f for f, name in ALONE.items() if name in LAWS and claims.expected(name, LAWS[name].needs) == "agrees"]
+    some: Callable[[set[str]], Any] = lambda chosen: programs(sometimes=CORE | chosen)  # noqa: E731 - typed for flatmap
+    return st.sets(st.sampled_from(claimed), min_size=2, max_size=6).flatmap(some)
+
+
+@law(_combinations, floor=8, effort=2.0)
+def test_all_claimed_features_combined(case: Case) -> None:
+    """Programs that mix features which an implementation keeps alone equal plain too."""
     case.equals_plain()

@@ -1,0 +1,110 @@
+"""Ambient state: what a function can see besides its arguments is the same in forward and in recomputation."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from conformance.judge import Case
+from conformance.law import law
+from conformance.strategies import named
+from conformance.verdicts import Diverges, Refuses
+from conformance.written import ambient
+
+MODE = st.sampled_from(["as is", "grad", "no_grad"])
+
+
+@law(named(ambient.grad_mode, outer_mode=MODE, backward_mode=MODE, nested=st.booleans()))
+def test_grad_mode_is_forwards(case: Case) -> None:
+    """A function sees grad mode on in both runs, also below an outer no_grad and when backward is called under no_grad."""
+    case.equals_plain()
+
+
+@law(named(ambient.grad_mode, outer_mode=MODE, backward_mode=st.just("inference"), nested=st.booleans()))
+def test_backward_in_inference_mode(case: Case) -> None:
+    """Backward that is called in inference mode gives plain's gradients, and functions are not in inference mode."""
+    case.equals_plain()
+
+
+@law(
+    named(ambient.without_grad, mode=st.sampled_from(["no_grad", "inference_mode"]), nested=st.booleans(), flag=st.booleans()),
+    gradients=False,
+    recomputes=False,
+)
+def test_nothing_to_differentiate_costs_one_call(case: Case) -> None:
+    """Under no_grad and inference mode a region calls its function once and returns plain's value."""
+    seen = case.equals_plain()
+    if seen.calls != case.plain.calls:
+        raise Diverges(f"the functions are called {dict(case.plain.calls)} times under plain, {dict(seen.calls)} here")
+
+
+@law(named(ambient.arguments, leaf=st.booleans(), nested=st.booleans(), view=st.booleans()))
+def test_arguments_look_the_same(case: Case) -> None:
+    """Type, dtype, requires_grad, is_leaf and layout of arguments, and which of them are one object, are forward's."""
+    case.equals_plain()
+
+
+KIND = st.sampled_from(["parameter", "leaf", "intermediate"])
+
+
+@law(named(ambient.attributes, kind=KIND, nested=st.booleans()), needs=["closure-gradients"])
+def test_attributes_of_arguments_are_there(case: Case) -> None:
+    """A Python attribute that an argument carries is there in the recomputation too."""
+    case.equals_plain()
+
+
+PLACE = st.sampled_from([None, "cpu", "meta"])
+
+
+@law(named(ambient.device_context, forward=PLACE, backward=PLACE, default=st.booleans()))
+def test_device_context_is_forwards(case: Case) -> None:
+    """Factories without device= create on forward's default device in both runs, and backward leaves its own in force."""
+    case.equals_plain()
+
+
+DTYPE = st.sampled_from(["float32", "float64", "bfloat16"])
+
+
+@law(named(ambient.default_dtype, forward=DTYPE, backward=DTYPE, nested=st.booleans()))
+def test_default_dtype_is_forwards(case: Case) -> None:
+    """A recomputation runs under forward's default dtype, and backward leaves its own in force."""
+    case.equals_plain()
+
+
+FLAG = st.sampled_from(["off", "on", "warn"])
+
+
+@law(named(ambient.deterministic, forward=FLAG, backward=FLAG, nested=st.booleans()))
+def test_deterministic_flags_are_forwards(case: Case) -> None:
+    """A function sees forward's determinism flags in both runs, and backward leaves its own in force."""
+    case.equals_plain()
+
+
+@law(named(ambient.module, training=st.just(False), rate=st.sampled_from([0.1, 0.5]), anomaly=st.just(False)), floor=2)
+def test_a_module_in_eval_gives_gradients(case: Case) -> None:
+    """A module in eval mode that is called with grad enabled is recomputed like any other function."""
+    case.equals_plain()
+
+
+@law(named(ambient.module, training=st.booleans(), rate=st.sampled_from([0.0, 0.1]), anomaly=st.just(True)), needs=["rng"], floor=2)
+def test_anomaly_mode_changes_nothing(case: Case) -> None:
+    """Under anomaly mode a region gives the same values and gradients."""
+    case.equals_plain()
+
+
+@law(named(ambient.flipped, layer=st.sampled_from(["dropout", "norm"]), training=st.booleans(), after=st.integers(0, 3)))
+def test_train_and_eval_flipped_before_backward(case: Case) -> None:
+    """A module with dropout or batch norm that is flipped by train() or eval() before backward gives no wrong gradient."""
+    # An error keeps the law too. Layers that save tensors of the same kind in both modes, as RReLU does, are left out.
+    try:
+        case.equals_plain()
+    except Refuses:
+        return
+
+
+AMBIENT, ERROR = st.sampled_from(["autocast", "no_grad", "device", "none"]), st.sampled_from(["RuntimeError", "KeyboardInterrupt"])
+
+
+@law(named(ambient.error, ambient=AMBIENT, error=ERROR, nested=st.booleans()))
+def test_an_error_leaves_modes_as_they_were(case: Case) -> None:
+    """After an error in a recomputation the modes that were in force around backward are, and a retry is right."""
+    case.equals_plain()

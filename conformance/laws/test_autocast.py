@@ -1,0 +1,27 @@
+"""Autocast: a recomputation computes in the precision of its forward, whatever is in force around backward."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from conformance.judge import Case
+from conformance.law import law
+from conformance.strategies import named
+from conformance.written import autocast
+
+CAST = st.sampled_from([None, "off", "bfloat16", "float16"])
+
+
+@law(named(autocast.autocast, around=CAST, inside=CAST, backward=CAST, cache=st.booleans()), needs=["autocast"], floor=8)
+def test_autocast_is_forwards(case: Case) -> None:
+    """A recomputation runs under forward's autocast, nested ones included, whatever autocast backward is called under."""
+    case.equals_plain()
+
+
+ORDER = st.sampled_from(["before", "after", "alone"])
+
+
+@law(named(autocast.shared_weight, cache=st.booleans(), order=ORDER, steps=st.integers(1, 3), outside=st.booleans()), needs=["autocast"])
+def test_autocast_cache_keeps_gradients(case: Case) -> None:
+    """A weight that is read inside and outside of regions under one autocast gets all its gradients, cached or not."""
+    case.equals_plain()

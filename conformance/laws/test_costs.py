@@ -1,0 +1,188 @@
+"""Costs: what is recomputed, how far, how often, and what is alive meanwhile follow from the rules of nesting alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any, cast
+
+from hypothesis import strategies as st
+
+from conformance.judge import Case
+from conformance.law import law
+from conformance.meters import Calls, Kernels, Storages
+from conformance.oracle import OPERATORS, costs, trace
+from conformance.programs import Block, Leaf, Line, Op, Program, Region, Statement
+from conformance.strategies import named, programs
+from conformance.verdicts import Diverges
+from conformance.written import nesting as written
+
+
+def _costed(*always: str, sometimes: tuple[str, ...] = ()) -> st.SearchStrategy[Program]:
+    """Programs with predicted costs. All tensors require grad: where an operator saves one that does not, an
+    implementation may have to run on to the next operator that saves, since it cannot tell it from a buffer that is
+    written later (rule 5).
+    """
+    drawn = programs(always=["nesting", *always], sometimes=sometimes, operators=tuple(OPERATORS), depth=3)
+    return drawn.filter(lambda program: all(value.grad for value in _read(program)))
+
+
+def _read(program: Program) -> list[Any]:
+    made = trace(program)
+    frames, found = [made.root], []
+    for frame in frames:
+        frames += [step for step in frame.steps if type(step) is type(frame)]
+        found += [slot.value for one in frames for slot in one.inputs]
+    return [*found, *(source for value in made.values for source in value.sources)]
+
+
+def _program(case: Case) -> Program:
+    return cast(Program, case.program)
+
+
+def _differ(what: str, expected: Counter[str], seen: Counter[str]) -> None:
+    if expected != seen:
+        wrong = sorted(name for name in expected | seen if expected[name] != seen[name])
+        raise Diverges(", ".join(f"{what} of {name}: {expected[name]} due, {seen[name]} seen" for name in wrong))
+
+
+def _kernels(case: Case, early_stop: bool) -> None:
+    kernels = Kernels({kernel for kernel, _ in OPERATORS.values()})
+    case.run(kernels)
+    _differ("kernels", costs(_program(case), early_stop).kernels, kernels.counts)
+
+
+@law(_costed(sometimes=("retain",)), needs=["early-stop"], floor=8)
+def test_calls_with_early_stop(case: Case) -> None:
+    """Every region's function is called exactly as often as rules 2, 3 and 5 say."""
+    _differ("calls", costs(_program(case)).calls, case.seen.calls)
+
+
+@law(_costed(sometimes=("retain",)), needs=["early-stop"], floor=8)
+def test_kernels_with_early_stop(case: Case) -> None:
+    """A recomputation runs exactly the operators up to the last tensor that is needed (rule 5)."""
+    _kernels(case, early_stop=True)
+
+
+@law(_costed(sometimes=("retain",)), needs=["early-stop-option"], floor=8, early_stop=False)
+def test_calls_without_early_stop(case: Case) -> None:
+    """With early stop switched off, every region's function is called exactly as often as rules 2 and 3 say."""
+    _differ("calls", costs(_program(case), early_stop=False).calls, case.seen.calls)
+
+
+@law(_costed(sometimes=("retain",)), needs=["early-stop-option"], floor=8, early_stop=False)
+def test_kernels_without_early_stop(case: Case) -> None:
+    """With early stop switched off, every recomputation runs all operators of its region."""
+    _kernels(case, early_stop=False)
+
+
+@law(_costed(), floor=8)
+def test_no_region_runs_too_often(case: Case) -> None:
+    """No function is called more often than once in forward and once per backward for it and each region around it."""
+    bound = costs(_program(case), early_stop=False).calls
+    for name, count in case.seen.calls.items():
+        if count > bound[name]:
+            raise Diverges(f"{name} was called {count} times, {bound[name]} at most are due")
+
+
+@law(_costed("partial"), needs=["early-stop"], floor=8)
+def test_backward_of_one_output_recomputes_what_it_needs(case: Case) -> None:
+    """A backward of one output recomputes the regions that it passes through and those around them alone."""
+    _differ("calls", costs(_program(case)).calls, case.seen.calls)
+
+
+@law(_costed(sometimes=("inputs", "grad")), needs=["early-stop", "subset-requests"], floor=8)
+def test_requests_for_a_subset_recompute_what_they_need(case: Case) -> None:
+    """A request for the gradients of some leaves recomputes the regions on the way to them alone."""
+    _differ("calls", costs(_program(case)).calls, case.seen.calls)
+
+
+@law(named(written.chain, depth=st.integers(1, 6), before=st.booleans()), needs=["recomputes"])
+def test_a_leaf_at_depth_d_runs_d_plus_one_times(case: Case) -> None:
+    """What lies below d regions runs d + 1 times: in forward, and once for each of these regions."""
+    for name, count in case.seen.calls.items():
+        if count != int(name.split()[1]) + 1:
+            raise Diverges(f"the function of {name} was called {count} times, {int(name.split()[1]) + 1} are due")
+
+
+@law(named(written.siblings, siblings=st.integers(1, 5)), needs=["recomputes"], floor=3)
+def test_a_parent_is_recomputed_once_for_all_its_regions(case: Case) -> None:
+    """Regions that share inputs make their parent run once more in a backward, not once for each of them."""
+    if case.equals_plain().calls["parent"] != 2:
+        raise Diverges(f"the parent ran {case.seen.calls['parent']} times, 2 are due")
+
+
+@law(_costed("retain"), floor=8)
+def test_every_backward_recomputes_anew(case: Case) -> None:
+    """Each backward over a retained graph calls every function as often as the first one did."""
+    calls = Calls()
+    case.run(calls)
+    until = [counts for label, counts in calls.until.items() if label == "forward" or label.startswith("gradients")]
+    first, *others = [after - before for before, after in zip(until, until[1:], strict=False)]
+    for other in others:
+        _differ("calls in a later backward", first, other)
+
+
+def _watched(program: Program) -> Program:
+    """The same program with a note at each tensor's gradient, that is, when its node is due."""
+
+    def watch(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+        lines: list[Statement] = []
+        for statement in body:
+            lines.append(replace(statement, body=watch(statement.body)) if isinstance(statement, Region | Block) else statement)
+            if isinstance(statement, Op):
+                target = statement.target
+                lines.append(Line(f"{target}.requires_grad and {target}.register_hook(lambda grad: note('due {target}'))"))
+        return tuple(lines)
+
+    return replace(program, body=watch(program.body))
+
+
+@law(_costed(sometimes=("retain", "partial")).map(_watched), needs=["hidden-saves"], floor=8)
+def test_recomputed_tensors_die_as_they_are_unpacked(case: Case) -> None:
+    """Whenever a node is due, no tensor of the inside is alive but those that this backward has yet to unpack (rule 4)."""
+    storages = Storages()
+    case.run(storages)
+    bounds: dict[str, list[int]] = {}
+    for name, count in costs(_program(case)).alive:
+        bounds.setdefault(f"due {name}", []).append(count)
+    for moment in storages.moments:
+        if moment.label in bounds:
+            bound = bounds[moment.label].pop(0) if bounds[moment.label] else 0
+            alive = sum(bool(made.region) for made in moment.alive)
+            if alive > bound:
+                raise Diverges(f"when a node is {moment.label}, {alive} tensors of the inside are alive, {bound} at most are to be")
+
+
+@st.composite
+def _branches(draw: st.DrawFn) -> Program:
+    """A region of two outputs that share nothing but its input, and a backward of each, without retaining the graph."""
+    unary = sorted(template for template in OPERATORS if "{1}" not in template)
+    body: list[Statement] = []
+    for branch in ("left", "right"):
+        ops = ["torch.sin({0})", *draw(st.lists(st.sampled_from(unary), max_size=3))]
+        names = ["x", *(f"{branch}{i}" for i in range(1, len(ops))), f"{branch}_end"]
+        lines = [Op(target, op, (source,)) for op, source, target in zip(ops, names, names[1:], strict=False)]
+        inner = (Region(branch, ("x",), (), "x", ("x",), tuple(lines), names[-1], (names[-1],), ((names[-1], ""),)),)
+        body += inner if draw(st.booleans()) else lines
+    ends = ("left_end", "right_end")
+    region = Region("both", ("x",), (), "x", ("x",), tuple(body), ", ".join(ends), ends, tuple((f"{end}_", f"[{i}]") for i, end in enumerate(ends)))
+    leaf = Leaf("x", "torch.randn(2, 2, device=device, requires_grad=True)", True)
+    order = draw(st.permutations([f"{end}_" for end in ends]))
+    driver = [line for i, end in enumerate(order) for line in (f"{end}.backward(torch.ones_like({end}))", f"note('gradients {i}', [x.grad])")]
+    return Program((leaf,), (region,), tuple(order), tuple(driver))
+
+
+@law(_branches(), needs=["early-stop"], floor=8)
+def test_what_the_graph_has_freed_is_not_recomputed(case: Case) -> None:
+    """What a first backward has freed is not wanted by a second one, whose recomputation stops without it (rules 5, 6)."""
+    case.equals_plain()
+    _kernels(case, early_stop=True)
+
+
+@law(named(written.backward_in_a_hook, after=st.booleans(), nested=st.booleans()), needs=["subset-requests"], floor=3)
+def test_a_backward_during_another_recomputes_for_itself(case: Case) -> None:
+    """A backward that starts during another one neither reads nor uses up what that one has recomputed (rule 4)."""
+    calls = case.equals_plain().calls["function"]
+    if calls > 3:
+        raise Diverges(f"the function was called {calls} times, 3 are due: in forward and once in each backward")

@@ -1,0 +1,229 @@
+"""Errors: what cannot be right is refused, and what a user's code does about exceptions does not get in the way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+from torch.utils.checkpoint import create_selective_checkpoint_contexts
+
+from conformance.judge import Case, execute
+from conformance.law import law
+from conformance.meters import Calls, Kernels, Meter
+from conformance.strategies import UNARY, named, programs
+from conformance.verdicts import Diverges, Refuses
+from conformance.written import errors
+from impls.plain import checkpoint as plain
+
+CHANGES = ["fewer", "shape", "dtype", "device"]
+
+
+def _equals_or_refuses(case: Case) -> bool:
+    """Whether there was an answer, which then is plain's. Where plain raises, only an error will do."""
+    try:
+        case.equals_plain()
+    except Refuses:
+        return False
+    return True
+
+
+@law(named(errors.differing, change=st.sampled_from(CHANGES), before=st.integers(0, 2), nested=st.booleans()))
+def test_other_saved_tensors_are_reported(case: Case) -> None:
+    """A recomputation that saves fewer tensors, or one of another shape, dtype or device, is an error."""
+    if _equals_or_refuses(case) and case.recomputed:
+        raise Diverges("the recomputation saved other tensors than forward did, and nothing was said")
+
+
+@law(
+    named(errors.differing, change=st.just("more"), before=st.integers(0, 5), nested=st.booleans()),
+    needs=["early-stop-option"],
+    early_stop=False,
+)
+def test_more_saved_tensors_are_reported(case: Case) -> None:
+    """A recomputation that runs to its end and saves more tensors than forward did is an error."""
+    calls = Calls()
+    try:
+        case.run(calls)
+    except Refuses:
+        if "forward" not in calls.until:
+            raise  # of the option, before anything could go wrong
+        return
+    raise Diverges("the recomputation saved more tensors than forward did, and nothing was said")
+
+
+@law(
+    named(errors.tolerable, change=st.sampled_from(["dtype", "shape", "both"]), factor=st.sampled_from([2.0, 0.5])),
+    needs=["determinism-check"],
+    determinism_check="none",
+)
+def test_the_determinism_check_can_be_switched_off(case: Case) -> None:
+    """With determinism_check="none" a recomputation may save tensors of other dtypes and shapes."""
+    case.equals_plain()
+
+
+WRONG = (3, None, "sin", {"determinism_check": "sometimes"}, {"no_such_option": 1}, {"context_fn": 3}, {"checkpointing": True})
+
+
+@law(named(errors.refused, wrong=st.sampled_from(WRONG)))
+def test_wrong_arguments_are_refused(case: Case) -> None:
+    """What is not callable, and an option or a value of one that does not exist, is refused before the function runs."""
+    case.equals_plain()
+
+
+class _Logged(AbstractContextManager[None]):
+    """A context that can be entered again and again, and writes down when."""
+
+    log: list[tuple[str, str]] = []
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __enter__(self) -> None:
+        self.log.append(("enter", self.name))
+
+    def __exit__(self, *_: object) -> None:
+        self.log.append(("leave", self.name))
+
+
+class _Runs(Meter):
+    """Writes the runs of functions into the same log."""
+
+    def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def logged(*args: Any, **kwargs: Any) -> Any:
+            _Logged.log.append(("run", ""))
+            return function(*args, **kwargs)
+
+        return logged
+
+
+def _logging() -> tuple[_Logged, _Logged]:
+    return _Logged("forward"), _Logged("recomputation")
+
+
+@law(programs(sometimes=["retain", "partial", "closure"], depth=1), needs=["context-fn"], floor=8, context_fn=_logging)
+def test_contexts_are_entered_once_for_each_run(case: Case) -> None:
+    """Of the contexts that context_fn gives, one is entered around each forward, the other around each recomputation."""
+    _Logged.log.clear()
+    seen = case.run(_Runs())
+    forward = case.plain.calls.total()
+    due = Counter({"forward": forward, "recomputation": seen.calls.total() - forward})
+    entered = Counter(name for what, name in _Logged.log if what == "enter")
+    if entered != due:
+        raise Diverges(f"contexts due {dict(due)}, entered {dict(entered)}")
+    for run in zip(*[iter(_Logged.log)] * 3, strict=True):
+        if [what for what, _ in run] != ["enter", "run", "leave"]:
+            raise Diverges(f"a function should run inside of its context, and this happened: {run}")
+
+
+@contextmanager
+def _swallow() -> Iterator[None]:
+    with suppress(ValueError):
+        yield
+
+
+@law(named(errors.swallowed, before=st.integers(0, 5)), needs=["context-fn"], context_fn=lambda: (_swallow(), nullcontext()))
+def test_a_context_that_swallows_is_refused(case: Case) -> None:
+    """When the forward context swallows the function's exception, no value comes back."""
+    case.equals_plain()
+
+
+SELECTIVE = partial(create_selective_checkpoint_contexts, [torch.ops.aten.mm.default])
+
+
+@law(programs(sometimes=["closure"], operators=(*UNARY, "{0} @ {1}"), depth=1), needs=["context-fn"], floor=8, context_fn=SELECTIVE)
+def test_selective_checkpointing(case: Case) -> None:
+    """With PyTorch's selective contexts gradients equal plain's, and an operator that is to be saved does not run again."""
+    case.equals_plain()
+    here, there = Kernels({"mm"}), Kernels({"mm"})
+    case.run(here)
+    execute(case.program, plain, case.device, (there,))
+    if here.counts != there.counts:
+        raise Diverges(f"mm runs {there.counts['mm']} times under plain, {here.counts['mm']} here")
+
+
+FORM = st.sampled_from(["fallback", "retry", "suppress"])
+
+
+@law(named(errors.catching, catches=st.sampled_from(["Exception", "RuntimeError"]), form=FORM, nested=st.booleans()))
+def test_except_exception_does_not_catch_the_stop(case: Case) -> None:
+    """User code that handles every Exception of the last operator that saves never sees one in a recomputation."""
+    case.equals_plain()
+
+
+@law(named(errors.catching, catches=st.just("BaseException"), form=FORM, nested=st.booleans()))
+def test_swallowing_the_stop_changes_no_gradient(case: Case) -> None:
+    """User code that swallows every BaseException gets plain's gradients."""
+    case.equals_plain()
+
+
+@law(named(errors.managed, form=st.sampled_from(["class", "generator"]), nested=st.booleans()), floor=4)
+def test_context_managers_inside_are_left(case: Case) -> None:
+    """Context managers that a function enters are left in the recomputation, also when it stops early."""
+    case.equals_plain()
+
+
+@law(named(errors.managed, form=st.just("without finally"), nested=st.booleans()), needs=["early-stop-option"], floor=2,
+     early_stop=False)  # fmt: skip
+def test_context_managers_without_finally(case: Case) -> None:
+    """A context manager without finally is left by a recomputation that is not stopped early."""
+    case.equals_plain()
+
+
+REQUESTS = ["nesting", "partial", "grad", "retain"]
+
+
+@law(programs(always=["mutated"], sometimes=[*REQUESTS, "containers", "keyword"]), recomputes=False, floor=8)
+def test_changes_between_forward_and_backward(case: Case) -> None:
+    """A tensor changed in place after forward gives an error where plain raises, and never a wrong gradient."""
+    _equals_or_refuses(case)
+
+
+SAVING = ("torch.sin({0})", "{0} * {0}", "torch.sin({0}) * torch.cos({1})")  # these save what they read
+
+
+@law(programs(always=["mutated-closure", "closure"], sometimes=REQUESTS, operators=SAVING), recomputes=False, floor=8)
+def test_changed_closure_tensors(case: Case) -> None:
+    """A parameter that functions read through a closure and autograd saved gives an error when it was changed in place."""
+    _equals_or_refuses(case)
+
+
+READ, REQUEST = st.sampled_from(["p", "q"]), st.sampled_from(["backward", "p", "q"])
+
+
+@law(named(errors.stale, request=REQUEST, depth=st.integers(0, 2), changed=READ), recomputes=False)
+def test_gradients_beside_a_changed_weight(case: Case) -> None:
+    """When a saved weight was changed in place, gradients that do not need it are plain's too, or there is an error."""
+    _equals_or_refuses(case)
+
+
+@law(programs(always=["corrupted"], sometimes=[*REQUESTS, "closure"]), recomputes=False, floor=8)
+def test_changes_inside_after_saving(case: Case) -> None:
+    """A tensor changed in place inside the function after an operator saved it gives an error where plain raises."""
+    _equals_or_refuses(case)
+
+
+CHANGE = st.sampled_from(["SGD", "Adam", "load_state_dict", "copy_"])
+
+
+@law(named(errors.stepped, change=CHANGE, layer=st.integers(0, 2), regions=st.integers(1, 2)), recomputes=False)
+def test_weights_changed_before_backward(case: Case) -> None:
+    """A weight that an optimizer step or load_state_dict changes between forward and backward gives an error, as under plain."""
+    if case.plain.error is None:
+        raise AssertionError("the program is to be one that plain refuses")
+    case.equals_plain()
+
+
+HOOKS, CHANGED = st.sampled_from(["save_on_cpu", "identity"]), st.sampled_from(["argument", "parameter", "output"])
+
+
+@law(named(errors.hooked, hooks=HOOKS, changed=CHANGED, form=st.sampled_from(["alone", "list"])), gradients=False, recomputes=False)
+def test_hooks_around_do_not_hide_changes(case: Case) -> None:
+    """Saved-tensor hooks around a region do not turn a change in place, which is an error without them, into a wrong gradient."""
+    _, right = case.run().notes["right or none"]
+    if not all(right):
+        raise Diverges(f"gradients of (p, x) should be right, or none after an error, and are right: {right}")

@@ -1,0 +1,171 @@
+"""Lifetimes: what a region computes lives while a backward needs it and no longer, and nothing waits for the collector."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import strategies as st
+
+from conformance.judge import Case, Observation, execute
+from conformance.law import law
+from conformance.meters import Made, Moment, Objects, Storages
+from conformance.schedules import claimed, exactly, schedules, watched
+from conformance.strategies import named
+from conformance.verdicts import Diverges
+from conformance.written import lifetimes
+from impls.plain import checkpoint as plain
+
+PASSES = st.integers(1, 3)
+
+
+def _kept(case: Case, *, where: tuple[str, ...]) -> Observation:
+    """The run equals plain's, and at the given notes nothing is alive but what the program holds."""
+    storages = Storages()
+    case.seen = case.run(storages)
+    case.equals_plain()
+    for moment in [*storages.moments, storages.end()]:
+        if moment.label.split()[0] in where and moment.kept:
+            makers = ", ".join(sorted({made.region or "no region" for made in moment.kept}))
+            raise Diverges(f"at '{moment.label}' {len(moment.kept)} storages that the program does not hold are alive, made in {makers}; expected: none")
+    return case.seen
+
+
+def nothing_kept(case: Case) -> Observation:
+    """Wherever the program notes what it holds, nothing else is alive."""
+    return _kept(case, where=("held", "empty", "end"))
+
+
+def all_freed(case: Case) -> Observation:
+    """Where the program holds no graph, nothing of any is alive."""
+    return _kept(case, where=("empty", "end"))
+
+
+@law(exactly("forward", "backward"), floor=8)
+def test_nothing_of_the_inside_is_alive_after_forward(case: Case) -> None:
+    """After forward, and after a backward, no tensor that a region made is alive but its outputs."""
+    nothing_kept(case)
+
+
+@law(schedules(["retained", "whole"]), floor=8)
+def test_a_retained_backward_keeps_nothing(case: Case) -> None:
+    """After each backward of any outputs over a retained graph nothing is alive that was not before it, but gradients."""
+    nothing_kept(case)
+
+
+@law(schedules(["part", "spent", "forward"]), floor=8)
+def test_a_backward_of_some_outputs_keeps_nothing(case: Case) -> None:
+    """After a backward of some outputs, and of others later on, nothing is alive but outputs and gradients."""
+    nothing_kept(case)
+
+
+@law(schedules(["inputs", "grad"]), needs=["subset-requests"], floor=8)
+def test_a_request_for_some_gradients_keeps_nothing(case: Case) -> None:
+    """After gradients of some leaves were asked for, what was recomputed but not needed is gone."""
+    nothing_kept(case)
+
+
+@law(schedules(["create-graph"], steps=2), needs=["higher-order"], floor=8)
+def test_a_differentiable_backward_keeps_nothing(case: Case) -> None:
+    """Once gradients that were taken with create_graph=True are dropped, what was recomputed for them is gone."""
+    nothing_kept(case)
+
+
+@law(exactly("forward", "inputs", "inputs", "backward"), needs=["subset-requests"], floor=8)
+def test_partial_backward_passes_over_one_graph(case: Case) -> None:
+    """Gradients of some leaves first and of others later, as pipelines split them, are plain's, and nothing is kept between."""
+    nothing_kept(case)
+
+
+@law(exactly("forward", "backward", "again", "drop"), floor=8)
+def test_a_backward_that_is_refused_keeps_nothing(case: Case) -> None:
+    """A second backward over a graph that was not retained raises where plain raises, and leaves nothing alive."""
+    nothing_kept(case)
+
+
+@law(schedules(["drop", "retained", "part", "forward"], drop=True), floor=8)
+def test_dropping_the_outputs_frees_everything(case: Case) -> None:
+    """A graph is freed with its outputs, before any backward, after a retained one, and after a partial one."""
+    all_freed(case)
+
+
+@law(named(lifetimes.again, regions=st.integers(1, 4), nested=st.booleans()), floor=3)
+def test_a_second_backward_raises_what_plain_raises(case: Case) -> None:
+    """The error of a second backward over a graph that was not retained is of plain's type and says the same."""
+    case.equals_plain()
+
+
+@law(named(lifetimes.chain, length=st.integers(1, 12), passes=PASSES), floor=5)
+def test_each_recomputed_tensor_dies_at_its_unpack(case: Case) -> None:
+    """In a chain, when the node of the operator at index i is due, at most i recomputed tensors are alive."""
+    storages = Storages()
+    case.run(storages)
+    before = next(moment.alive for moment in storages.moments if moment.label == "forward")
+    for moment in storages.moments:
+        if moment.label.startswith("due"):
+            index, count = int(moment.label.split()[1]), sum(made.region == "f" for made in moment.alive - before)
+            if count > index:
+                raise Diverges(f"when operator {index} of the chain is due, {count} recomputed tensors are alive, expected at most {index}")
+
+
+def _due(moments: list[Moment]) -> list[tuple[str, Counter[str], Counter[str]]]:
+    """The notes in backward: the label, and by region the storages alive, in all and of those made after forward."""
+    before: frozenset[Made] = next(moment.alive for moment in moments if moment.label == "held 1")
+    due = [moment for moment in moments if moment.label.startswith("due")]
+    return [(m.label, Counter(x.region for x in m.alive), Counter(x.region for x in m.alive - before if x.region)) for m in due]
+
+
+@law(exactly("forward", "whole", "backward", depth=1).map(watched), floor=8)
+def test_recomputed_tensors_live_no_longer_than_saved_ones(case: Case) -> None:
+    """At each node of a retained backward no more of its region is alive than plain has there when it frees, and of others nothing."""
+    expected, storages = Storages(), Storages()
+    execute(case.program, plain, case.device, (expected,))
+    case.run(storages)
+    freeing = {label: alive for label, alive, _ in _due(expected.moments)}  # of the last backward, which retains nothing
+    for label, _, recomputed in _due(storages.moments):
+        region = label.split()[1]
+        for other, count in recomputed.items():
+            allowed = freeing[label][region] if other == region else 0
+            if count > allowed:
+                raise Diverges(f"at '{label}' {count} recomputed tensors of {other} are alive, expected at most {allowed}")
+
+
+@law(named(lifetimes.tail, saving=st.integers(1, 3), after=st.integers(0, 2), levels=st.integers(1, 3), passes=PASSES),
+     needs=["early-stop"], floor=5)  # fmt: skip
+def test_early_stop_leaves_the_tail_unrun(case: Case) -> None:
+    """A recomputation does not reach the end of a function whose last operators save nothing."""
+    case.equals_plain()
+
+
+@law(named(lifetimes.steps, retained=st.booleans(), regions=st.integers(1, 3)), floor=2)
+def test_steps_leave_nothing_behind(case: Case) -> None:
+    """Step after step, over one retained graph or over new ones, there are no more Python objects than before."""
+    objects = Objects()
+    case.seen  # noqa: B018 - whatever is made once only is made here
+    case.run(objects)
+    counts = objects.counts[2:]
+    if len(set(counts)) > 1:
+        raise Diverges(f"from step to step the number of objects changes: {[count - counts[0] for count in counts]}; expected: not at all")
+
+
+@law(named(lifetimes.callables, kind=st.sampled_from(("module", "method", "partial", "lambda")), passes=PASSES), floor=5)
+def test_a_callable_of_any_kind_makes_no_cycle(case: Case) -> None:
+    """A module, bound method, partial or lambda is freed with the outputs, and what it holds with it."""
+    all_freed(case)
+
+
+@law(named(lifetimes.hooked, where=st.sampled_from(("inside", "outside", "both")), passes=PASSES), floor=5)
+def test_hooks_of_the_user_make_no_cycle(case: Case) -> None:
+    """Hooks on tensors and nodes, inside and outside of a region, keep nothing alive."""
+    all_freed(case)
+
+
+@law(named(lifetimes.changed_input, returned=st.booleans(), wrapped=st.booleans()), floor=2)
+def test_a_region_that_changes_its_input_makes_no_cycle(case: Case) -> None:
+    """A region that changes its input in place, and may return it, is freed with its outputs."""
+    all_freed(case)
+
+
+@law(lambda claims: schedules(claimed(claims.capabilities), steps=6), floor=8)
+def test_schedules_in_any_order(case: Case) -> None:
+    """Forward, backward of any kind, errors and drops in any order give plain's gradients and errors, and keep nothing."""
+    nothing_kept(case)

@@ -1,0 +1,163 @@
+"""Nesting: regions in regions are plain to the outside, and what one saves is hidden from those around it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import cast
+
+from hypothesis import strategies as st
+
+import impls
+from conformance.judge import Case
+from conformance.law import law
+from conformance.meters import Packs
+from conformance.oracle import OPERATORS, costs
+from conformance.programs import Line, Program
+from conformance.strategies import named, programs
+from conformance.verdicts import Diverges, difference, from_error
+from conformance.written import nesting as written
+
+
+@law(programs(always=["nesting"], sometimes=["retain"], depth=3), floor=8)
+def test_trees_of_regions(case: Case) -> None:
+    """Regions that nest three deep, several in one, give plain's outputs and gradients."""
+    case.equals_plain()
+
+
+@law(programs(always=["nesting", "closure"], sometimes=["closure-intermediates", "escaping"], depth=3), floor=8)
+def test_trees_of_regions_that_share_values_through_closures(case: Case) -> None:
+    """Regions at any depth may read values of those around them, and hand values out, by other ways than their arguments."""
+    case.equals_plain()
+
+
+def _saving_is_noted(program: Program) -> Program:
+    names = costs(program).saved[""]
+    line = Line(f"note('saved', [{', '.join(f'{{{i}}}' for i in range(len(names)))}])", names)
+    return replace(program, body=(*program.body, line))
+
+
+def _hooked(*features: str) -> st.SearchStrategy[Program]:
+    drawn = programs(always=["nesting"], sometimes=features, operators=tuple(OPERATORS), depth=3)
+    return drawn.map(_saving_is_noted)
+
+
+def _packs_are_due(case: Case, *, once: bool = False) -> None:
+    packs = Packs()
+    case.run(packs)
+    missing = (packs.due - packs.forward).total()
+    surplus = (packs.forward - packs.due if once else packs.forward.keys() - packs.due.keys())
+    if missing or surplus:
+        raise Diverges(f"of {packs.due.total()} tensors that hooks around the program are to see, {missing} are missing, "
+                       f"and {len(surplus)} more reach them")  # fmt: skip
+
+
+@law(_hooked(), needs=["hidden-saves"], floor=8)
+def test_hooks_see_the_outermost_inputs_alone(case: Case) -> None:
+    """Hooks on saved tensors see what is saved outside regions and each input of the outermost ones, nothing else."""
+    _packs_are_due(case)
+
+
+@law(_hooked("keyword", "non-tensors"), needs=["hidden-saves", "keyword-arguments", "non-tensor-arguments"], floor=8)
+def test_hooks_see_inputs_passed_by_keyword(case: Case) -> None:
+    """A tensor passed by keyword is saved like one that is passed by position."""
+    _packs_are_due(case)
+
+
+@law(_hooked("containers"), needs=["hidden-saves", "containers"], floor=8)
+def test_hooks_see_inputs_in_containers(case: Case) -> None:
+    """A tensor inside a container is saved like one that is passed by itself."""
+    _packs_are_due(case)
+
+
+@law(_hooked("repeated-inputs"), needs=["hidden-saves"], floor=8)
+def test_hooks_see_repeated_inputs_once(case: Case) -> None:
+    """A tensor that is passed to a region several times is saved once for it."""
+    _packs_are_due(case, once=True)
+
+
+@law(_hooked("retain"), floor=8)
+def test_recomputation_is_hidden_from_hooks(case: Case) -> None:
+    """Hooks that are active during backward see nothing of what a recomputation saves."""
+    packs = Packs()
+    case.run(packs)
+    if packs.backward:
+        raise Diverges(f"{packs.backward.total()} tensors reach hooks that are active during backward, none under plain")
+
+
+_HOOKS = {where: st.booleans() for where in ("outside", "between", "innermost", "backward")}
+
+
+@law(named(written.hooks, **_HOOKS))
+def test_hooks_around_and_inside_regions(case: Case) -> None:
+    """Hooks that change what they pack, around a region or in it, give plain's gradients; those at backward time do nothing."""
+    case.equals_plain()
+
+
+_INSIDE = {"of": st.sampled_from(["a detached leaf", "its own values"]), "depth": st.integers(0, 2), "region": st.booleans()}
+
+
+@law(named(written.backward_inside, **_INSIDE, retain=st.booleans(), times=st.integers(1, 3)))
+def test_backward_inside_a_region(case: Case) -> None:
+    """A function may ask for gradients of what it has computed so far, as often as it likes (rule 6)."""
+    case.equals_plain()
+
+
+_PENALTY = {name: st.booleans() for name in ("retain", "again", "region", "nested")}
+
+
+@law(named(written.penalty_inside, **_PENALTY), needs=["higher-order"])
+def test_gradient_penalty_inside_a_region(case: Case) -> None:
+    """A function may return a gradient that it took with create_graph=True, and backward goes through it (rule 6)."""
+    case.equals_plain()
+
+
+_ANOTHER = {name: st.booleans() for name in ("accumulate", "nested", "last")}
+
+
+@law(named(written.backward_of_another, **_ANOTHER), floor=3)
+def test_backward_of_another_region_inside_a_region(case: Case) -> None:
+    """A function may run the backward of a region that was called before it."""
+    case.equals_plain()
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """A program of which some regions are called through another implementation."""
+
+    program: Program
+    others: tuple[tuple[str, str], ...]
+
+    @property
+    def source(self) -> str:
+        text = self.program.source.replace("import torch\n", "import torch\nimport impls\n", 1)
+        for region, name in self.others:
+            text = text.replace(f"checkpoint({region}, ", f"impls.get({name!r}).checkpoint({region}, ")
+        return text
+
+
+@st.composite
+def _mixed(draw: st.DrawFn) -> Mixed:
+    program = draw(programs(always=["nesting"], depth=3))
+    other = st.sampled_from([name for name in impls.names() if name != "plain"])
+    return Mixed(program, tuple((region.name, draw(other)) for region in program.regions if draw(st.booleans())))
+
+
+@law(_mixed(), floor=8)
+def test_any_implementation_inside_any_other(case: Case) -> None:
+    """Regions of this implementation around and inside regions of any other one give plain's gradients."""
+    expected = case.reference(cast(Mixed, case.program).program, case.device)
+    if case.seen.error is not None:
+        raise from_error(case.seen.error)
+    for label, value in expected.notes.items():
+        found = difference(value, case.seen.notes[label], False, label)
+        if found:
+            raise Diverges(found)
+
+
+_CAUGHT = {"nested": st.booleans(), "operator": st.sampled_from(["sin", "tanh"]), "early": st.booleans()}
+
+
+@law(named(written.caught, **_CAUGHT), floor=3)
+def test_no_except_exception_catches_the_stop(case: Case) -> None:
+    """A function's own "except Exception" sees nothing of an early stop, so its fallback is not taken (rule 5)."""
+    case.equals_plain()

@@ -1,0 +1,152 @@
+"""Randomness: a recomputation draws what forward drew, and nobody else's stream of random numbers notices it."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from conformance.judge import Case
+from conformance.law import law
+from conformance.strategies import BINARY, OPERATORS, UNARY, named, programs
+from conformance.verdicts import Diverges
+from conformance.written import rng
+
+MIXED = (*UNARY, *BINARY, *OPERATORS["dropout"])
+DISTRIBUTIONS = (
+    "{0} * torch.randn_like({0})",
+    "{0} * torch.randint(1, 5, (2, 2), device=device)",
+    "{0}[torch.randperm(2, device=device)]",
+    "{0} * torch.bernoulli(torch.full_like({0}, 0.5))",
+    "{0} * torch.normal(torch.zeros_like({0}), 2.0)",
+    "{0} * torch.poisson(torch.full_like({0}, 3.0))",
+    "{0} * torch.empty_like({0}).exponential_()",
+    "{0} * torch.empty_like({0}).log_normal_()",
+    "{0}.index_select(0, torch.multinomial(torch.ones(3, device=device), 2) % 2)",
+    "torch.nn.functional.alpha_dropout({0}, 0.5, training=True)",
+    "torch.nn.functional.gumbel_softmax({0})",
+)
+
+
+@law(programs(always=["dropout"]), needs=["rng"], floor=8)
+def test_dropout_masks_are_replayed(case: Case) -> None:
+    """The recomputation draws the dropout masks that forward drew."""
+    case.equals_plain()
+
+
+@law(programs(always=["dropout", "stream"]), needs=["rng"], floor=8)
+def test_ambient_stream_is_left_alone(case: Case) -> None:
+    """Random numbers drawn after forward, and after backward, are those that plain draws there."""
+    case.equals_plain()
+
+
+@law(programs(always=["stream"], operators=MIXED), needs=["rng"], floor=8)
+def test_draws_between_regions(case: Case) -> None:
+    """Regions, nested ones included, replay their own draws whatever is drawn before, between and after them."""
+    case.equals_plain()
+
+
+@law(programs(always=["stream"], operators=DISTRIBUTIONS), needs=["rng"], floor=8)
+def test_all_distributions_are_replayed(case: Case) -> None:
+    """Whatever distribution a function draws from, the recomputation draws the same."""
+    case.equals_plain()
+
+
+@law(programs(always=["late-noise"]), needs=["rng"], floor=8)
+def test_noise_that_is_saved_before_it_is_drawn(case: Case) -> None:
+    """Noise comes back as it was also where an operator saves its buffer first and draws into it then, as rrelu does."""
+    case.equals_plain()
+
+
+@law(programs(always=["dropout", "retain", "stream"]), needs=["rng"], floor=8)
+def test_every_backward_draws_the_same(case: Case) -> None:
+    """Each backward over a retained graph recomputes with forward's random numbers."""
+    case.equals_plain()
+
+
+@law(programs(always=["dropout", "partial", "stream"]), needs=["rng"], floor=8)
+def test_a_partial_backward_draws_the_same(case: Case) -> None:
+    """Backward of one output, then of all, recomputes with forward's random numbers both times."""
+    case.equals_plain()
+
+
+@law(programs(always=["dropout", "create-graph", "stream"]), needs=["rng", "higher-order"], floor=8)
+def test_second_derivatives_see_the_same_masks(case: Case) -> None:
+    """Differentiating a gradient again recomputes with forward's random numbers."""
+    case.equals_plain()
+
+
+@law(named(rng.state, draws=st.integers(1, 5), regions=st.integers(1, 3)), needs=["rng"])
+def test_generator_state_is_left_alone(case: Case) -> None:
+    """The state of the default generator after forward and after backward is plain's, bit for bit."""
+    case.equals_plain()
+
+
+@law(named(rng.reseeding, seed=st.integers(0, 9), where=st.sampled_from(["inner", "outer", "both"])), needs=["rng"])
+def test_seeding_inside(case: Case) -> None:
+    """A function that seeds the generator does so for what follows it in forward, and for nothing in backward."""
+    case.equals_plain()
+
+
+@law(named(rng.forking, seed=st.integers(0, 9), before=st.booleans(), after=st.booleans()), needs=["rng"])
+def test_fork_rng_inside(case: Case) -> None:
+    """torch.random.fork_rng inside a function forks the same streams in both runs."""
+    case.equals_plain()
+
+
+@law(named(rng.unpreserved, regions=st.integers(1, 3), draws=st.integers(1, 4)), needs=["rng-option"], preserve_rng_state=False)
+def test_preserve_rng_state_switched_off(case: Case) -> None:
+    """With preserve_rng_state=False the stream moves on by what forward and recomputation draw, and nothing is put back."""
+    seen = case.run()
+    if not case.plain.notes["drawn once"]:
+        raise AssertionError("the program does not foresee the stream that plain leaves")
+    if case.recomputed and not seen.notes["drawn twice"]:
+        where = "after forward's draws alone" if seen.notes["drawn once"] else "somewhere else"
+        raise Diverges(f"the stream should be after the draws of forward and recomputation, and is {where}")
+
+
+FORMS = st.sampled_from(["positional", "list", "dict"])
+
+
+@law(named(rng.explicit, form=FORMS, nested=st.booleans(), again=st.booleans()), needs=["explicit-generators"])
+def test_explicit_generators_are_replayed(case: Case) -> None:
+    """A torch.Generator that is an argument, also inside containers, is replayed, and ends where plain leaves it."""
+    case.equals_plain()
+
+
+@law(
+    named(rng.explicit, form=st.just("keyword"), nested=st.booleans(), again=st.booleans()),
+    needs=["explicit-generators", "keyword-arguments"],
+    floor=2,
+)
+def test_explicit_generators_by_keyword(case: Case) -> None:
+    """A torch.Generator that is passed by keyword is replayed, and ends where plain leaves it."""
+    case.equals_plain()
+
+
+ERRORS = st.sampled_from(["RuntimeError", "KeyboardInterrupt"])
+
+
+@law(named(rng.failing, error=ERRORS, before=st.integers(1, 3), nested=st.booleans()), needs=["rng"])
+def test_an_error_leaves_the_stream_alone(case: Case) -> None:
+    """An error in a recomputation leaves the ambient stream where it was, and the next backward draws forward's numbers."""
+    case.equals_plain()
+
+
+@law(named(rng.threads, draws=st.integers(1, 6), retain=st.booleans()), needs=["rng"], effort=0.2, floor=2)
+def test_two_threads_draw_their_own(case: Case) -> None:
+    """Two threads that run backward at the same time, over a graph each, recompute with the numbers of their own forward."""
+    case.equals_plain()
+
+
+SOURCES, WHERE = st.sampled_from(["host", "first", "last"]), st.sampled_from(["current", "last", "all", "host too"])
+
+
+@law(named(rng.devices, source=SOURCES, where=WHERE, nested=st.booleans()), needs=["rng"])
+def test_every_device_is_replayed(case: Case) -> None:
+    """Draws on the current device, on another and on several at once are replayed, also on those no argument is on."""
+    case.equals_plain()
+
+
+@law(named(rng.initialising, regions=st.integers(1, 3)), needs=["rng"], floor=2)
+def test_cuda_is_not_initialised(case: Case) -> None:
+    """A region that computes on another device does not initialise CUDA; without CUDA this cannot fail."""
+    case.equals_plain()

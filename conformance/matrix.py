@@ -1,0 +1,146 @@
+"""The matrix: laws by family × implementations, for a terminal and for Markdown."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from conformance.results_file import VERDICTS, Results, Row, is_unexpected
+
+SYMBOLS: Mapping[str, str] = {"agrees": "✓", "refuses": "–", "diverges": "≠", "crashes": "!", "hangs": "∞"}
+STYLES: Mapping[str, str] = {
+    "agrees": "green",
+    "refuses": "yellow",
+    "diverges": "red",
+    "crashes": "magenta",
+    "hangs": "cyan",
+}
+UNEXPECTED = "*"
+LEGEND = "  ".join(f"{SYMBOLS[name]} {name}" for name in VERDICTS) + f"  {UNEXPECTED} unexpected"
+
+
+def terminal(rows: Iterable[Row], *, width: int | None = None, color: bool = False) -> str:
+    """The matrix of laws × implementations as text, one table a device, followed by legend and totals.
+
+    A cell has the verdict's symbol, the number of cases with that verdict where it is not all of them, the number of
+    cases, and a mark when that is not as declared or when too few cases prove anything. Tables are drawn by rich, in
+    plain text where rich is missing. ``width`` is the terminal's; without it a table is as wide as it needs to be.
+    """
+    rows = list(rows)
+    if not rows:
+        raise ValueError("there are no rows to show")
+    tables = [_table(_of(rows, device=device), device, width, color) for device in _distinct(rows, "device")]
+    counts = Counter(row["verdict"] for row in rows)
+    verdicts = ", ".join(f"{counts[name]} {name}" for name in VERDICTS if counts[name])
+    cases, unexpected = sum(row["cases"] for row in rows), sum(map(is_unexpected, rows))
+    return "\n".join([*tables, LEGEND, f"verdicts: {verdicts} ({cases} cases); {unexpected} unexpected"])
+
+
+def markdown(results: Results) -> str:
+    """The matrix of families × implementations, laws counted by verdict, and what it was measured on."""
+    return "\n\n".join(_markdown_table(results, device) for device in _distinct(results.rows, "device"))
+
+
+def _markdown_table(results: Results, device: str) -> str:
+    rows = _of(results.rows, device=device)
+    names = _distinct(rows, "impl")
+    lines = [["family", *(f"`{name}`" for name in names)], ["---"] * (len(names) + 1)]
+    for family in _families(rows):
+        members = _of(rows, family=family)
+        laws = len(_distinct(members, "law"))
+        cells = [_tally(_of(members, impl=name)) for name in names]
+        lines.append([f"{family} ({laws} {'law' if laws == 1 else 'laws'})", *cells])
+    lines.append(["cases", *(str(sum(row["cases"] for row in _of(rows, impl=name))) for name in names)])
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    legend = LEGEND.replace(UNEXPECTED, f"\\{UNEXPECTED}")
+    return f"{_measured_on(results, device)}\n\n{table}\n\n{legend}"
+
+
+def _tally(rows: Sequence[Row]) -> str:
+    """``✓ 12 ≠ 2`` and so on; verdicts that are not the declared ones are counted once more, after the mark."""
+    counts = Counter(row["verdict"] for row in rows)
+    parts = [f"{SYMBOLS[name]} {counts[name]}" for name in VERDICTS if counts[name]]
+    if unexpected := sum(map(is_unexpected, rows)):
+        parts.append(f"\\{UNEXPECTED} {unexpected}")
+    return "&nbsp; ".join(part.replace(" ", "&nbsp;") for part in parts)
+
+
+def _measured_on(results: Results, device: str) -> str:
+    """One sentence: device, machine, versions, profile, seed, commit, date."""
+    head = results.header
+    machine, suite, versions = head["machine"], head["suite"], head["versions"]
+    where = [machine["accelerator"], machine["processor"], f"{machine['cpus']} CPUs", machine["platform"]]
+    with_versions = ", ".join(f"{name} {version}" for name, version in versions.items())
+    commit = suite["commit"][:10] + (" with uncommitted changes" if suite["dirty"] else "")
+    return (
+        f"Device `{device}` on {', '.join(part for part in where if part)}; {with_versions}; "
+        f"profile {head['profile']}, seed {head['seed']}, suite at {commit}, {head['date'][:10]}."
+    )
+
+
+def _table(rows: Sequence[Row], device: str, width: int | None, color: bool) -> str:
+    try:
+        import rich  # noqa: F401  # optional: the suite runs where only torch, pytest and hypothesis are installed
+    except ModuleNotFoundError:
+        return _plain_table(rows, device)
+    return _rich_table(rows, device, width, color)
+
+
+def _rich_table(rows: Sequence[Row], device: str, width: int | None, color: bool) -> str:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    names = _distinct(rows, "impl")
+    table = Table(title=f"device {device}", title_justify="left", show_edge=False)
+    table.add_column("law", overflow="fold", min_width=24)
+    for name in names:
+        table.add_column(name.replace("-", "-\n").replace(":", ":\n"), no_wrap=True)
+    for family in _families(rows):
+        members = _of(rows, family=family)
+        table.add_section()
+        table.add_row(Text(family, "bold"))
+        for law in _distinct(members, "law"):
+            found = {row["impl"]: row for row in _of(members, law=law)}
+            cells = [Text(_cell(row), STYLES[row["verdict"]]) if (row := found.get(name)) else "" for name in names]
+            table.add_row(Text(f"  {law}"), *cells)
+    natural = 10_000
+    console = Console(
+        file=io.StringIO(), force_terminal=color, no_color=not color, width=width or natural, legacy_windows=False
+    )
+    with console.capture() as captured:
+        console.print(table)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+
+def _plain_table(rows: Sequence[Row], device: str) -> str:
+    names = _distinct(rows, "impl")
+    lines = [[f"device {device}", *names]]
+    for family in _families(rows):
+        members = _of(rows, family=family)
+        lines.append([family, *[""] * len(names)])
+        for law in _distinct(members, "law"):
+            found = {row["impl"]: row for row in _of(members, law=law)}
+            lines.append([f"  {law}", *(_cell(found[name]) if name in found else "" for name in names)])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+
+
+def _cell(row: Row) -> str:
+    count = row.get("counts", {}).get(row["verdict"], row["cases"])
+    of = "" if count == row["cases"] else f"{count}/"
+    return f"{SYMBOLS[row['verdict']]} {of}{row['cases']}" + (UNEXPECTED if is_unexpected(row) else "")
+
+
+def _of(rows: Iterable[Row], **wanted: str) -> list[Row]:
+    return [row for row in rows if all(row.get(key, "") == value for key, value in wanted.items())]
+
+
+def _distinct(rows: Iterable[Row], key: str) -> list[str]:
+    """The values of a column in the order in which they first come."""
+    return list(dict.fromkeys(row.get(key, "") for row in rows))
+
+
+def _families(rows: Iterable[Row]) -> list[str]:
+    return _distinct(rows, "family")

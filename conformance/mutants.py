@@ -1,0 +1,185 @@
+"""Implementations with one fault each: the nested checkpoint with one place of its text replaced.
+
+A mutant is what a law is sharpened on. It names the law that must catch it, and the place that it changes must occur
+exactly once in the text, so that a mutant can never silently become the correct implementation.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import impls
+import impls.nested
+from impls import Implementation
+
+# The modules that nested consists of, each after those that it imports.
+PARTS = ("versions", "ambient", "operators", "inputs", "recomputation", "nested")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One fault: in ``part``, ``text`` is replaced by ``fault``, and ``law``, which is one of ``family``, catches it.
+
+    Raises ValueError when a field is empty and, once the implementation is asked for, when ``part`` is none of nested's
+    or ``text`` does not occur in it exactly once.
+    """
+
+    name: str
+    family: str
+    law: str
+    part: str
+    text: str
+    fault: str
+
+    def __post_init__(self) -> None:
+        for field in ("name", "family", "law", "text"):
+            if not getattr(self, field):
+                raise ValueError(f"mutant {self.name!r}: {field} is empty; it must name what its name says")
+        if self.part not in PARTS:
+            raise ValueError(f"mutant {self.name!r}: part is {self.part!r}; it must be one of {', '.join(PARTS)}")
+
+    @functools.cached_property
+    def implementation(self) -> Implementation:
+        """The faulty implementation, which claims all that nested claims."""
+        package = f"reprise_mutant_{self.name.replace('-', '_')}"
+        root = ModuleType(package)
+        root.__path__ = []
+        sys.modules[package] = root
+        for part in ("implementation", "sequential"):
+            sys.modules[f"{package}.{part}"] = sys.modules[f"impls.{part}"]
+        for part in PARTS:
+            module = ModuleType(f"{package}.{part}")
+            sys.modules[module.__name__] = module
+            setattr(root, part, module)
+            exec(compile(self.source(part, package), f"<{self.name}: {part}>", "exec"), module.__dict__)
+        nested = impls.get("nested")
+        checkpoint = sys.modules[f"{package}.nested"].checkpoint  # type: ignore[attr-defined]
+        return Implementation(self.name, checkpoint, f"nested, but: {self.fault}", "conformance.mutants", nested.capabilities, nested.known)
+
+    def source(self, part: str, package: str) -> str:
+        text = (Path(impls.__file__).parent / f"{part}.py").read_text()
+        if part == self.part:
+            if text.count(self.text) != 1:
+                raise ValueError(f"mutant {self.name}: {self.text!r} occurs {text.count(self.text)} times in {part}, not once")
+            text = text.replace(self.text, self.fault)
+        return text.replace("from impls.", f"from {package}.").replace("from impls import", f"from {package} import")
+
+
+MUTANTS = (
+    # --- gradients
+    Mutant("swaps-slots-three-and-four", "gradients", "core_programs_equal_plain", "recomputation",
+           "self.values[index] = kept", "self.values[5 - index if index in (2, 3) else index] = kept"),
+    Mutant("forgets-grad-of-closure", "gradients", "no_input_requires_grad", "nested",
+           "if not torch.is_grad_enabled():", "if not torch.is_grad_enabled() or not any(getattr(a, 'requires_grad', True) for a in args):"),
+    Mutant("recomputes-in-the-grad-mode-of-backward", "gradients", "core_programs_equal_plain", "recomputation",
+           "torch.enable_grad(), ", ""),
+    Mutant("numbers-only-the-slots-that-are-alive", "gradients", "core_programs_equal_plain", "nested",
+           "{alive.index: alive for weak in self.slots if (alive := weak()) is not None}",
+           "dict(enumerate(alive for weak in self.slots if (alive := weak()) is not None))"),
+    Mutant("lets-a-slot-be-read-once-in-a-backward", "gradients", "saved_tensors_are_readable_twice", "nested",
+           "values.pop(slot.index, None)", "values.pop(slot.index)"),
+    Mutant("rounds-what-it-recomputes", "gradients", "core_programs_equal_plain", "recomputation",
+           "tensor.detach() if tensor.requires_grad else tensor",
+           "tensor.detach().float().to(tensor.dtype) if tensor.dtype is torch.float64 else tensor.detach()"),
+    Mutant("lets-go-of-the-inputs-in-the-first-backward", "gradients", "repeated_backward", "inputs",
+           "tensors = [packed.unpack() for packed in self.packed]", "tensors = [self.packed.pop(0).unpack() for _ in list(self.packed)]"),
+    # --- structure
+    Mutant("drops-keyword-arguments-on-recomputation", "structure", "keyword_arguments", "nested",
+           "run.run(lambda: self.function(*args, **kwargs)", "run.run(lambda: self.function(*args, *kwargs.values())"),
+    Mutant("returns-lists-as-tuples", "structure", "containers_as_outputs", "nested",
+           "    return output\n", "    return tuple(output) if isinstance(output, list) else output\n"),
+    Mutant("rebuilds-a-dataclass-as-a-dict", "structure", "containers_as_arguments", "inputs",
+           "value = object.__new__(self.kind)", "return put_together(self.fields, tensors)"),
+    Mutant("takes-an-int-for-a-position", "structure", "non_tensor_arguments", "inputs",
+           "isinstance(leaf, _Position)", "isinstance(leaf, int)"),
+    Mutant("drops-none-from-outputs", "structure", "non_tensor_outputs", "nested",
+           "    return output\n", "    return tuple(o for o in output if o is not None) if type(output) is tuple else output\n"),
+    # --- rng
+    Mutant("replays-no-random-numbers", "rng", "dropout_masks_are_replayed", "recomputation",
+           "            ambient.set_generators(states)", "            pass"),
+    Mutant("does-not-put-the-stream-back", "rng", "ambient_stream_is_left_alone", "recomputation",
+           "            ambient.set_generators(present)", "            pass"),
+    Mutant("does-not-put-the-stream-back-after-an-error", "rng", "an_error_leaves_the_stream_alone", "recomputation",
+           "        finally:\n            ambient.set_generators(present)",
+           "        except ZeroDivisionError:\n            raise\n        ambient.set_generators(present)"),
+    Mutant("replays-in-the-first-backward-only", "rng", "every_backward_draws_the_same", "recomputation",
+           "            ambient.set_generators(states)", "            ambient.set_generators(states)\n            states.clear()"),
+    Mutant("replays-from-the-seed", "rng", "draws_between_regions", "ambient",
+           "generator.set_state(state)", "generator.manual_seed(generator.initial_seed())"),
+    Mutant("always-preserves-random-numbers", "rng", "preserve_rng_state_switched_off", "nested", "if preserve_rng_state:", "if True:"),
+    Mutant("overlooks-explicit-generators", "rng", "explicit_generators_are_replayed", "inputs", "isinstance(leaf, torch.Generator)", "False"),
+    Mutant("lets-two-threads-recompute-at-once", "rng", "two_threads_draw_their_own", "nested", "with _turn:", "with nullcontext():"),
+    # --- nesting
+    Mutant("never-stops-early", "nesting", "X", "nested",
+           "region.early_stop = early_stop if override is None else override", "region.early_stop = False"),
+    Mutant("stops-one-tensor-late", "nesting", "X", "recomputation", "index >= self.last", "index > self.last"),
+    Mutant("stop-is-an-exception", "nesting", "X", "recomputation", "class Stop(BaseException)", "class Stop(Exception)"),
+    Mutant("ignores-the-early-stop-override", "nesting", "X", "nested", "early_stop if override is None else override", "early_stop"),
+    Mutant("lets-the-argument-win-over-the-override", "nesting", "X", "nested",
+           "early_stop if override is None else override", "early_stop and override is not False"),
+    Mutant("reads-the-override-when-it-recomputes", "nesting", "X", "nested", "early_stop=self.early_stop",
+           "early_stop=_early_stop_override.get() is not False"),
+    Mutant("keeps-inputs-by-reference", "nesting", "X", "inputs", "isinstance(tensor, torch.nn.Parameter)", "True"),
+    Mutant("does-not-take-lists-apart", "nesting", "X", "inputs", "tree_flatten(tree)",
+           "tree_flatten(tree, is_leaf=lambda value: type(value) is list)"),
+    Mutant("does-not-take-dataclasses-apart", "nesting", "X", "inputs", "if dataclasses.is_dataclass(leaf) and", "if False and"),
+    Mutant("packs-a-repeated-argument-twice", "nesting", "X", "inputs", "self.indices.get(id(tensor))", "self.indices.get(-1)"),
+    Mutant("recomputes-for-each-saved-tensor", "nesting", "X", "nested",
+           "if task == -1 or (reference is not None and reference() is not None):", "if True:"),
+    Mutant("shares-values-between-backwards", "nesting", "X", "nested", "task = torch._C._current_graph_task_id()", "task = 0"),
+    Mutant("lets-outer-hooks-see-what-is-inside", "nesting", "X", "nested", "        return slot\n",
+           "        outer = _pop_hooks() or torch._C._autograd._top_saved_tensors_default_hooks(False)\n"
+           "        _push_hooks(self.pack, self.unpack)\n        return outer and outer[0](tensor) and None or slot\n"),
+    # --- lifetimes
+    Mutant("keeps-what-was-unpacked", "lifetimes", "X", "nested", "values.pop(slot.index, None)", "values.get(slot.index)"),
+    Mutant("keeps-recomputed-tensors-in-the-region", "lifetimes", "X", "nested",
+           "torch.autograd.Variable._execution_engine.queue_callback(run.values)", "self.kept = run.values"),
+    Mutant("waits-for-the-collector", "lifetimes", "X", "nested", "self.complete = False", "self.complete, self.itself = False, self"),
+    Mutant("keeps-the-storage-with-the-counter", "lifetimes", "X", "versions", "            alias.data = _EMPTY", "            pass"),
+    Mutant("recomputes-slots-that-were-cleared", "lifetimes", "X", "nested", "self.slots.append(weakref.ref(slot))",
+           "self.slots.append(lambda: slot)"),
+    Mutant("keeps-the-output-with-the-region", "lifetimes", "X", "nested", "            region.complete = True",
+           "            region.complete = output is output\n            region.output = output"),
+    Mutant("leaves-its-hooks-on-after-an-error", "lifetimes", "X", "nested", "    finally:\n        _pop_hooks()",
+           "    except ZeroDivisionError:\n        raise\n    else:\n        _pop_hooks()"),
+    Mutant("leaves-hooks-of-recomputation-on-after-an-error", "lifetimes", "X", "recomputation",
+           "        finally:\n            torch._C._autograd._pop_saved_tensors_default_hooks()",
+           "        if True:\n            torch._C._autograd._pop_saved_tensors_default_hooks()"),
+    # --- ambient
+    Mutant("forgets-autocast", "ambient", "X", "ambient", "if (wanted.autocast, wanted.cache) != (present.autocast, present.cache):", "if False:"),
+    Mutant("forgets-the-autocast-cache", "ambient", "X", "ambient", "dtype, enabled, wanted.cache", "dtype, enabled"),
+    Mutant("forgets-the-autocast-dtype", "ambient", "X", "ambient", "torch.autocast(kind, dtype, enabled, wanted.cache)",
+           "torch.autocast(kind, torch.bfloat16, enabled, wanted.cache)"),
+    Mutant("never-switches-autocast-off", "ambient", "X", "ambient", "for kind, enabled, dtype in wanted.autocast:",
+           "for kind, enabled, dtype in (one for one in wanted.autocast if one[1]):"),
+    Mutant("forgets-the-device-context", "ambient", "X", "ambient", "if wanted.device != present.device:", "if False:"),
+    Mutant("never-leaves-a-device-context", "ambient", "X", "ambient", "if wanted.device != present.device:",
+           "if wanted.device not in (None, present.device):"),
+    Mutant("forgets-the-default-dtype", "ambient", "X", "ambient", "if wanted.dtype != present.dtype:", "if False:"),
+    Mutant("leaves-the-default-dtype-behind", "ambient", "X", "ambient", "stack.callback(torch.set_default_dtype, present.dtype)", "pass"),
+    Mutant("forgets-deterministic-algorithms", "ambient", "X", "ambient", "if wanted.deterministic != present.deterministic:", "if False:"),
+    Mutant("forgets-warn-only", "ambient", "X", "ambient", "flags[0], warn_only=flags[1]", "flags[0]"),
+    # --- errors
+    Mutant("lets-a-saved-tensor-be-changed", "errors", "X", "nested", "if slot.counter._version != slot.version:", "if False:"),
+    Mutant("lets-an-input-be-changed", "errors", "X", "nested", "if changed is not None:", "if False:"),
+    Mutant("watches-the-first-input-alone", "errors", "X", "inputs", "if now._version != then:", "if now._version != then and not index:"),
+    Mutant("lets-the-recomputation-corrupt-what-it-saved", "errors", "X", "nested", "if tensor._version != slot.version:", "if False:"),
+    Mutant("compares-no-metadata", "errors", "X", "recomputation", "if self.check and not footprint.resembles(tensor):", "if False:"),
+    Mutant("compares-no-dtypes", "errors", "X", "versions", "self.dtype == tensor.dtype", "True"),
+    Mutant("compares-ranks-instead-of-shapes", "errors", "X", "versions", "self.shape == tensor.shape", "len(self.shape) == tensor.dim()"),
+    Mutant("allows-one-tensor-more-or-less", "errors", "X", "recomputation",
+           "self.total not in (None, self.count)", "self.total is not None and abs(self.total - self.count) > 1"),
+    Mutant("brings-what-it-has-when-tensors-are-missing", "errors", "X", "recomputation",
+           "self.values.keys() != self.wanted.keys()", "not self.values.keys()"),
+    Mutant("ignores-a-mismatch", "errors", "X", "nested", "if run.mismatch is not None:", "if False:"),
+    Mutant("says-nothing-when-it-refuses", "errors", "X", "nested", "raise CheckpointError(message)", "raise CheckpointError()"),
+    Mutant("checks-its-options-after-the-fact", "errors", "X", "nested", "if determinism_check not in", "if False and determinism_check not in"),
+    Mutant("calls-what-is-not-callable", "errors", "X", "nested", "if not callable(function):", "if False:"),
+    Mutant("lists-no-operators", "errors", "X", "nested", "Operators() if debug else None", "None"),
+    Mutant("checks-even-if-told-not-to", "errors", "X", "nested", "determinism_check == \"default\"", "True"),
+    Mutant("swallows-what-its-context-swallows", "errors", "X", "nested", "if not region.complete:", "if False:"),
+)  # fmt: skip

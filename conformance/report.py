@@ -1,0 +1,122 @@
+"""The README's matrix, made from the results files, and the limits of an implementation, each with its program.
+
+Run as ``python -m conformance.report`` with ``--write`` (put the matrix into README.md), ``--check`` (status 1 when it
+has another one) or ``--show IMPL`` (what IMPL does not keep, and the programs that show it).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import impls
+from conformance import matrix
+from conformance.results_file import ROOT, Results, Row, is_unexpected, read
+
+BEGIN, END = "<!-- matrix:begin -->", "<!-- matrix:end -->"
+
+
+def results(root: Path = ROOT) -> tuple[Results, ...]:
+    """The results that the project publishes: the CPU's, and those of other devices where they were measured.
+
+    Raises FileNotFoundError without the CPU's, ValueError for a file that is incomplete.
+    """
+    cpu = root / "results" / "conformance-cpu.jsonl"
+    if not cpu.exists():
+        raise FileNotFoundError(f"{cpu} does not exist; nox -s conformance writes it")
+    others = sorted(set(cpu.parent.glob("conformance-*.jsonl")) - {cpu})
+    return tuple(read(path) for path in (cpu, *others))
+
+
+def updated(readme: str, matrices: Iterable[str]) -> str:
+    """The README with these matrices between its markers; ValueError when it does not have one pair of markers."""
+    before, begin, rest = readme.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end) or BEGIN in after or END in after:
+        raise ValueError(f"README.md must have {BEGIN} and {END} once each, in this order")
+    inside = "\n\n".join(matrices)
+    return f"{before}{BEGIN}\n\n{inside}\n\n{END}{after}"
+
+
+def limits(rows: Sequence[Row], name: str, law: str | None = None) -> str:
+    """What an implementation does not keep, as Python source: comments, and the shrunk program below each.
+
+    Raises ValueError for an implementation or a law of which there are no rows.
+    """
+    mine = _chosen(rows, "impl", name)
+    if law is not None:
+        mine = _chosen(mine, "law", law)
+    broken = [row for row in mine if row["verdict"] != "agrees" or is_unexpected(row)]
+    if not broken:
+        return f"# {name}: agrees on {len(mine)} of {len(mine)} laws, {sum(row['cases'] for row in mine)} cases"
+    return "\n\n\n".join(_limit(row) for row in broken)
+
+
+def _chosen(rows: Sequence[Row], key: str, value: str) -> list[Row]:
+    chosen = [row for row in rows if row[key] == value]
+    if not chosen:
+        there = ", ".join(sorted({row[key] for row in rows}))
+        raise ValueError(f"no result has {key} {value!r}; there are {there}")
+    return chosen
+
+
+def _limit(row: Row) -> str:
+    lines = [
+        f"{row['impl']} on {row['device']}, law {row['law']}: {row.get('statement', '')}",
+        f"{row['verdict']}"
+        + ("" if not is_unexpected(row) else f", and that is unexpected: declared is {row['expected']}"),
+        *_declared(row),
+        *row["detail"].splitlines(),
+    ]
+    return "\n".join([*(f"# {line}".rstrip() for line in lines), row["program"]]).rstrip()
+
+
+def _declared(row: Row) -> list[str]:
+    """Reason and source of a verdict that the implementation lists as known."""
+    if row["impl"] not in impls.names():
+        return []
+    known = impls.get(row["impl"]).known.get(row["law"])
+    return [] if known is None else [f"known: {known.reason}", f"source: {known.source}"]
+
+
+def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
+    """The command line; 0, or 1 with the reason on stderr."""
+    parser = argparse.ArgumentParser(prog="python -m conformance.report", description=__doc__.splitlines()[0])
+    action = parser.add_mutually_exclusive_group(required=True)
+    action.add_argument("--write", action="store_true", help="put the matrix into README.md")
+    action.add_argument("--check", action="store_true", help="fail when README.md does not have this matrix")
+    action.add_argument("--show", metavar="IMPL", help="print what IMPL does not keep")
+    parser.add_argument("--law", help="with --show: this law only")
+    parser.add_argument(
+        "--results", type=Path, metavar="FILE", help="with --show: of this run, not of the published ones"
+    )
+    options = parser.parse_args(arguments)
+    if (options.law or options.results) and not options.show:
+        parser.error("--law and --results go with --show")
+    try:
+        found = (read(options.results),) if options.results else results(root)
+        if options.show:
+            print(limits([row for one in found for row in one.rows], options.show, options.law))
+            return 0
+        return _readme(root / "README.md", found, write=options.write)
+    except (OSError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+def _readme(path: Path, found: Iterable[Results], *, write: bool) -> int:
+    present = path.read_text(encoding="utf-8")
+    wanted = updated(present, [matrix.markdown(one) for one in found])
+    if present == wanted:
+        return 0
+    if not write:
+        print(f"the matrix in {path} is stale: python -m conformance.report --write", file=sys.stderr)
+        return 1
+    path.write_text(wanted, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

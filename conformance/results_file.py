@@ -1,0 +1,189 @@
+"""The file that a conformance run leaves: a header, a row per law and implementation and device, a footer.
+
+One JSON object a line. The footer comes last and counts the rows, so a file that was cut short is known as such.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+VERDICTS = ("agrees", "refuses", "diverges", "crashes", "hangs")
+ROW_KEYS = ("law", "impl", "device", "expected", "verdict", "cases", "detail", "program")
+HEADER_KEYS = ("versions", "machine", "seed", "profile", "suite", "date")
+ROOT = Path(__file__).resolve().parent.parent
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Results:
+    """What a results file holds."""
+
+    path: Path
+    header: Mapping[str, Any]
+    rows: tuple[Row, ...]
+    footer: Mapping[str, Any]
+
+
+def is_unexpected(row: Row) -> bool:
+    """Whether the verdict is not the declared one. A row says so itself where comparing the two is not enough."""
+    return not row.get("as_declared", row["verdict"] == row["expected"])
+
+
+def totals(rows: Iterable[Row]) -> dict[str, int]:
+    """What the footer counts: rows, cases, rows by verdict, and unexpected verdicts."""
+    rows = list(rows)
+    verdicts = Counter(row["verdict"] for row in rows)
+    unexpected = sum(map(is_unexpected, rows))
+    cases = sum(row["cases"] for row in rows)
+    return {"rows": len(rows), "cases": cases, **{name: verdicts[name] for name in VERDICTS}, "unexpected": unexpected}
+
+
+def header(seed: int, profile: str, device: str) -> dict[str, Any]:
+    """Versions, machine, seed, profile, commit of the suite and date.
+
+    For an accelerator this initialises it, to ask its name: call it after the laws have run.
+    """
+    versions = {name: metadata.version(name) for name in ("torch", "hypothesis", "pytest")}
+    return {
+        "kind": "header",
+        "versions": {"python": platform.python_version(), **versions},
+        "machine": {
+            "platform": platform.platform(),
+            "processor": _processor(),
+            "cpus": os.cpu_count(),
+            "accelerator": _accelerator(device),
+        },
+        "seed": seed,
+        "profile": profile,
+        "suite": _suite(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def write(path: Path, header: Mapping[str, Any], rows: Iterable[Row]) -> None:
+    """Write a results file in one step: a reader sees the old file or the whole new one.
+
+    Raises ValueError when what is written could not be read again, and leaves the old file.
+    """
+    rows = list(rows)
+    lines = [dict(header), *({"kind": "row", **row} for row in rows), {"kind": "footer", **totals(rows)}]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(prefix=path.name, suffix=".tmp", dir=path.parent)
+    temporary = Path(name)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.writelines(json.dumps(line) + "\n" for line in lines)
+        read(temporary)
+        temporary.chmod(0o644)  # mkstemp's is private to the user, a result is not
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read(path: Path) -> Results:
+    """Read a results file.
+
+    Raises FileNotFoundError; ValueError, which names file and reason, when it is not JSON line by line, has no header
+    or no footer, goes on after the footer, holds a row twice or a malformed one, or is not what its footer counts.
+    """
+    lines = [_parse(path, number, text) for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)]
+    kinds = [line.get("kind") for line in lines]
+    if not kinds or kinds[0] != "header":
+        raise ValueError(f"{path}: the first line is not a header")
+    if missing := [key for key in HEADER_KEYS if key not in lines[0]]:
+        raise ValueError(f"{path}: the header has no {', '.join(missing)}")
+    if "footer" not in kinds:
+        raise ValueError(f"{path}: there is no footer, so the run did not end")
+    end = kinds.index("footer")
+    if end != len(lines) - 1:
+        raise ValueError(f"{path}: line {end + 2} comes after the footer")
+    rows = tuple(_without_kind(line) for line in lines[1:end])
+    for number, (kind, row) in enumerate(zip(kinds[1:end], rows, strict=True), 2):
+        if problem := _problem(kind, row):
+            raise ValueError(f"{path}: line {number} {problem}")
+    _refuse_duplicates(path, rows)
+    counted, footer = totals(rows), _without_kind(lines[end])
+    if counted != footer:
+        raise ValueError(f"{path}: the footer counts {footer}, the file holds {counted}")
+    return Results(path, lines[0], rows, footer)
+
+
+def _parse(path: Path, number: int, text: str) -> dict[str, Any]:
+    try:
+        line = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}: line {number} is not JSON: {error}") from error
+    if not isinstance(line, dict):
+        raise ValueError(f"{path}: line {number} is not a JSON object")
+    return line
+
+
+def _without_kind(line: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in line.items() if key != "kind"}
+
+
+def _problem(kind: Any, row: Row) -> str | None:
+    """What is wrong with a row, if anything is."""
+    if kind != "row":
+        return f"is of kind {kind!r}, not 'row'"
+    for key in ROW_KEYS:
+        wanted = int if key == "cases" else str
+        if type(row.get(key)) is not wanted:
+            return f"has {key}={row.get(key)!r}, not a value of type {wanted.__name__}"
+    if unknown := {row["expected"], row["verdict"]} - set(VERDICTS):
+        return f"has {min(unknown)!r} as a verdict; there are {', '.join(VERDICTS)}"
+    return None
+
+
+def _refuse_duplicates(path: Path, rows: Iterable[Row]) -> None:
+    for (law, impl, device), count in Counter((row["law"], row["impl"], row["device"]) for row in rows).items():
+        if count > 1:
+            raise ValueError(f"{path}: {count} rows are about law {law}, implementation {impl}, device {device}")
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        names = [
+            line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")
+        ]
+        if names:
+            return names[0]
+    return platform.processor() or platform.machine()
+
+
+def _accelerator(device: str) -> str | None:
+    import torch  # here, so that results can be read where torch is not installed
+
+    if torch.device(device).type == "cpu":
+        return None
+    module = torch.get_device_module(device)
+    named: Callable[[], str] | None = getattr(module, "get_device_name", None)
+    return named() if named else device
+
+
+def _suite() -> dict[str, Any]:
+    """The commit that the suite is at, and whether files were changed since; generated files do not count."""
+    commit = _git("rev-parse", "HEAD")
+    changed = _git("status", "--porcelain", "--", ".", ":!results", ":!README.md")
+    return {"commit": commit or "unknown", "dirty": bool(changed)}
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        run = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return None
+    return run.stdout.strip() if run.returncode == 0 else None

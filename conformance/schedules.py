@@ -1,0 +1,270 @@
+"""Schedules: programs whose forward may run several times, and the steps taken with the graphs that it gives.
+
+``forward`` returns every tensor that is bound outside regions, and each step ends with a note of all that the program
+holds: "held" while it holds a graph, else "empty". What else is alive there was kept by an implementation. Steps are
+drawn so that plain takes them; only "spent" asks for a backward over a graph that is freed in part, which may end it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hypothesis import strategies as st
+
+from conformance.programs import Block, Line, Op, Program, Region, Statement, render
+from conformance.strategies import CORE, programs
+
+# What a step may be. "retained", "whole", "inputs", "grad" and "create-graph" keep the graph, "backward" and "part" free it.
+KINDS = ("forward", "retained", "whole", "part", "spent", "again", "drop", "inputs", "grad", "create-graph", "error in forward", "error in backward")
+NEEDS = {"inputs": "subset-requests", "grad": "subset-requests", "create-graph": "higher-order"}
+WHOLE, PART, FREED = "whole", "part", "freed"
+
+FAILING = """class Planned(ValueError): pass
+class Interrupt(KeyboardInterrupt): pass
+"""
+FAIL = """armed = {{}}
+def fail(region, error, call):
+    armed[region] = error
+    before = [None if leaf.grad is None else leaf.grad.clone() for leaf in {leaves}]
+    try:
+        call()
+    except (RuntimeError, Planned, Interrupt):
+        pass
+    armed.clear()
+    for leaf, grad in zip({leaves}, before): leaf.grad = grad"""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A program of which the body becomes ``forward``, and the lines of the steps."""
+
+    program: Program
+    steps: tuple[str, ...]
+
+    @functools.cached_property
+    def source(self) -> str:
+        fails = any(step.startswith("fail(") for step in self.steps)
+        program = self.program
+        inside = [f"torch.manual_seed({program.seed})"]
+        inside += [f"{leaf.name} = {leaf.code}" for leaf in program.leaves]
+        inside.append(f"note('leaves', ({''.join(leaf.name + ', ' for leaf in program.leaves)}))")
+        if fails:
+            inside += FAIL.format(leaves=_list(self.leaves)).splitlines()
+        body = _after_each(program.body, _may_fail, first=True) if fails else program.body
+        inside += ["def forward():", *(f"    {line}" for line in render(body)), f"    return {', '.join(self.bound)},", *self.steps]
+        lines = ["import torch", "", *program.preamble, *(FAILING.splitlines() if fails else ())]
+        return "\n".join([*lines, "def run(checkpoint, note, device):", *(f"    {line}" for line in inside)]) + "\n"
+
+    @property
+    def leaves(self) -> tuple[str, ...]:
+        return tuple(leaf.name for leaf in self.program.leaves if leaf.grad)
+
+    @property
+    def bound(self) -> tuple[str, ...]:
+        return bound(self.program)
+
+
+def bound(program: Program) -> tuple[str, ...]:
+    """The names of the tensors that a program's body binds outside of regions, in their order."""
+    names: list[str] = []
+    for statement in program.body:
+        if isinstance(statement, Op):
+            names.append(statement.target)
+        elif isinstance(statement, Region):
+            names += [name for name, _ in statement.targets]
+    return tuple(names)
+
+
+def watched(schedule: Schedule) -> Schedule:
+    """The same schedule, with a note inside regions where the gradient of an operator's result is there, called 'due' it."""
+
+    def due(region: str, op: Op) -> Line:
+        return Line(f"if {{0}}.requires_grad: {{0}}.register_hook(lambda grad: note('due {region} {op.target}'))", (op.target,))
+
+    return replace(schedule, program=replace(schedule.program, body=_after_each(schedule.program.body, due)))
+
+
+def _may_fail(region: str, op: Op) -> Line:
+    return Line(f"if '{region}' in armed: raise armed.pop('{region}')('program')")
+
+
+def _after_each(
+    body: tuple[Statement, ...], line: Callable[[str, Op], Line], *, first: bool = False, region: str = ""
+) -> tuple[Statement, ...]:
+    """The body with a line after each operator inside a region, or after the first of each region."""
+    made: list[Statement] = []
+    done = False
+    for statement in body:
+        if isinstance(statement, Region):
+            made.append(replace(statement, body=_after_each(statement.body, line, first=first, region=statement.name)))
+        elif isinstance(statement, Block):
+            made.append(replace(statement, body=_after_each(statement.body, line, first=first, region=region)))
+        else:
+            made.append(statement)
+            if isinstance(statement, Op) and region and not (first and done):
+                made.append(line(region, statement))
+                done = True
+    return tuple(made)
+
+
+def _list(names: Collection[str]) -> str:
+    return f"[{', '.join(names)}]"
+
+
+class _Planner:
+    """Draws the steps of a schedule, and knows of each graph whether it is whole, freed in part, or freed."""
+
+    def __init__(self, draw: Callable[[st.SearchStrategy[Any]], Any], program: Program) -> None:
+        self.draw, self.program = draw, program
+        self.leaves = tuple(leaf.name for leaf in program.leaves if leaf.grad)
+        names = bound(program)
+        self.outputs = [names.index(output) for output in program.outputs]
+        self.graphs: dict[str, str] = {}
+        self.lines: list[str] = []
+        self.begun = self.steps = 0
+
+    def pick(self, *states: str) -> str:
+        return self.draw(st.sampled_from([graph for graph, state in self.graphs.items() if state in states]))
+
+    def some(self, values: Collection[Any]) -> list[Any]:
+        return self.draw(st.lists(st.sampled_from(list(values)), min_size=1, unique=True))
+
+    def possible(self, kind: str) -> bool:
+        states = set(self.graphs.values())
+        match kind:
+            case "forward":
+                return len(self.graphs) < 3
+            case "error in forward":
+                return True
+            case "spent":
+                return PART in states
+            case "again":
+                return FREED in states
+            case "drop":
+                return bool(states)
+        return WHOLE in states
+
+    def asked(self, graph: str, outputs: Collection[int], options: str, inputs: Collection[str] | None = None) -> str:
+        tensors = [f"{graph}[{index}]" for index in outputs]
+        ones = _list([f"torch.ones_like({tensor})" for tensor in tensors])
+        if inputs is None:
+            return f"torch.autograd.backward({_list(tensors)}, {ones}{options})"
+        return f"torch.autograd.grad({_list(tensors)}, {_list(inputs)}, {ones}, allow_unused=True{options})"
+
+    def take(self, kind: str) -> None:
+        """One step, and the note of what is held after it."""
+        self.steps += 1
+        getattr(self, kind.replace(" ", "_").replace("-", "_"))()
+        self.lines.append(f"note('{'held' if self.graphs else 'empty'} {self.steps}', {_list(self.graphs)})")
+
+    def gradients(self) -> None:
+        self.lines.append(f"note('gradients {self.steps}', {_list([f'{leaf}.grad' for leaf in self.leaves])})")
+
+    def forward(self) -> None:
+        self.begun += 1
+        graph = f"graph{self.begun}"
+        self.graphs[graph] = WHOLE
+        self.lines.append(f"{graph} = forward()")
+
+    def retained(self) -> None:
+        self.lines.append(self.asked(self.pick(WHOLE), self.some(self.outputs), ", retain_graph=True"))
+        self.gradients()
+
+    def whole(self) -> None:
+        self.lines.append(self.asked(self.pick(WHOLE), self.outputs, ", retain_graph=True"))
+        self.gradients()
+
+    def inputs(self) -> None:
+        chosen = _list(self.some(self.leaves))
+        self.lines.append(self.asked(self.pick(WHOLE), self.some(self.outputs), f", retain_graph=True, inputs={chosen}"))
+        self.gradients()
+
+    def grad(self) -> None:
+        text = self.asked(self.pick(WHOLE), self.some(self.outputs), ", retain_graph=True", self.some(self.leaves))
+        self.lines.append(f"note('grad {self.steps}', {text})")
+
+    def create_graph(self) -> None:
+        text = self.asked(self.pick(WHOLE), self.some(self.outputs), ", create_graph=True", self.leaves)
+        self.lines.append(f"note('first order {self.steps}', {text})")
+
+    def backward(self) -> None:
+        graph = self.pick(WHOLE)
+        self.graphs[graph] = FREED
+        self.lines.append(self.asked(graph, self.outputs, ""))
+        self.gradients()
+
+    def part(self) -> None:
+        graph = self.pick(WHOLE)
+        self.graphs[graph] = PART
+        self.lines.append(self.asked(graph, self.some(self.outputs), ""))
+        self.gradients()
+
+    def spent(self) -> None:
+        self.lines.append(self.asked(self.pick(PART), self.some(self.outputs), ""))
+        self.gradients()
+
+    def again(self) -> None:
+        call = self.asked(self.pick(FREED), self.outputs, "")
+        self.lines += ["try:", f"    {call}", f"    note('again {self.steps}', 'a value')"]
+        self.lines += ["except RuntimeError:", f"    note('again {self.steps}', 'raised')"]
+
+    def drop(self) -> None:
+        graph = self.pick(WHOLE, PART, FREED)
+        del self.graphs[graph]
+        self.lines.append(f"del {graph}")
+
+    def error_in_forward(self) -> None:
+        self.lines.append(f"fail({self.failure()}, forward)")
+
+    def error_in_backward(self) -> None:
+        call = self.asked(self.pick(WHOLE), self.outputs, ", retain_graph=True")
+        self.lines.append(f"fail({self.failure()}, lambda: {call})")
+
+    def failure(self) -> str:
+        region = self.draw(st.sampled_from([region.name for region in self.program.regions]))
+        return f"'{region}', {self.draw(st.sampled_from(('Planned', 'Interrupt')))}"
+
+
+@st.composite
+def schedules(
+    draw: Any,
+    kinds: Collection[str],
+    *,
+    steps: int = 4,
+    drop: bool = False,
+    sometimes: Collection[str] = CORE,
+    depth: int = 2,
+) -> Schedule:
+    """Forward, then up to ``steps`` steps of the given kinds, at least one; then a backward that frees a graph.
+
+    With ``drop`` all graphs are dropped at the end, whether or not they are freed.
+    """
+    planner = _Planner(draw, draw(programs(sometimes=sometimes, depth=depth)))
+    planner.take("forward")
+    for _ in range(draw(st.integers(1, steps))):
+        possible = [kind for kind in KINDS if kind in kinds and planner.possible(kind)]
+        if possible:
+            planner.take(draw(st.sampled_from(possible)))
+    if not planner.possible("backward"):
+        planner.take("forward")
+    planner.take("backward")
+    while drop and planner.graphs:
+        planner.take("drop")
+    return Schedule(planner.program, tuple(planner.lines))
+
+
+@st.composite
+def exactly(draw: Any, *kinds: str, sometimes: Collection[str] = CORE, depth: int = 2) -> Schedule:
+    """Schedules that take these steps in this order."""
+    planner = _Planner(draw, draw(programs(sometimes=sometimes, depth=depth)))
+    for kind in kinds:
+        planner.take(kind)
+    return Schedule(planner.program, tuple(planner.lines))
+
+
+def claimed(capabilities: Collection[str]) -> tuple[str, ...]:
+    """The kinds of step that an implementation with these capabilities can take."""
+    return tuple(kind for kind in KINDS if kind not in NEEDS or NEEDS[kind] in capabilities)

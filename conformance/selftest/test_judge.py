@@ -1,0 +1,228 @@
+"""One case: what an implementation did is observed, classified and compared; a fault of the suite is no verdict."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from conformance import judge as judging
+from conformance.judge import Case, Outcome, execute, judge
+from conformance.meters import Meter
+from conformance.programs import Named
+from conformance.verdicts import Diverges, Hangs, Judged, Refuses, Verdict
+from impls import Implementation
+from impls.nested import checkpoint as nested
+from impls.plain import checkpoint as plain
+
+Checkpoint = Callable[..., Any]
+
+
+def _twice(checkpoint: Any, note: Any, device: str) -> None:
+    x = torch.ones(2, requires_grad=True, device=device)
+    note("leaves", (x,))
+    def f(h):
+        return h.sin().exp()
+    y = checkpoint(f, x)
+    note("forward", y)
+    y.sum().backward(retain_graph=True)
+    note("gradients 0", [x.grad])
+    y.sum().backward()
+    note("gradients 1", [x.grad])
+
+
+def _raising(checkpoint: Any, note: Any, device: str, *, kind: str) -> None:
+    x = torch.ones(2, requires_grad=True, device=device)
+    note("leaves", (x,))
+    def f(h):
+        raise {"ValueError": ValueError, "KeyboardInterrupt": KeyboardInterrupt}[kind]("program")
+    checkpoint(f, x)
+
+
+def _flat(checkpoint: Any, note: Any, device: str) -> None:
+    x = torch.ones(2, requires_grad=True, device=device)
+    note("leaves", (x,))
+    y = checkpoint(lambda h: (h * 0).sin(), x)
+    y.sum().backward()
+    note("gradients 0", [x.grad])
+
+
+TWICE = Named(_twice)
+
+
+def case(checkpoint: Checkpoint, program: Named = TWICE, *capabilities: str) -> Case:
+    return Case(program, Implementation("fake", checkpoint, capabilities=frozenset(capabilities)), "cpu")
+
+
+def outcome(checkpoint: Checkpoint, program: Named = TWICE, check: Callable[[Case], Any] = Case.equals_plain) -> Outcome:
+    return judge(check, case(checkpoint, program), recomputes=True, gradients=True)
+
+
+def raising(error: BaseException, gradient: float | None = None) -> Checkpoint:
+    """A checkpoint that raises, after it has left a gradient."""
+
+    def checkpoint(function: Any, x: torch.Tensor) -> torch.Tensor:
+        if gradient is not None:
+            x.grad = torch.full_like(x, gradient)
+        raise error
+
+    return checkpoint
+
+
+def test_a_right_implementation_agrees_and_proves_something() -> None:
+    assert outcome(nested) == Outcome(TWICE, Verdict.AGREES)
+
+
+def test_what_never_recomputes_proves_nothing() -> None:
+    assert outcome(plain).vacuous == "nothing was recomputed"
+
+
+def test_zero_gradients_prove_nothing() -> None:
+    assert outcome(nested, Named(_flat)).vacuous == "all gradients are zero"
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict"),
+    [
+        (RuntimeError("this is not supported; do that"), Verdict.REFUSES),
+        (NotImplementedError("this is not supported; do that"), Verdict.REFUSES),
+        (RuntimeError("no"), Verdict.CRASHES),
+        (KeyError("this is not supported; do that"), Verdict.CRASHES),
+        (AssertionError(), Verdict.CRASHES),
+    ],
+    ids=repr,
+)
+def test_an_error_where_plain_has_none_is_classified(error: Exception, verdict: Verdict) -> None:
+    assert outcome(raising(error)).verdict is verdict
+
+
+def test_a_wrong_value_diverges_and_the_detail_shows_both() -> None:
+    found = outcome(lambda function, x: function(x) * 2)
+    assert found.verdict is Verdict.DIVERGES
+    assert found.detail.startswith("forward: plain [2.319")
+    assert "here [4.639" in found.detail
+
+
+def test_a_refusal_after_a_wrong_gradient_diverges() -> None:
+    found = outcome(raising(RuntimeError("this is not supported; do that"), gradient=7.0))
+    assert found.verdict is Verdict.DIVERGES
+    assert "left a gradient that is wrong" in found.detail
+
+
+def test_a_refusal_after_the_next_right_gradient_refuses() -> None:
+    right = float(execute(TWICE, plain, "cpu").notes["gradients 0"][1][0].values[0])
+    assert outcome(raising(RuntimeError("this is not supported; do that"), gradient=right)).verdict is Verdict.REFUSES
+
+
+def test_a_refusal_that_halves_an_earlier_gradient_diverges() -> None:
+    def checkpoint(function: Any, x: torch.Tensor) -> torch.Tensor:
+        y = function(x)
+        calls: list[None] = []
+
+        def meddle(grad: torch.Tensor) -> None:
+            calls.append(None)
+            if len(calls) == 2:
+                assert x.grad is not None
+                x.grad /= 2
+                raise RuntimeError("a second backward is not supported")
+
+        y.register_hook(meddle)
+        return y
+
+    assert outcome(checkpoint).verdict is Verdict.DIVERGES
+
+
+def test_where_plain_raises_a_value_diverges() -> None:
+    found = outcome(lambda function, x: x, Named(_raising, (("kind", "ValueError"),)))
+    assert (found.verdict, found.detail) == (Verdict.DIVERGES, "plain raises ValueError, here a value comes back")
+
+
+def test_where_plain_raises_an_error_agrees() -> None:
+    program = Named(_raising, (("kind", "KeyboardInterrupt"),))
+    assert judge(Case.equals_plain, case(nested, program), recomputes=False, gradients=True) == Outcome(program, Verdict.AGREES)
+
+
+def test_the_users_own_interrupt_gets_through() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        outcome(raising(KeyboardInterrupt()))
+
+
+def forever(function: Any, x: torch.Tensor) -> torch.Tensor:
+    while True:
+        time.sleep(0.01)
+
+
+def forever_in_backward(function: Any, x: torch.Tensor) -> torch.Tensor:
+    y = function(x)
+    y.register_hook(lambda grad: forever(function, grad))
+    return y
+
+
+@pytest.mark.parametrize("checkpoint", [forever, forever_in_backward])
+def test_an_implementation_that_does_not_answer_hangs(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judging, "SECONDS_PER_CASE", 1)
+    before = signal.getsignal(signal.SIGALRM)
+    with pytest.raises(Hangs):
+        case(checkpoint).equals_plain()
+    assert signal.getsignal(signal.SIGALRM) is before
+    assert signal.alarm(0) == 0
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("law"), KeyError("law"), AssertionError("law"), RuntimeError("a fault of the law")])
+def test_a_fault_of_a_law_is_no_verdict(error: Exception) -> None:
+    def check(_: Case) -> None:
+        raise error
+
+    with pytest.raises(type(error)):
+        outcome(nested, check=check)
+
+
+def test_a_fault_of_a_meter_is_no_verdict() -> None:
+    class Faulty(Meter):
+        def __enter__(self) -> Meter:
+            raise OSError("a fault of the meter")
+
+    with pytest.raises(OSError, match="a fault of the meter"):
+        outcome(nested, check=lambda one: one.run(Faulty()) and None)
+
+
+def test_a_law_may_reach_any_verdict() -> None:
+    def check(_: Case) -> None:
+        raise Refuses("says the law")
+
+    assert outcome(nested, check=check) == Outcome(TWICE, Verdict.REFUSES, "says the law")
+
+
+def test_sums_in_another_order_diverge_only_if_exact_sums_are_claimed() -> None:
+    def checkpoint(function: Any, x: torch.Tensor) -> torch.Tensor:
+        return nested(function, x * (1 + torch.finfo(x.dtype).eps))
+
+    case(checkpoint).equals_plain()
+    with pytest.raises(Diverges):
+        case(checkpoint, TWICE, "exact-sums").equals_plain()
+
+
+def test_calls_of_regions_are_counted() -> None:
+    seen = case(nested).run()
+    assert seen.calls == {"f": 3}
+    assert case(plain).run().calls == {"f": 1}
+
+
+def test_options_reach_the_implementation() -> None:
+    got: dict[str, Any] = {}
+
+    def checkpoint(function: Any, *args: Any, **options: Any) -> Any:
+        got.update(options)
+        return function(*args)
+
+    Case(TWICE, Implementation("fake", checkpoint), "cpu", {"early_stop": False}).run()
+    assert got == {"early_stop": False}
+
+
+def test_judged_is_what_ends_a_case() -> None:
+    with pytest.raises(Judged):
+        case(raising(RuntimeError("this is not supported; do that"))).run()

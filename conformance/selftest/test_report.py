@@ -1,0 +1,151 @@
+"""The matrix and the limits are made from results alone, and a stale matrix is noticed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import impls
+from conformance import matrix, report
+from conformance.results_file import VERDICTS, write
+from conformance.selftest.synthetic_results import HEADER, ROWS, row
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A project with results and a README whose matrix was written from them."""
+    write(tmp_path / "results" / "conformance-cpu.jsonl", HEADER, ROWS)
+    (tmp_path / "README.md").write_text(f"before\n{report.BEGIN}\n{report.END}\nafter\n")
+    assert report.main(["--write"], tmp_path) == 0
+    return tmp_path
+
+
+@pytest.mark.parametrize("without_rich", [False, True])
+def test_the_terminal_shows_laws_by_implementation(monkeypatch: pytest.MonkeyPatch, without_rich: bool) -> None:
+    if without_rich:
+        monkeypatch.setitem(sys.modules, "rich", None)
+    lines = matrix.terminal(ROWS).splitlines()
+    shown = [line.replace("│", " ").split() for line in lines]
+    assert ["subsets", "✓", "60", "–", "60"] in shown
+    assert ["masks", "≠", "3/60*", "✓", "60"] in shown
+    assert ["rng"] in shown
+    assert lines[-1] == "verdicts: 2 agrees, 1 refuses, 1 diverges (240 cases); 1 unexpected"
+
+
+def test_colour_adds_nothing_but_colour() -> None:
+    pytest.importorskip("rich")
+    from rich.text import Text
+
+    colored = matrix.terminal(ROWS, color=True)
+    assert "\x1b[" in colored
+    without = [line.rstrip() for line in Text.from_ansi(colored).plain.splitlines()]
+    assert without == matrix.terminal(ROWS).splitlines()
+
+
+def test_every_verdict_has_a_symbol_of_its_own() -> None:
+    assert matrix.SYMBOLS.keys() == matrix.STYLES.keys() == set(VERDICTS)
+    assert len(set(matrix.SYMBOLS.values())) == len(VERDICTS)
+
+
+def test_each_device_has_a_table_of_its_own() -> None:
+    text = matrix.terminal([*ROWS, row("masks", "nested", device="cuda")])
+    assert text.index("device cpu") < text.index("device cuda")
+
+
+def test_nothing_to_show_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no rows"):
+        matrix.terminal([])
+
+
+def test_the_readme_has_families_by_implementations(root: Path) -> None:
+    text = (root / "README.md").read_text().replace("&nbsp;", " ")
+    assert text.startswith("before\n")
+    assert text.endswith("\nafter\n")
+    assert "| family | `nested` | `older` |" in text
+    assert "| gradients (1 law) | ✓ 1 | – 1 |" in text
+    assert r"| rng (1 law) | ≠ 1  \* 1 | ✓ 1 |" in text
+    assert (
+        "Xeon, 2 CPUs, Linux-6; python 3.11.9, torch 2.13.0+cpu; profile default, seed 7, suite at 0123456789" in text
+    )
+
+
+def test_a_fresh_matrix_passes_and_a_stale_one_does_not(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report.main(["--check"], root) == 0
+    write(root / "results" / "conformance-cpu.jsonl", HEADER, ROWS[1:])
+    assert report.main(["--check"], root) == 1
+    assert "stale" in capsys.readouterr().err
+    assert report.main(["--write"], root) == 0
+    assert report.main(["--check"], root) == 0
+
+
+def test_an_edited_matrix_is_stale(root: Path) -> None:
+    readme = root / "README.md"
+    readme.write_text(readme.read_text().replace("✓", "≠", 1))
+    assert report.main(["--check"], root) == 1
+
+
+def test_results_of_another_device_are_shown_too(root: Path) -> None:
+    write(root / "results" / "conformance-cuda.jsonl", HEADER, [row("masks", "nested", device="cuda")])
+    assert report.main(["--check"], root) == 1
+    assert report.main(["--write"], root) == 0
+    text = (root / "README.md").read_text()
+    assert text.index("Device `cpu`") < text.index("Device `cuda`")
+
+
+@pytest.mark.parametrize("action", ["--write", "--check"])
+def test_incomplete_results_are_not_published(root: Path, action: str, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (root / "README.md").read_text()
+    path = root / "results" / "conformance-cpu.jsonl"
+    path.write_text("\n".join(path.read_text().splitlines()[:-1]))
+    assert report.main([action], root) == 1
+    assert "no footer" in capsys.readouterr().err
+    assert (root / "README.md").read_text() == before
+
+
+def test_missing_results_are_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report.main(["--check"], tmp_path) == 1
+    assert "conformance-cpu.jsonl does not exist" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("readme", ["", report.BEGIN, f"{report.END}{report.BEGIN}", f"{report.BEGIN}{report.END}" * 2])
+def test_a_readme_without_its_markers_is_refused(readme: str) -> None:
+    with pytest.raises(ValueError, match="must have"):
+        report.updated(readme, ["matrix"])
+
+
+def test_a_limit_is_shown_with_a_program_that_runs(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report.main(["--show", "older"], root) == 0
+    shown = capsys.readouterr().out
+    assert "# older on cpu, law subsets: Gradients equal plain's." in shown
+    assert "# RuntimeError: no" in shown
+    ran = subprocess.run([sys.executable, "-c", shown], capture_output=True, text=True, check=True)
+    assert ran.stdout == "subsets\n"
+
+
+def test_an_unexpected_verdict_is_shown_as_such() -> None:
+    assert "# diverges, and that is unexpected: declared is agrees" in report.limits(ROWS, "nested", "masks")
+
+
+def test_an_implementation_without_limits_has_none_to_show() -> None:
+    assert report.limits([row("masks", "nested")], "nested") == "# nested: agrees on 1 of 1 laws, 60 cases"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "there"), [(["none"], "nested, older"), (["nested", "--law", "none"], "masks, sub")]
+)
+def test_unknown_names_are_answered_with_the_known(
+    root: Path, arguments: list[str], there: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert report.main(["--show", *arguments], root) == 1
+    assert f"'none'; there are {there}" in capsys.readouterr().err
+
+
+def test_known_reasons_are_shown_with_their_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {"subsets": impls.Known("refuses", "the engine cannot", "pytorch#1")}
+    monkeypatch.setattr(impls, "names", lambda: ("older",))
+    monkeypatch.setattr(impls, "get", lambda name: impls.Implementation(name, print, known=known))
+    shown = report.limits(ROWS, "older")
+    assert "# known: the engine cannot\n# source: pytorch#1" in shown

@@ -1,0 +1,162 @@
+"""How a verdict is reached: the classification of errors, and the comparison of what was noted."""
+
+from __future__ import annotations
+
+import math
+from collections import namedtuple
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+
+from conformance.verdicts import Diverges, Hangs, Judged, Timeout, Verdict, difference, freeze, from_error
+
+INF, NAN = math.inf, math.nan
+T = torch.tensor
+
+
+class Impossible(NotImplementedError):
+    """An error type of an implementation's own."""
+
+
+@dataclass
+class Box:
+    """A container that freeze knows by its fields."""
+
+    value: Any
+
+
+Pair = namedtuple("Pair", "left right")
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, TypeError, ValueError, NotImplementedError, Impossible])
+def test_an_error_of_a_refusing_type_that_says_something_refuses(kind: type[Exception]) -> None:
+    judged = from_error(kind("autograd.grad is not supported; call backward"))
+    assert judged.verdict is Verdict.REFUSES
+    assert judged.detail == f"{kind.__name__}: autograd.grad is not supported; call backward"
+
+
+@pytest.mark.parametrize("message", ["", " ", "\n", "unsupported", "bad input", "\n\n"])
+def test_an_error_that_says_nothing_is_a_crash(message: str) -> None:
+    assert from_error(RuntimeError(message)).verdict is Verdict.CRASHES
+
+
+@pytest.mark.parametrize("kind", [KeyError, AttributeError, AssertionError, IndexError, RecursionError, Exception, KeyboardInterrupt])
+def test_an_error_of_another_type_is_a_crash(kind: type[BaseException]) -> None:
+    assert from_error(kind("a message of five words")).verdict is Verdict.CRASHES
+
+
+def test_only_the_first_line_of_a_message_is_the_detail() -> None:
+    assert from_error(RuntimeError("recomputation differs from forward\nand a traceback")).detail.endswith("from forward")
+
+
+def test_a_timeout_is_a_hang() -> None:
+    assert isinstance(from_error(Timeout()), Hangs)
+
+
+def test_neither_verdicts_nor_timeouts_are_what_an_implementation_catches() -> None:
+    assert not issubclass(Timeout, Exception)
+    assert not issubclass(Judged, RuntimeError)
+
+
+def test_verdicts_are_ordered_by_severity_and_rank() -> None:
+    order = [Verdict.AGREES, Verdict.REFUSES, Verdict.CRASHES, Verdict.HANGS, Verdict.DIVERGES]
+    assert sorted(order[::-1], key=lambda verdict: verdict.severity) == order
+    assert [verdict.rank for verdict in order] == [0, 1, 2, 2, 2]
+    assert Diverges("detail").verdict == "diverges"
+
+
+def differ(one: Any, other: Any, exact: bool = True) -> str | None:
+    return difference(freeze(one), freeze(other), exact, "note")
+
+
+SAME = [
+    None, 3, "text", torch.float32, T([1.0, NAN, INF]), T([0.0, -0.0]), T([1 + 2j, complex(0, NAN)]), T([True, False]), T([1, 2]),
+    torch.empty(0, 3), T([1.0], requires_grad=True), [T(1.0), (None, {"a": T(2)})], Pair(1, T(2.0)), Box([T(1.0)]),
+    T([[1.0, 0.0], [0.0, 2.0]]).to_sparse(), (), [],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", SAME, ids=str)
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_value_does_not_differ_from_itself(value: Any, exact: bool) -> None:
+    assert differ(value, value, exact) is None
+
+
+DIFFERENT = {
+    "value": (T([1.0, 2.0]), T([1.0, 2.5])),
+    "dtype": (T([1.0]), T([1.0], dtype=torch.float64)),
+    "shape": (torch.ones(2, 1), torch.ones(1, 2)),
+    "shape that broadcasts": (torch.ones(2), torch.ones(1)),
+    "requires_grad": (T([1.0]), T([1.0], requires_grad=True)),
+    "tensor type": (T([1.0]), torch.nn.Parameter(T([1.0]), requires_grad=False)),
+    "layout": (torch.eye(2), torch.eye(2).to_sparse()),
+    "layout the other way": (torch.eye(2).to_sparse(), torch.eye(2)),
+    "None where a tensor is": (T([0.0]), None),
+    "a tensor where None is": (None, T([0.0])),
+    "a number where a tensor is": (T(1.0), 1.0),
+    "NaN where a number is": (T([1.0, NAN]), T([1.0, 2.0])),
+    "a number where NaN is": (T([1.0, 2.0]), T([1.0, NAN])),
+    "the sign of infinity": (T([INF, 1.0]), T([-INF, 1.0])),
+    "a number beside infinity": (T([INF, 1.0]), T([INF, 2.0])),
+    "a number beside NaN": (T([NAN, 1.0]), T([NAN, 2.0])),
+    "an imaginary part": (T([1 + 2j]), T([1 - 2j])),
+    "an integer": (T([1, 2]), T([1, 3])),
+    "a truth value": (T([True]), T([False])),
+    "list and tuple": ([T(1.0)], (T(1.0),)),
+    "tuple and namedtuple": ((1, T(2.0)), Pair(1, T(2.0))),
+    "dataclass and dict": (Box(T(1.0)), {"value": T(1.0)}),
+    "key": ({"a": T(1.0)}, {"b": T(1.0)}),
+    "order of keys": ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+    "one more": ([torch.ones(2)], [torch.ones(2), torch.ones(2)]),
+    "one less": ([torch.ones(2), torch.ones(2)], [torch.ones(2)]),
+    "nothing": ([torch.ones(2)], []),
+    "bool and int": (True, 1),
+    "int and float": (1, 1.0),
+    "text": ("a", "b"),
+    "deep inside": ({"a": [Box((T(1.0), T([2.0, 3.0])))]}, {"a": [Box((T(1.0), T([2.0, 4.0])))]}),
+}
+
+
+@pytest.mark.parametrize("pair", DIFFERENT.values(), ids=DIFFERENT.keys())
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_difference_is_found_and_located(pair: tuple[Any, Any], exact: bool) -> None:
+    found = differ(*pair, exact)
+    assert found is not None
+    assert found.startswith("note")
+
+
+def test_the_path_leads_to_the_difference() -> None:
+    found = differ([1, (2, T([1.0]))], [1, (2, T([3.0]))])
+    assert found is not None
+    assert found.startswith("note[1][1][1][1]:")
+    assert "[1.0]" in found
+    assert "[3.0]" in found
+
+
+ULP = torch.finfo(torch.float64).eps
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [([1.0], [1.0 + ULP]), ([0.0], [-0.0]), ([1.0, INF], [1.0 + ULP, INF]), ([1.0, NAN], [1.0 + ULP, NAN])]
+)
+def test_what_the_order_of_a_sum_changes_counts_only_if_exact(one: list[float], other: list[float]) -> None:
+    first, second = T(one, dtype=torch.float64), T(other, dtype=torch.float64)
+    assert differ(first, second, exact=True) is not None
+    assert differ(first, second, exact=False) is None
+
+
+def test_the_tolerance_follows_the_dtype_and_the_largest_entry() -> None:
+    fine, coarse = T([1.0, 1e-3], dtype=torch.float64), T([1.0, 1e-3], dtype=torch.bfloat16)
+    assert differ(fine, fine + 1e-6, exact=False) is not None
+    assert differ(coarse, coarse + T([0.0, 1e-2], dtype=torch.bfloat16), exact=False) is None
+    assert differ(fine, fine + T([0.0, 8 * ULP], dtype=torch.float64), exact=False) is None
+
+
+def test_a_frozen_value_does_not_follow_later_changes() -> None:
+    value = [torch.ones(2)]
+    before = freeze(value)
+    value[0].mul_(2)
+    value.append(torch.ones(1))
+    assert difference(before, freeze([torch.ones(2)]), True) is None

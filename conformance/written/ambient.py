@@ -1,0 +1,241 @@
+"""Programs that look at, or change, what a function can see besides its arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+def grad_mode(checkpoint: Any, note: Any, device: str, *, outer_mode: str, backward_mode: str, nested: bool) -> None:
+    from contextlib import nullcontext
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    seen = []
+    def inner(h):
+        seen.append((torch.is_grad_enabled(), torch.is_inference_mode_enabled(), h.requires_grad))
+        with torch.no_grad():
+            scale = h.cos()
+        return h.sin() * scale
+    def outer(h):
+        seen.append((torch.is_grad_enabled(), torch.is_inference_mode_enabled(), h.requires_grad))
+        return (checkpoint(inner, h.exp()) if nested else inner(h)).tanh()
+    modes = {"no_grad": torch.no_grad, "grad": torch.enable_grad, "inference": torch.inference_mode, "as is": nullcontext}
+    with modes[outer_mode](), torch.enable_grad():
+        y = checkpoint(outer, p * 1)
+    note("forward", y)
+    with modes[backward_mode]():
+        y.backward(torch.ones_like(y))
+        note("grad mode after backward", torch.is_grad_enabled())
+    note("gradients 0", [p.grad])
+    note("what the functions saw", sorted(set(seen)))
+
+
+def without_grad(checkpoint: Any, note: Any, device: str, *, mode: str, nested: bool, flag: bool) -> None:
+    p = torch.randn(2, 2, device=device, requires_grad=flag)
+    note("leaves", (p,))
+    def inner(h):
+        return h.sin() * p
+    def outer(h):
+        return checkpoint(inner, h.exp()) if nested else inner(h)
+    with getattr(torch, mode)():
+        y = checkpoint(outer, p * 1)
+        note("is inference", y.is_inference())
+    note("forward", y)
+
+
+def arguments(checkpoint: Any, note: Any, device: str, *, leaf: bool, nested: bool, view: bool) -> None:
+    class Kind(torch.Tensor):
+        pass
+    p = torch.nn.Parameter(torch.randn(2, 2, device=device))
+    q = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p, q))
+    x = q if leaf else q.t() * 2 if view else q * 2
+    constant = torch.ones(2, 2, device=device)
+    special = torch.ones(2, 2, device=device).as_subclass(Kind)
+    seen = []
+    def look(*tensors):
+        facts = [(type(t).__name__, t.dtype, t.requires_grad, t.is_leaf, t.is_contiguous()) for t in tensors]
+        same = [[one is other for one in tensors] for other in tensors]
+        seen.append(str((facts, same)))
+    def inner(a, b, c, d, e):
+        look(a, b, c, d, e)
+        return (a * b).sin() * c * d.as_subclass(torch.Tensor) * e
+    def outer(a, b, c, d, e):
+        look(a, b, c, d, e)
+        y = checkpoint(inner, a, b, c, d, e) if nested else inner(a, b, c, d, e)
+        return y.cos()
+    y = checkpoint(outer, x, x, p, special, constant)
+    note("forward", y)
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad, q.grad])
+    note("what the functions saw", sorted(set(seen)))
+
+
+def attributes(checkpoint: Any, note: Any, device: str, *, kind: str, nested: bool) -> None:
+    p = torch.nn.Parameter(torch.randn(2, 2, device=device))
+    note("leaves", (p,))
+    x = {"parameter": p, "leaf": torch.randn(2, 2, device=device), "intermediate": p * 2}[kind]
+    x.scale = 3.0
+    seen = []
+    def inner(a):
+        seen.append(getattr(a, "scale", None))
+        return (a * p).sin() * getattr(a, "scale", 1.0)
+    def outer(a):
+        seen.append(getattr(a, "scale", None))
+        return (checkpoint(inner, a) if nested else inner(a)).cos()
+    y = checkpoint(outer, x)
+    note("forward", y)
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad])
+    note("what the functions saw", sorted(map(str, set(seen))))
+
+
+def device_context(checkpoint: Any, note: Any, device: str, *, forward: str, backward: str, default: bool) -> None:
+    from contextlib import nullcontext
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    seen = []
+    def f(h):
+        seen.append(torch.empty(1).device.type)
+        h = checkpoint(lambda a: seen.append(torch.zeros(1).device.type) or a.sin(), h.exp())
+        return h * torch.ones(2, 2, device=device).cos()
+    x = p * 1
+    try:
+        if default:
+            torch.set_default_device(forward)
+        with nullcontext() if default or forward is None else torch.device(forward):
+            y = checkpoint(f, x)
+        note("forward", y)
+        ones = torch.ones_like(y)
+        if default:
+            torch.set_default_device(backward)
+        with nullcontext() if default or backward is None else torch.device(backward):
+            y.backward(ones)
+            note("default device after backward", torch.empty(1).device.type)
+    finally:
+        torch.set_default_device(None)
+    note("gradients 0", [p.grad])
+    note("what the functions saw", sorted(set(seen)))
+
+
+def default_dtype(checkpoint: Any, note: Any, device: str, *, forward: str, backward: str, nested: bool) -> None:
+    p = torch.randn(2, 2, device=device, requires_grad=True, dtype=torch.float32)
+    note("leaves", (p,))
+    seen = []
+    def inner(h):
+        seen.append(torch.get_default_dtype())
+        return h * torch.full((2, 2), 0.1, device=device)
+    def outer(h):
+        seen.append(torch.get_default_dtype())
+        return (checkpoint(inner, h) if nested else inner(h)).sin()
+    before = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(getattr(torch, forward))
+        y = checkpoint(outer, p * 1)
+        note("forward", y)
+        torch.set_default_dtype(getattr(torch, backward))
+        y.backward(torch.ones_like(y))
+        note("default dtype after backward", torch.get_default_dtype())
+    finally:
+        torch.set_default_dtype(before)
+    note("gradients 0", [p.grad])
+    note("what the functions saw", sorted(map(str, set(seen))))
+
+
+def deterministic(checkpoint: Any, note: Any, device: str, *, forward: str, backward: str, nested: bool) -> None:
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    def flags():
+        return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    def switch(to):
+        torch.use_deterministic_algorithms(to != "off", warn_only=to == "warn")
+    seen = []
+    def inner(h):
+        seen.append(flags())
+        return h.sin()
+    def outer(h):
+        seen.append(flags())
+        return (checkpoint(inner, h) if nested else inner(h)).exp()
+    try:
+        switch(forward)
+        y = checkpoint(outer, p * 1)
+        note("forward", y)
+        switch(backward)
+        y.backward(torch.ones_like(y))
+        note("flags after backward", flags())
+    finally:
+        switch("off")
+    note("gradients 0", [p.grad])
+    note("what the functions saw", sorted(set(seen)))
+
+
+def module(checkpoint: Any, note: Any, device: str, *, training: bool, rate: float, anomaly: bool) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(rate), torch.nn.Tanh()).to(device).train(training)
+    x = torch.randn(2, 4, device=device, requires_grad=True)
+    note("leaves", (x, *model.parameters()))
+    before = torch.is_anomaly_enabled()
+    try:
+        torch.autograd.set_detect_anomaly(anomaly)
+        y = checkpoint(model, checkpoint(model, x))
+        note("forward", y)
+        y.backward(torch.ones_like(y))
+        note("anomaly mode after backward", torch.is_anomaly_enabled())
+    finally:
+        torch.autograd.set_detect_anomaly(before)
+    note("gradients 0", [x.grad, *(q.grad for q in model.parameters())])
+
+
+def flipped(checkpoint: Any, note: Any, device: str, *, layer: str, training: bool, after: int) -> None:
+    made = {"dropout": torch.nn.Dropout(0.5), "norm": torch.nn.BatchNorm1d(4)}[layer]
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), made, *[torch.nn.Tanh() for _ in range(after)]).to(device).train(training)
+    x = torch.randn(3, 4, device=device, requires_grad=True)
+    note("leaves", (x, *model.parameters()))
+    y = checkpoint(model, x)
+    note("forward", y)
+    model.train(not training)
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [x.grad, *(q.grad for q in model.parameters())])
+
+
+def error(checkpoint: Any, note: Any, device: str, *, ambient: str, error: str, nested: bool) -> None:
+    from contextlib import nullcontext
+    kind = {"RuntimeError": RuntimeError, "KeyboardInterrupt": KeyboardInterrupt}[error]
+    autocast = torch.autocast(torch.device(device).type, dtype=torch.bfloat16, cache_enabled=False)
+    contexts = {"autocast": autocast, "no_grad": torch.no_grad(), "device": torch.device("meta"), "none": nullcontext()}
+    def state():
+        backend = torch.device(device).type
+        cast = torch.is_autocast_enabled(backend), torch.get_autocast_dtype(backend), torch.is_autocast_cache_enabled()
+        return *cast, torch.is_grad_enabled(), torch.empty(0).device.type, torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled()
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    failing = []
+    def inner(h):
+        h = h.sin()
+        if failing:
+            raise kind("program")
+        return h.cos()
+    def outer(h):
+        return (checkpoint(inner, h) if nested else inner(h)).exp()
+    try:
+        with contexts[ambient]:
+            with nullcontext() if ambient == "none" else torch.enable_grad():
+                y = checkpoint(outer, p * 1)
+        torch.set_default_dtype(torch.float64)
+        torch.use_deterministic_algorithms(True)
+        with nullcontext() if ambient != "none" else autocast:
+            before = state()
+            failing.append(True)
+            try:
+                y.backward(torch.ones_like(y), retain_graph=True)
+            except kind:
+                pass
+            note("state after the error", state())
+            note("nothing moved", before == state())
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.use_deterministic_algorithms(False)
+    failing.clear()
+    p.grad = None
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad])

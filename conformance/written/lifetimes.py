@@ -1,0 +1,251 @@
+"""Programs about what is kept, for how long, and what an error or another thread leaves behind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+def again(checkpoint: Any, note: Any, device: str, *, regions: int, nested: bool) -> None:
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    def inner(h):
+        return (h * p).sin()
+    def outer(h):
+        return checkpoint(inner, h.cos()).sin()
+    y = p.sin()
+    for _ in range(regions):
+        y = checkpoint(outer if nested else inner, y)
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad])
+    try:
+        y.backward(torch.ones_like(y))
+        note("again", "a value")
+    except Exception as error:
+        note("again", f"{type(error).__name__}: {error}")
+    note("gradients 1", [p.grad])
+
+
+def chain(checkpoint: Any, note: Any, device: str, *, length: int, passes: int) -> None:
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    def f(h):
+        for index in range(length):
+            h = h.sin()
+            if h.requires_grad:
+                h.register_hook(lambda grad, index=index: note(f"due {index}"))
+        return h
+    y = checkpoint(f, p)
+    note("forward", y)
+    for turn in range(passes):
+        y.backward(torch.ones_like(y), retain_graph=turn < passes - 1)
+        note(f"gradients {turn}", [p.grad])
+
+
+def tail(checkpoint: Any, note: Any, device: str, *, saving: int, after: int, levels: int, passes: int) -> None:
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    ran = []
+    def f(h, level):
+        for _ in range(saving):
+            h = h.sin()
+        if level > 1:
+            h = checkpoint(lambda x: f(x, level - 1), h)
+        for _ in range(after):
+            h = h + 1
+        ran.append(level)
+        return h
+    y = checkpoint(lambda x: f(x, levels), p)
+    note("forward", y)
+    for turn in range(passes):
+        y.backward(torch.ones_like(y), retain_graph=turn < passes - 1)
+        note(f"gradients {turn}", [p.grad])
+    note("ran to the end", len(ran))
+
+
+def steps(checkpoint: Any, note: Any, device: str, *, retained: bool, regions: int) -> None:
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    def forward():
+        y = p * 1
+        for _ in range(regions):
+            y = checkpoint(lambda h: (h * p).sin().cos(), y)
+        return y
+    y = forward()
+    for _ in range(12):
+        if not retained:
+            y = forward()
+        y.backward(torch.ones_like(y), retain_graph=retained)
+        note("gradients", [p.grad])
+        p.grad = None
+        note("step")
+
+
+def callables(checkpoint: Any, note: Any, device: str, *, kind: str, passes: int) -> None:
+    import functools
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    class Block(torch.nn.Module):
+        def forward(self, h):
+            return (h * self.scale).sin().cos()
+    block = Block()
+    block.scale = torch.full((2, 2), 2.0, device=device)
+    made = {"module": lambda: block, "method": lambda: block.forward, "partial": lambda: functools.partial(Block.forward, block),
+            "lambda": lambda: lambda h: block(h)}  # fmt: skip
+    y = checkpoint(made[kind](), p)
+    for turn in range(passes):
+        y.backward(torch.ones_like(y), retain_graph=True)
+        note(f"gradients {turn}", [p.grad])
+    del y, block, made
+    note("empty", [])
+
+
+def hooked(checkpoint: Any, note: Any, device: str, *, where: str, passes: int) -> None:
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    def double(grad):
+        return grad * 2
+    def f(h):
+        h = h.sin()
+        if where != "outside" and h.requires_grad:
+            h.register_hook(double)
+        return h.cos()
+    y = checkpoint(f, p)
+    if where != "inside":
+        y.register_hook(double)
+        y.grad_fn.register_hook(lambda *grads: None)
+    for turn in range(passes):
+        y.backward(torch.ones_like(y), retain_graph=True)
+        note(f"gradients {turn}", [p.grad])
+    del y
+    note("empty", [])
+
+
+def changed_input(checkpoint: Any, note: Any, device: str, *, returned: bool, wrapped: bool) -> None:
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    def f(h):
+        h.mul_(2)
+        return h if returned else h.sin().cos()
+    x = p * 1
+    y = checkpoint(lambda h: checkpoint(f, h.sin()), x) if wrapped else checkpoint(f, x)
+    del x, y
+    note("empty", [])
+    y = checkpoint(lambda h: h.sin().cos(), p)
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad])
+
+
+def after_an_error(checkpoint: Any, note: Any, device: str, *, error: str, where: str, nested: bool, noise: bool, autocast: bool) -> None:
+    kind = torch.device(device).type
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    kinds = {"ValueError": ValueError, "KeyboardInterrupt": KeyboardInterrupt}
+    armed, packed = [], []
+    def inner(h):
+        h = (h @ h).sin()
+        if noise:
+            h = h * torch.rand_like(h)
+        if armed:
+            note("raised", type(armed[0]).__name__)
+            raise armed.pop()
+        return h.cos()
+    def outer(h):
+        return checkpoint(inner, h.cos()).tanh()
+    def forward():
+        with torch.autocast(kind, torch.bfloat16, autocast, cache_enabled=False):
+            return checkpoint(outer if nested else inner, p)
+    def attempt(call):
+        armed.append(kinds[error]("program"))
+        try:
+            call()
+        except kinds[error] as came:
+            note("came", type(came).__name__)
+        armed.clear()
+        p.grad = None
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(1) or t, lambda t: t):
+        if where == "forward":
+            attempt(forward)
+        y = forward()
+        if where == "backward":
+            attempt(lambda: y.backward(torch.ones_like(y), retain_graph=True))
+        packed.clear()
+        p.sin()
+        note("packed by the hooks around", len(packed))
+    note("modes", [torch.is_grad_enabled(), torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind), torch.is_autocast_cache_enabled()])
+    if noise:
+        note("stream", torch.rand(2, device=device))
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad])
+
+
+def two_threads(checkpoint: Any, note: Any, device: str, *, regions: int, nested: bool) -> None:
+    import threading
+    import time
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    def inner(h):
+        time.sleep(0.0005)
+        return (h * p).sin().cos()
+    def outer(h):
+        return checkpoint(inner, h.sin()).cos()
+    held = [p * 1]
+    for _ in range(regions):
+        held.append(checkpoint(outer if nested else inner, held[-1]))
+    y = held[-1]
+    note("held 0", held)
+    start = threading.Barrier(2)
+    failed = []
+    def backward():
+        start.wait(10)
+        try:
+            y.backward(torch.ones_like(y), retain_graph=True)
+        except Exception as error:
+            failed.append(error.with_traceback(None))
+    threads = [threading.Thread(target=backward, daemon=True) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]
+    note("gradients 0", [p.grad])
+    y.backward(torch.ones_like(y), retain_graph=True)
+    note("gradients 1", [p.grad])
+    note("held 1", held)
+    del y, held[:]
+    note("empty", [])
+
+
+def other_thread(checkpoint: Any, note: Any, device: str, *, forward: bool, backward: bool, passes: int) -> None:
+    import threading
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    def do(call, there):
+        box = []
+        def work():
+            try:
+                box.append(call())
+            except Exception as error:
+                box.append(error.with_traceback(None))
+        if there:
+            thread = threading.Thread(target=work, daemon=True)
+            thread.start()
+            thread.join()
+        else:
+            work()
+        value = box.pop()
+        if isinstance(value, Exception):
+            raise value
+        return value
+    def outer(h):
+        return checkpoint(lambda x: x.sin().cos(), h.exp()).tanh()
+    y = do(lambda: checkpoint(outer, p), forward)
+    note("held 1", [y])
+    for turn in range(passes):
+        do(lambda: y.backward(torch.ones_like(y), retain_graph=turn < passes - 1), backward)
+        note(f"gradients {turn}", [p.grad])
+        note(f"held {turn + 2}", [y])
+    del y
+    note("empty", [])

@@ -1,0 +1,214 @@
+"""Programs in which random numbers are drawn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+def state(checkpoint: Any, note: Any, device: str, *, draws: int, regions: int) -> None:
+    kind = torch.device(device).type
+    source = torch if kind == "cpu" else torch.get_device_module(kind)
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    def f(h):
+        return (h * torch.randn(draws, device=device).sum()).sin()
+    y = p * 1
+    for _ in range(regions):
+        y = checkpoint(f, y)
+    note("forward", y)
+    note("state after forward", source.get_rng_state())
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad])
+    note("state after backward", source.get_rng_state())
+
+
+def reseeding(checkpoint: Any, note: Any, device: str, *, seed: int, where: str) -> None:
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    dropout = torch.nn.functional.dropout
+    def inner(h):
+        if where != "outer":
+            torch.manual_seed(seed)
+        return dropout(h).sin()
+    def outer(h):
+        h = dropout(h.cos())
+        if where != "inner":
+            torch.manual_seed(seed)
+        return dropout(checkpoint(inner, h).sin()).exp()
+    y = checkpoint(outer, p * 1)
+    note("forward", y)
+    note("stream after forward", torch.rand(2, device=device))
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad])
+    note("stream after backward", torch.rand(2, device=device))
+
+
+def forking(checkpoint: Any, note: Any, device: str, *, seed: int, before: bool, after: bool) -> None:
+    kind = torch.device(device).type
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    dropout = torch.nn.functional.dropout
+    def f(h):
+        h = dropout(h.exp()) if before else h.exp()
+        with torch.random.fork_rng([] if kind == "cpu" else [0], device_type="cuda" if kind == "cpu" else kind):
+            torch.manual_seed(seed)
+            h = dropout(h.cos())
+        return dropout(h.sin()).exp() if after else h.sin().exp()
+    y = checkpoint(f, checkpoint(f, p * 1))
+    note("forward", y)
+    note("stream after forward", torch.rand(2, device=device))
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad])
+    note("stream after backward", torch.rand(2, device=device))
+
+
+def unpreserved(checkpoint: Any, note: Any, device: str, *, regions: int, draws: int) -> None:
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    def noise():
+        return torch.rand(draws, 2, device=device).sum(0)
+    def f(h):
+        return (h * noise()).sin()
+    y = p * 1
+    for _ in range(regions):
+        y = checkpoint(f, y)
+    note("forward", y)
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad])
+    after = [torch.rand(2, device=device)]
+    # What the stream holds after the same draws were made once and twice, as in forward and in recomputation.
+    for times in (1, 2):
+        torch.manual_seed(0)
+        torch.randn(2, 2, device=device)
+        for _ in range(times * regions):
+            noise()
+        after.append(torch.rand(2, device=device))
+    note("drawn once", torch.equal(after[0], after[1]))
+    note("drawn twice", torch.equal(after[0], after[2]))
+
+
+def explicit(checkpoint: Any, note: Any, device: str, *, form: str, nested: bool, again: bool) -> None:
+    generator = torch.Generator(device).manual_seed(5)
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    def f(h, box=None, source=None):
+        source = box[0] if form == "list" else box["deep"][0] if form == "dict" else source
+        h = h * torch.rand(2, 2, generator=source, device=device)
+        h = checkpoint(leaf, h, source) if nested else h.exp()
+        return (h * torch.rand(2, 2, generator=source, device=device)).sin()
+    def leaf(h, source):
+        return (h * torch.randn(3, generator=source, device=device).sum()).cos()
+    y = p * 1
+    for _ in range(2):
+        if form == "keyword":
+            y = checkpoint(f, y, source=generator)
+        elif form == "positional":
+            y = checkpoint(f, y, None, generator)
+        else:
+            y = checkpoint(f, y, [generator] if form == "list" else {"deep": (generator,)})
+        torch.rand(1, generator=generator, device=device)
+    note("forward", y)
+    note("generator after forward", generator.get_state())
+    for number in range(1 + again):
+        y.backward(torch.ones_like(y), retain_graph=True)
+        note(f"gradients {number}", [p.grad])
+    note("generator after backward", generator.get_state())
+    note("stream after backward", torch.rand(2, device=device))
+
+
+def failing(checkpoint: Any, note: Any, device: str, *, error: str, before: int, nested: bool) -> None:
+    p = torch.randn(4, 4, device=device, requires_grad=True)
+    note("leaves", (p,))
+    kind = {"RuntimeError": RuntimeError, "KeyboardInterrupt": KeyboardInterrupt}[error]
+    failing = []
+    def inner(h):
+        for _ in range(before):
+            h = torch.nn.functional.dropout(h.sin(), 0.3)
+        if failing:
+            raise kind("program")
+        return torch.nn.functional.dropout(h.exp(), 0.3).cos()
+    def outer(h):
+        return torch.nn.functional.dropout(checkpoint(inner, h) if nested else inner(h), 0.3).sin()
+    y = checkpoint(outer, p * 1)
+    note("forward", y)
+    failing.append(True)
+    try:
+        y.backward(torch.ones_like(y), retain_graph=True)
+    except kind:
+        pass
+    note("stream after the error", torch.rand(2, device=device))
+    failing.clear()
+    p.grad = None
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad])
+    note("stream after backward", torch.rand(2, device=device))
+
+
+def threads(checkpoint: Any, note: Any, device: str, *, draws: int, retain: bool) -> None:
+    import threading
+    from concurrent.futures import ThreadPoolExecutor
+    leaves = [torch.randn(4, 4, device=device, requires_grad=True) for _ in range(2)]
+    note("leaves", leaves)
+    both, drawn = threading.Event(), threading.Event()
+    recomputing, arrived = [], []
+    def region(me):
+        def f(h):
+            for _ in range(draws):
+                h = torch.nn.functional.dropout(h.cos(), 0.3)
+            if recomputing:  # the first to come here goes on once the second is here too, if nothing keeps that out
+                arrived.append(me)
+                if arrived[0] == me:
+                    both.wait(0.02)
+                else:
+                    both.set()
+                    drawn.wait(0.02)
+            h = torch.nn.functional.dropout(h.sin(), 0.3)
+            if recomputing:
+                drawn.set()
+            return h.exp()
+        return f
+    outputs = [checkpoint(region(me), leaf * 1) for me, leaf in enumerate(leaves)]
+    note("forward", outputs)
+    recomputing.append(True)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda y: y.backward(torch.ones_like(y), retain_graph=retain), outputs))
+    note("gradients 0", [leaf.grad for leaf in leaves])
+    note("stream after backward", torch.rand(2, device=device))
+
+
+def devices(checkpoint: Any, note: Any, device: str, *, source: str, where: str, nested: bool) -> None:
+    kind = torch.device(device).type
+    count = 1 if kind == "cpu" else torch.get_device_module(kind).device_count()
+    devices = [f"{kind}:{index}" for index in range(count)][:3]
+    drawing = {"current": devices[:1], "last": devices[-1:], "all": devices, "host too": ["cpu", *devices]}[where]
+    p = torch.randn(2, 2, device={"host": "cpu", "first": devices[0], "last": devices[-1]}[source], requires_grad=True)
+    note("leaves", (p,))
+    def inner(h):
+        for place in drawing:
+            h = h * torch.rand(2, 2, device=place).to(h.device)
+        return h.sin()
+    def outer(h):
+        h = torch.nn.functional.dropout(h.exp())
+        return (checkpoint(inner, h) if nested else inner(h)).cos()
+    y = checkpoint(outer, checkpoint(outer, p * 1))
+    note("forward", y)
+    note("streams after forward", [torch.rand(2, device=place) for place in ("cpu", *devices)])
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad])
+    note("streams after backward", [torch.rand(2, device=place) for place in ("cpu", *devices)])
+
+
+def initialising(checkpoint: Any, note: Any, device: str, *, regions: int) -> None:
+    started = torch.cuda.is_initialized()  # says something where there is CUDA and the run is on another device
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    y = p * 1
+    for _ in range(regions):
+        y = checkpoint(lambda h: torch.nn.functional.dropout(h.sin()), y)
+    note("forward", y)
+    note("CUDA was initialised by forward", torch.cuda.is_initialized() and not started)
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad])
+    note("CUDA was initialised by backward", torch.cuda.is_initialized() and not started)

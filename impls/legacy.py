@@ -1,0 +1,89 @@
+"""Checkpointing as of PyTorch 0.4: save the inputs, run the function again in backward, differentiate that run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from impls.implementation import Implementation
+from impls.sequential import sequential
+from impls.single_node import (
+    Gradients,
+    outputs_of,
+    refuse_partial_backward,
+    restored_arguments,
+    returned,
+    run_backward,
+    run_forward,
+    save_arguments,
+    saving_undisturbed,
+)
+
+
+class _Region(torch.autograd.Function):
+    """One checkpointed call, as a single node of the graph."""
+
+    @staticmethod
+    def forward(ctx: Any, function: Callable[..., Any], *args: torch.Tensor) -> Any:
+        ctx.function = function
+        value = run_forward(ctx, function, args)
+        if isinstance(value, tuple) and type(value) is not tuple:
+            raise TypeError(f"the function returned a {type(value).__name__}; legacy takes a tensor or a plain tuple")
+        for index, output in enumerate(outputs_of(value)):
+            if not isinstance(output, torch.Tensor):
+                kind = type(output).__name__
+                raise TypeError(f"output {index} of the function is of type {kind}; legacy takes tensors alone")
+        save_arguments(ctx, args)
+        return returned(ctx, value, args)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor | None) -> Any:
+        refuse_partial_backward()
+        inputs = restored_arguments(ctx)
+        if all(gradient is None for gradient in gradients):
+            return (None,) * len(ctx.needs_input_grad)
+        with saving_undisturbed(), torch.enable_grad():
+            value = ctx.function(*inputs)
+        result: Gradients = (None, *run_backward(value, gradients, inputs))
+        return result
+
+
+def checkpoint(function: Callable[..., Any], *args: torch.Tensor, **options: Any) -> Any:
+    """Call ``function(*args)`` and return its value; nothing of its inside is kept for backward, which runs it again.
+
+    Arguments and values are tensors; the value may be a tuple of them. Raises TypeError for anything else, and for
+    options, before the function runs where that can be known; RuntimeError when the function changes an argument in
+    place, and in a backward that is not a plain ``backward()``. Not kept for the second run: random numbers, autocast.
+    Not checked: that both runs compute the same, and what the function reads besides its arguments.
+    Source: PyTorch pull request 6467.
+    """
+    if not callable(function):
+        raise TypeError(f"function is {function!r}; it must be callable")
+    if options:
+        raise TypeError(f"keyword arguments {sorted(options)}: legacy takes tensors by position, and has no options")
+    for index, argument in enumerate(args):
+        if not isinstance(argument, torch.Tensor):
+            kind = type(argument).__name__
+            raise TypeError(f"argument {index} of the function is of type {kind}; legacy takes tensors alone")
+    if not torch.is_grad_enabled():
+        return function(*args)
+    return _Region.apply(function, *args)
+
+
+def checkpoint_sequential(functions: Any, segments: int, *inputs: torch.Tensor) -> Any:
+    """Run ``functions`` one after the other in ``segments`` parts, all but the last checkpointed.
+
+    A function that returns a tuple gives the next one several arguments. Raises what ``sequential`` raises.
+    """
+    return sequential(checkpoint, functions, segments, *inputs, spread=True)
+
+
+IMPLEMENTATION = Implementation(
+    name="legacy",
+    checkpoint=checkpoint,
+    summary="saves inputs, reruns in backward; no random numbers, no autocast",
+    source="PyTorch 0.4, pull request 6467",
+    capabilities=frozenset({"recomputes", "hidden-saves"}),
+)

@@ -1,0 +1,24 @@
+"""A record of the operators that run, for the message of an error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class Operators(TorchDispatchMode):
+    """Writes down the name of every operator that runs while it is entered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def listing(title: str, operators: Operators | None) -> str:
+    """The operators under a title, one a line."""
+    return "\n  ".join([f"\n{title}:", *(["(not run)"] if operators is None else operators.seen)])

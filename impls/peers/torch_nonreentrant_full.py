@@ -1,0 +1,17 @@
+"""PyTorch's non-reentrant checkpoint with early stop switched off: every recomputation runs to its end."""
+
+from __future__ import annotations
+
+import functools
+
+import torch.utils.checkpoint
+
+from impls.implementation import CAPABILITIES, Implementation
+
+IMPLEMENTATION = Implementation(
+    name="torch-nonreentrant-full",
+    checkpoint=functools.partial(torch.utils.checkpoint.checkpoint, use_reentrant=False, early_stop=False),
+    summary="torch.utils.checkpoint with use_reentrant=False and early_stop=False",
+    source="https://docs.pytorch.org/docs/stable/checkpoint.html",
+    capabilities=frozenset(CAPABILITIES) - {"early-stop", "explicit-generators"},
+)

@@ -1,0 +1,149 @@
+"""Reentrant checkpointing: legacy, with random numbers, autocast, several device types and arguments of any kind."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+
+from impls.devices import (
+    DefaultDeviceType,
+    devices_of,
+    get_device_states,
+    infer_device_type,
+    leaves,
+    set_device_states,
+)
+from impls.implementation import Implementation
+from impls.replay import Autocast, Streams
+from impls.sequential import sequential
+from impls.single_node import (
+    detach_variable,
+    outputs_of,
+    refuse_partial_backward,
+    requires_grad,
+    restored_arguments,
+    returned,
+    run_backward,
+    run_forward,
+    save_arguments,
+    saving_undisturbed,
+)
+
+__all__ = [
+    "CheckpointFunction",
+    "DefaultDeviceType",
+    "check_backward_validity",
+    "checkpoint",
+    "checkpoint_sequential",
+    "detach_variable",
+    "get_device_states",
+    "set_device_states",
+]
+
+
+def check_backward_validity(inputs: Iterable[Any]) -> None:
+    """Warn when no tensor among the inputs requires grad: the region then gives no gradient, not even to parameters."""
+    if not any(map(requires_grad, inputs)):
+        warnings.warn(
+            "no argument of the checkpointed function requires grad, so nothing that it uses gets a gradient; let one "
+            "require grad, or use the nested checkpoint",
+            stacklevel=3,
+        )
+
+
+class CheckpointFunction(torch.autograd.Function):
+    """One checkpointed call, as a single node of the graph: ``apply(function, preserve_rng_state, *args)``."""
+
+    @staticmethod
+    def forward(ctx: Any, function: Callable[..., Any], preserve_rng_state: bool, *args: Any) -> Any:
+        kind = infer_device_type(*args)
+        generators = [leaf for leaf in leaves(args) if isinstance(leaf, torch.Generator)]
+        ctx.function, ctx.autocast = function, Autocast.present(kind)
+        ctx.streams = Streams(kind, devices_of(kind, *args), generators) if preserve_rng_state else None
+        value = run_forward(ctx, function, args)
+        if any(ctx.needs_input_grad):
+            _refuse_hidden_outputs(value)
+        save_arguments(ctx, args)
+        return returned(ctx, value, args)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor | None) -> Any:
+        refuse_partial_backward()
+        inputs = restored_arguments(ctx)
+        if all(gradient is None for gradient in gradients):
+            return (None,) * len(ctx.needs_input_grad)
+        streams = nullcontext() if ctx.streams is None else ctx.streams.replayed()
+        with saving_undisturbed(), streams, torch.enable_grad(), ctx.autocast.again():
+            value = ctx.function(*inputs)
+        return (None, None, *run_backward(value, gradients, inputs))
+
+
+def _refuse_hidden_inputs(args: tuple[Any, ...]) -> None:
+    for index, argument in enumerate(args):
+        if not isinstance(argument, torch.Tensor) and any(map(requires_grad, leaves(argument))):
+            raise TypeError(
+                f"argument {index} of the function is of type {type(argument).__name__} and holds a tensor that "
+                "requires grad, which would get no gradient; pass that tensor as an argument of its own"
+            )
+
+
+def _refuse_hidden_outputs(value: Any) -> None:
+    if isinstance(value, tuple) and type(value) is not tuple:
+        raise TypeError(
+            f"the function returned a {type(value).__name__}, which would come back as a tuple; return a tuple"
+        )
+    for index, output in enumerate(outputs_of(value)):
+        inside = () if isinstance(output, torch.Tensor) else leaves(output)
+        if any(isinstance(leaf, torch.Tensor) and (leaf.is_floating_point() or leaf.is_complex()) for leaf in inside):
+            raise TypeError(
+                f"output {index} of the function is of type {type(output).__name__} and holds a tensor, which would "
+                "carry no gradient; return a tensor or a tuple of tensors"
+            )
+
+
+def checkpoint(function: Callable[..., Any], *args: Any, preserve_rng_state: bool = True, **options: Any) -> Any:
+    """Call ``function(*args)`` and return its value; nothing of its inside is kept for backward, which runs it again.
+
+    ``preserve_rng_state`` makes the second run draw forward's random numbers, on the CPU, on devices that arguments are
+    on and from torch.Generator arguments, and leaves the ambient streams where they were.
+
+    Raises TypeError for other options, which no function receives, and for tensors that take part in autograd inside a
+    container, as argument or as output; RuntimeError when the function changes an argument in place, and in a backward
+    that is not a plain ``backward()``. Warns when no argument requires grad. Not checked: that both runs compute the
+    same, and what the function reads besides its arguments. Source: ``use_reentrant=True`` of PyTorch.
+    """
+    if not callable(function):
+        raise TypeError(f"function is {function!r}; it must be callable")
+    if options:
+        raise TypeError(
+            f"options {sorted(options)} do not exist: there is preserve_rng_state, and arguments of the function are "
+            "passed by position"
+        )
+    if not torch.is_grad_enabled():
+        return function(*args)
+    _refuse_hidden_inputs(args)
+    check_backward_validity(args)
+    return CheckpointFunction.apply(function, preserve_rng_state, *args)
+
+
+def checkpoint_sequential(functions: Any, segments: int, input: Any, preserve_rng_state: bool = True) -> Any:
+    """Run ``functions`` one after the other in ``segments`` parts, all but the last checkpointed.
+
+    Raises what ``sequential`` and ``checkpoint`` raise.
+    """
+    return sequential(checkpoint, functions, segments, input, preserve_rng_state=preserve_rng_state)
+
+
+IMPLEMENTATION = Implementation(
+    name="reentrant",
+    checkpoint=checkpoint,
+    summary="legacy, with random numbers, autocast and non-tensor arguments",
+    source="PyTorch, use_reentrant=True",
+    capabilities=frozenset(
+        {"autocast", "explicit-generators", "hidden-saves", "non-tensor-arguments", "recomputes", "rng", "rng-option"}
+    ),
+)

@@ -1,0 +1,139 @@
+"""A region as a single node of the graph, which runs a backward of its own: what legacy and reentrant have in common.
+
+Forward runs without a graph inside a custom autograd Function; its backward runs the function anew on detached inputs
+and calls autograd from within autograd. What follows from that: gradients reach what the function reads besides its
+arguments by accumulation alone, every floating point output requires grad, and a region of which no argument requires
+grad is not differentiated at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+Gradients = tuple[torch.Tensor | None, ...]
+
+_top_hooks = torch._C._autograd._top_saved_tensors_default_hooks
+_push_hooks = torch._C._autograd._push_saved_tensors_default_hooks
+_pop_hooks = torch._C._autograd._pop_saved_tensors_default_hooks
+
+
+def outputs_of(value: Any) -> tuple[Any, ...]:
+    """What a custom autograd Function makes of a value: each entry of a tuple is an output, anything else is one."""
+    return value if isinstance(value, tuple) else (value,)
+
+
+def requires_grad(value: Any) -> bool:
+    """Whether a value is a tensor that requires grad."""
+    return isinstance(value, torch.Tensor) and value.requires_grad
+
+
+def run_forward(ctx: Any, function: Callable[..., Any], args: Sequence[Any]) -> Any:
+    """The function's value. Raises RuntimeError when the function changes one of ``args`` in place."""
+    ctx.set_materialize_grads(False)  # an output that gets no gradient gets None, as under plain, instead of zeros
+    tensors = [(i, a, a._version) for i, a in enumerate(args) if isinstance(a, torch.Tensor) and not a.is_inference()]
+    value = function(*args)
+    for index, tensor, version in tensors:
+        if any(ctx.needs_input_grad) and tensor._version != version:
+            raise RuntimeError(
+                f"the function changed its argument {index} in place, so it cannot run again. Clone it first"
+            )
+    return value
+
+
+def returned(ctx: Any, value: Any, args: Sequence[Any]) -> Any:
+    """The value, made fit to be returned by the forward of a custom autograd Function."""
+    outputs = outputs_of(value)
+    passed = {id(argument) for argument in args}
+    ctx.mark_non_differentiable(
+        *[o for o in outputs if isinstance(o, torch.Tensor) and id(o) in passed and not o.requires_grad]
+    )
+    # Nothing that was made without a graph requires grad. An output that does, and is no argument, is from outside, a
+    # parameter for instance: autograd would turn the tensor itself into an output of the node.
+    outside = [requires_grad(o) and id(o) not in passed for o in outputs]
+    if not any(outside):
+        return value
+    aliased = tuple(o.detach() if alien else o for o, alien in zip(outputs, outside, strict=True))
+    return aliased if isinstance(value, tuple) else aliased[0]
+
+
+def save_arguments(ctx: Any, args: Sequence[Any]) -> None:
+    """Keep the arguments in the node: tensors as saved tensors, each once, and other values as they are."""
+    unique = {id(argument): argument for argument in args if isinstance(argument, torch.Tensor)}
+    order = list(unique)
+    ctx.places = [(order.index(id(a)), None) if isinstance(a, torch.Tensor) else (None, a) for a in args]
+    ctx.save_for_backward(*unique.values())
+
+
+def restored_arguments(ctx: Any) -> tuple[Any, ...]:
+    """The arguments, tensors made leaves by :func:`detach_variable`; RuntimeError if one was changed in place since."""
+    tensors = ctx.saved_tensors
+    return detach_variable(tuple(value if place is None else tensors[place] for place, value in ctx.places))
+
+
+def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Each tensor as a leaf of its own that requires grad if the tensor does; one that occurs twice stays one.
+
+    Other values are handed through. Raises TypeError for anything but a tuple.
+    """
+    if not isinstance(inputs, tuple):
+        raise TypeError(f"inputs is a {type(inputs).__name__}; it must be a tuple")
+    leaves: dict[int, torch.Tensor] = {}
+    for tensor in inputs:
+        if isinstance(tensor, torch.Tensor) and id(tensor) not in leaves:
+            leaves[id(tensor)] = tensor.detach().requires_grad_(tensor.requires_grad)
+    return tuple(leaves[id(value)] if isinstance(value, torch.Tensor) else value for value in inputs)
+
+
+def refuse_partial_backward() -> None:
+    """Raise RuntimeError in a backward that asks for less than all gradients, or for a graph of its own."""
+    if not torch.autograd._is_checkpoint_valid():
+        raise RuntimeError(
+            "this checkpoint runs a backward of its own inside backward, and that one reaches every leaf, so it cannot "
+            "answer torch.autograd.grad() and backward(inputs=...). Call backward() alone, or use the nested checkpoint"
+        )
+    if torch.is_grad_enabled():
+        raise RuntimeError(
+            "this checkpoint runs a backward of its own inside backward, and that one leaves no graph, so it cannot "
+            "answer create_graph=True. Call backward() alone, or use the nested checkpoint"
+        )
+
+
+@contextmanager
+def saving_undisturbed() -> Iterator[None]:
+    """Set aside the saved-tensor hooks that are active around backward: they are not about the region (rule 3)."""
+    aside = []
+    try:
+        while (hooks := _top_hooks(True)) is not None:
+            _pop_hooks()
+            aside.append(hooks)
+        yield
+    finally:
+        for hooks in reversed(aside):
+            _push_hooks(*hooks)
+
+
+def run_backward(value: Any, gradients: Gradients, inputs: tuple[Any, ...]) -> Gradients:
+    """Send gradients through a recomputed value; the inputs' gradients, of one that occurs twice at its first place.
+
+    Raises RuntimeError when the recomputation returned another number of values, or none that requires grad.
+    """
+    outputs = outputs_of(value)
+    if len(outputs) != len(gradients):
+        raise RuntimeError(
+            f"the function returned {len(gradients)} values in forward, but {len(outputs)} in recomputation; "
+            "it must do the same in both runs"
+        )
+    pairs = [(o, g) for o, g in zip(outputs, gradients, strict=True) if g is not None and requires_grad(o)]
+    if not pairs:
+        raise RuntimeError(
+            "backward reached outputs of a checkpointed function of which none requires grad. Leave them out of the "
+            "loss, or call the function without checkpointing it"
+        )
+    torch.autograd.backward([output for output, _ in pairs], [gradient for _, gradient in pairs])
+    leaves = {id(leaf): leaf for leaf in inputs if isinstance(leaf, torch.Tensor)}
+    found = [leaves.pop(id(leaf), None) for leaf in inputs]
+    return tuple(None if leaf is None else leaf.grad for leaf in found)

@@ -1,0 +1,61 @@
+"""The jobs of the project: judge implementations, test the suite itself, check the code. A bare ``nox`` does all three.
+
+After ``--``, every session takes ``--torch VERSION``, another release than the pinned one; ``conformance`` and
+``tests`` pass the rest on to the conformance run. The user's current directory and PYTHONPATH are importable there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.2.9"
+# pip's configuration (a local wheel, an index of CPU builds) decides which build of torch is installed; uv ignores it.
+nox.options.default_venv_backend = "virtualenv"
+nox.options.reuse_venv = "yes"
+
+ROOT = Path(__file__).parent
+PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
+
+
+def _install(session: nox.Session, group: str) -> list[str]:
+    """Install a dependency group and torch; the arguments that are left for pytest."""
+    parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
+    parser.add_argument("--torch", metavar="VERSION")
+    options, rest = parser.parse_known_args(session.posargs)
+    torch = [f"torch=={options.torch}"] if options.torch else nox.project.dependency_groups(PROJECT, "torch")
+    session.install(*torch, *nox.project.dependency_groups(PROJECT, group))
+    return rest
+
+
+def _conformance(session: nox.Session, *arguments: str) -> None:
+    paths = [str(session.invoked_from), os.environ.get("PYTHONPATH", "")]
+    env = {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    session.run("python", "-m", "pytest", "conformance", *arguments, env=env)
+
+
+@nox.session
+def conformance(session: nox.Session) -> None:
+    """Judge implementations by the laws."""
+    _conformance(session, *_install(session, "suite"))
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Test the suite itself, then judge every implementation on few cases."""
+    rest = _install(session, "suite")
+    session.run("python", "-m", "pytest", "conformance/selftest")
+    _conformance(session, "--profile", "quick", *rest)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style, types, and that the README's matrix is the one of the results."""
+    _install(session, "lint")
+    session.run("ruff", "check")
+    session.run("ruff", "format", "--check")
+    session.run("mypy")
+    session.run("python", "-m", "conformance.report", "--check")
