@@ -19,15 +19,15 @@ from conformance.strategies import CORE, programs
 
 # What a step may be. "retained", "whole", "inputs", "grad" and "create-graph" keep the graph, "backward" and "part" free it.
 KINDS = ("forward", "retained", "whole", "part", "spent", "again", "drop", "inputs", "grad", "create-graph", "error in forward", "error in backward")
-NEEDS = {"inputs": "subset-requests", "grad": "subset-requests", "create-graph": "higher-order"}
+SAVE_INPUTS = ("torch.sin({0})", "torch.cos({0})", "{0} * {1}", "{0} @ {1}")
 WHOLE, PART, FREED = "whole", "part", "freed"
 
 FAILING = """class Planned(ValueError): pass
 class Interrupt(KeyboardInterrupt): pass
 """
 FAIL = """armed = {{}}
-def fail(region, error, call):
-    armed[region] = error
+def fail(after, error, call):
+    armed[after] = error
     before = [None if leaf.grad is None else leaf.grad.clone() for leaf in {leaves}]
     try:
         call()
@@ -46,14 +46,14 @@ class Schedule:
 
     @functools.cached_property
     def source(self) -> str:
-        fails = any(step.startswith("fail(") for step in self.steps)
+        fails = {step.split("'")[1] for step in self.steps if step.startswith("fail(")}
         program = self.program
         inside = [f"torch.manual_seed({program.seed})"]
         inside += [f"{leaf.name} = {leaf.code}" for leaf in program.leaves]
         inside.append(f"note('leaves', ({''.join(leaf.name + ', ' for leaf in program.leaves)}))")
         if fails:
             inside += FAIL.format(leaves=_list(self.leaves)).splitlines()
-        body = _after_each(program.body, _may_fail, first=True) if fails else program.body
+        body = _after_each(program.body, lambda _, op: _failing(op) if op.target in fails else None)
         inside += ["def forward():", *(f"    {line}" for line in render(body)), f"    return {', '.join(self.bound)},", *self.steps]
         lines = ["import torch", "", *program.preamble, *(FAILING.splitlines() if fails else ())]
         return "\n".join([*lines, "def run(checkpoint, note, device):", *(f"    {line}" for line in inside)]) + "\n"
@@ -87,27 +87,29 @@ def watched(schedule: Schedule) -> Schedule:
     return replace(schedule, program=replace(schedule.program, body=_after_each(schedule.program.body, due)))
 
 
-def _may_fail(region: str, op: Op) -> Line:
-    return Line(f"if '{region}' in armed: raise armed.pop('{region}')('program')")
+def _failing(op: Op) -> Line:
+    return Line(f"if '{op.target}' in armed: raise armed.pop('{op.target}')('program')")
 
 
-def _after_each(
-    body: tuple[Statement, ...], line: Callable[[str, Op], Line], *, first: bool = False, region: str = ""
-) -> tuple[Statement, ...]:
-    """The body with a line after each operator inside a region, or after the first of each region."""
+def _after_each(body: tuple[Statement, ...], line: Callable[[str, Op], Line | None], region: str = "") -> tuple[Statement, ...]:
+    """The body with a line after operators inside regions; ``line`` gets the region's name and the operator."""
     made: list[Statement] = []
-    done = False
     for statement in body:
-        if isinstance(statement, Region):
-            made.append(replace(statement, body=_after_each(statement.body, line, first=first, region=statement.name)))
-        elif isinstance(statement, Block):
-            made.append(replace(statement, body=_after_each(statement.body, line, first=first, region=region)))
-        else:
-            made.append(statement)
-            if isinstance(statement, Op) and region and not (first and done):
-                made.append(line(region, statement))
-                done = True
+        if isinstance(statement, Region | Block):
+            name = statement.name if isinstance(statement, Region) else region
+            statement = replace(statement, body=_after_each(statement.body, line, name))
+        made.append(statement)
+        added = line(region, statement) if isinstance(statement, Op) and region else None
+        if added is not None:
+            made.append(added)
     return tuple(made)
+
+
+def _breakable(body: tuple[Statement, ...], inside: bool = False) -> list[str]:
+    """The targets of operators inside regions, each region's last operator only where it is the only one."""
+    own = [statement.target for statement in body if isinstance(statement, Op)] if inside else []
+    nested = [_breakable(statement.body, True) for statement in body if isinstance(statement, Region | Block)]
+    return [*(own[:-1] or own), *(name for names in nested for name in names)]
 
 
 def _list(names: Collection[str]) -> str:
@@ -224,8 +226,24 @@ class _Planner:
         self.lines.append(f"fail({self.failure()}, lambda: {call})")
 
     def failure(self) -> str:
-        region = self.draw(st.sampled_from([region.name for region in self.program.regions]))
-        return f"'{region}', {self.draw(st.sampled_from(('Planned', 'Interrupt')))}"
+        target = self.draw(st.sampled_from(_breakable(self.program.body)))
+        return f"'{target}', {self.draw(st.sampled_from(('Planned', 'Interrupt')))}"
+
+
+def _keeps(program: Program) -> bool:
+    """Whether plain saves a tensor that a region makes and does not return, so that there is something to drop."""
+    for region in program.regions:
+        made: set[str] = set()
+        for statement in region.body:
+            if isinstance(statement, Op):
+                if statement.template in SAVE_INPUTS and made.intersection(statement.args).difference(region.returned):
+                    return True
+                made.add(statement.target)
+    return False
+
+
+def _bodies(sometimes: Collection[str], depth: int) -> st.SearchStrategy[Program]:
+    return programs(sometimes=sometimes, depth=depth).filter(_keeps)
 
 
 @st.composite
@@ -242,7 +260,7 @@ def schedules(
 
     With ``drop`` all graphs are dropped at the end, whether or not they are freed.
     """
-    planner = _Planner(draw, draw(programs(sometimes=sometimes, depth=depth)))
+    planner = _Planner(draw, draw(_bodies(sometimes, depth)))
     planner.take("forward")
     for _ in range(draw(st.integers(1, steps))):
         possible = [kind for kind in KINDS if kind in kinds and planner.possible(kind)]
@@ -259,12 +277,7 @@ def schedules(
 @st.composite
 def exactly(draw: Any, *kinds: str, sometimes: Collection[str] = CORE, depth: int = 2) -> Schedule:
     """Schedules that take these steps in this order."""
-    planner = _Planner(draw, draw(programs(sometimes=sometimes, depth=depth)))
+    planner = _Planner(draw, draw(_bodies(sometimes, depth)))
     for kind in kinds:
         planner.take(kind)
     return Schedule(planner.program, tuple(planner.lines))
-
-
-def claimed(capabilities: Collection[str]) -> tuple[str, ...]:
-    """The kinds of step that an implementation with these capabilities can take."""
-    return tuple(kind for kind in KINDS if kind not in NEEDS or NEEDS[kind] in capabilities)

@@ -205,7 +205,8 @@ class Author:
         literal = ["None", "7"] if self.has("non-tensor-outputs") else []
         texts = [*returned, *silent, *literal]
         targets = [self.fresh("h") for _ in texts]
-        if self.has("container-outputs"):
+        contained = self.has("container-outputs")
+        if contained:
             result, paths = self.pick(CONTAINERS)(texts)
         elif len(texts) == 1:
             result, paths = texts[0], [""]
@@ -213,6 +214,8 @@ class Author:
             result, paths = f"({', '.join(texts)})", [f"[{i}]" for i in range(len(texts))]
         outer.statements.append(Region(name, parameters, unpack, arguments, passed, tuple(scope.statements), result,
                                        tuple(texts), tuple(zip(targets, paths, strict=True))))  # fmt: skip
+        if contained:
+            outer.statements.append(Line(f"note('{name} returned', {name}_value)"))
         if len(texts) > len(returned):
             outer.statements.append(Line(f"note('{name}', ({', '.join(targets[len(returned):])},))"))
         outer.bind(targets[0])

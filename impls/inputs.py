@@ -30,12 +30,13 @@ class _SaveForBackward(torch.autograd.Function):
 class _Packed:
     """A tensor saved through whatever hooks are active, as autograd itself would save it (rule 2)."""
 
-    __slots__ = ("node", "parameter", "saved")
+    __slots__ = ("attributes", "node", "parameter", "saved")
 
     def __init__(self, tensor: torch.Tensor) -> None:
         # A parameter outlives the region in any case, and hooks would bring it back as a plain tensor.
         self.parameter = tensor if isinstance(tensor, torch.nn.Parameter) else None
         self.saved = self.node = None
+        self.attributes = dict(vars(tensor))  # hooks hand back another object
         make = getattr(torch._C._autograd, "_make_saved_tensor", None)
         if tensor.is_inference():
             self.parameter = tensor
@@ -48,9 +49,13 @@ class _Packed:
         if self.parameter is not None:
             return self.parameter
         if self.saved is not None:
-            return self.saved.unpack()
-        assert self.node is not None
-        return self.node.grad_fn.saved_tensors[0]
+            tensor = self.saved.unpack()
+        else:
+            assert self.node is not None
+            tensor = self.node.grad_fn.saved_tensors[0]
+        if self.attributes and not vars(tensor):
+            vars(tensor).update(self.attributes)
+        return tensor
 
 
 class _Fields:

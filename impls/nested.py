@@ -61,6 +61,8 @@ class _Region:
         self.function, self.inputs, self.context = function, inputs, context
         self.name = getattr(function, "__qualname__", None) or type(function).__qualname__
         self.slots: list[weakref.ref[_Slot]] = []
+        self.versions: list[int] = []
+        self.enclosing = _enclosing()
         self.values: dict[int, weakref.ref[Values]] = {}
         self.modes = ambient.modes()
         self.states: ambient.GeneratorStates = []
@@ -69,9 +71,16 @@ class _Region:
         self.operators: Operators | None = None
 
     def pack(self, tensor: torch.Tensor) -> _Slot:
+        self.saw(tensor)
         slot = _Slot(len(self.slots), tensor)  # rule 1: hooks do not stack, so only the innermost region is asked
         self.slots.append(weakref.ref(slot))
         return slot
+
+    def saw(self, tensor: torch.Tensor) -> None:
+        """Note the version of a tensor that is saved here or in a region inside, for comparison when this one is recomputed."""
+        self.versions.append(tensor._version)
+        if self.enclosing is not None:
+            self.enclosing.saw(tensor)
 
     def unpack(self, slot: _Slot) -> torch.Tensor:
         if slot.counter._version != slot.version:
@@ -80,7 +89,7 @@ class _Region:
         task = torch._C._current_graph_task_id()
         tensor = self.take(task, slot)
         if tensor is None:
-            with _turn:
+            with _turn, torch.inference_mode(False):
                 tensor = self.take(task, slot)  # another thread of this backward may have come first
                 if tensor is None:
                     tensor = self.recompute(task, slot).pop(slot.index)
@@ -105,7 +114,7 @@ class _Region:
             self.refuse(f"input tensor {changed} was changed in place since it was passed, so forward cannot be repeated. "
                         "Clone it before changing it")  # fmt: skip
         args, kwargs = self.inputs.restore()  # rule 2: unpacking these recomputes the parent first
-        run = Recomputation(wanted, len(self.slots) if self.complete else None, early_stop=self.early_stop,
+        run = Recomputation(wanted, len(self.slots) if self.complete else None, self.versions, early_stop=self.early_stop,
                             check=self.check, log=self.operators is not None)  # fmt: skip
         run.run(lambda: self.function(*args, **kwargs), self.modes, self.states, self.context)  # rule 3 is kept there
         if run.mismatch is not None:
@@ -123,6 +132,13 @@ class _Region:
             message += listing("Operators in forward", self.operators)
             message += listing("Operators in recomputation", recomputed)
         raise CheckpointError(message)
+
+
+def _enclosing() -> _Region | Recomputation | None:
+    """The region whose forward or recomputation is under way here, if no other hooks are in between."""
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    owner = getattr(hooks[0], "__self__", None) if hooks else None
+    return owner if isinstance(owner, _Region | Recomputation) else None
 
 
 def noop_context_fn() -> Contexts:
@@ -185,6 +201,7 @@ def checkpoint(
             region.complete = True
     finally:
         _pop_hooks()
+        region.enclosing = None
     if not region.complete:
         region.refuse("the forward context of context_fn swallowed an exception, so there is no value to return")
     if preserve_rng_state and started is None and ambient.initialised() is not None:

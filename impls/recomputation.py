@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NoReturn
 
@@ -30,12 +30,14 @@ class Recomputation:
     """What one run is to bring, and what it has brought.
 
     ``wanted`` are the footprints of the tensors that are needed, by their index among all that forward saved, which
-    were ``total``. ``total`` None stands for a forward that has not ended yet. After ``run``, ``values`` has the tensors
+    were ``total``; None stands for a forward that has not ended yet. ``versions`` are those at which tensors were saved. After ``run``, ``values`` has the tensors
     and ``mismatch`` says in what the run was not what forward was, or is None.
     """
 
-    def __init__(self, wanted: Mapping[int, Footprint], total: int | None, *, early_stop: bool, check: bool, log: bool) -> None:
+    def __init__(self, wanted: Mapping[int, Footprint], total: int | None, versions: Sequence[int], *,
+                 early_stop: bool, check: bool, log: bool) -> None:  # fmt: skip
         self.wanted, self.total, self.early_stop, self.check = wanted, total, early_stop, check
+        self.versions, self.seen = versions, 0
         self.last = max(wanted)
         self.values = Values()
         self.count, self.unwritten, self.stopped = 0, -1, False
@@ -44,6 +46,7 @@ class Recomputation:
 
     def pack(self, tensor: torch.Tensor) -> torch.Tensor:
         index, self.count = self.count, self.count + 1
+        self.saw(tensor)
         kept = tensor.detach() if tensor.requires_grad else tensor
         footprint = self.wanted.get(index)
         if footprint is not None:
@@ -58,6 +61,18 @@ class Recomputation:
         if self.early_stop and index >= self.last and self.unwritten != torch._C._autograd._get_sequence_nr():
             self.stop()  # rule 5
         return kept  # rule 6: packed, so that the recomputed graph can be differentiated
+
+    def saw(self, tensor: torch.Tensor) -> None:
+        """A tensor was saved in the region or in one inside it. At another version, it was changed since forward saved it.
+
+        Versions of regions inside are compared too: what such a region returns is recomputed from what it reads, even
+        where nothing of its own is unpacked.
+        """
+        index, self.seen = self.seen, self.seen + 1
+        if index < len(self.versions) and tensor._version != self.versions[index]:
+            self.mismatch = (f"a saved tensor ({Footprint(tensor)}) was changed in place since: it was at version "
+                             f"{self.versions[index]}, is at version {tensor._version}")  # fmt: skip
+            self.stop()
 
     def stop(self) -> NoReturn:
         self.stopped = True  # user code may catch even this exception

@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 
 from conformance import law as laws
 from conformance.judge import Case
-from conformance.laws.test_lifetimes import all_freed, nothing_kept
-from conformance.schedules import exactly, schedules
+from conformance.ledger import all_freed, nothing_kept
+from conformance.schedules import KINDS, Schedule, exactly, schedules
 from conformance.strategies import named
 from conformance.verdicts import Diverges
 from conformance.written import lifetimes
+from impls import Implementation
 
 law = functools.partial(laws.law, family="lifetimes")
 PLACES = st.sampled_from(("forward", "backward"))
@@ -34,7 +35,7 @@ def test_an_error_in_forward_keeps_nothing(case: Case) -> None:
     all_freed(case)
 
 
-@law(schedules(["error in backward", "retained"], steps=3), floor=8)
+@law(exactly("forward", "error in backward", "whole", "error in backward", "backward"), floor=8)
 def test_an_error_in_recomputation_keeps_nothing(case: Case) -> None:
     """After an error or an interrupt in a recomputation nothing is alive, and a retry gives plain's gradients."""
     nothing_kept(case)
@@ -74,3 +75,31 @@ def test_two_threads_over_one_graph(case: Case) -> None:
 def test_backward_in_another_thread(case: Case) -> None:
     """Forward and backward may run in different threads: gradients are plain's, and all is freed."""
     all_freed(case)
+
+
+# The law that is about each kind of step alone. A schedule mixes the kinds of which the law is kept.
+ALONE = {
+    "retained": "a_retained_backward_keeps_nothing",
+    "whole": "a_retained_backward_keeps_nothing",
+    "part": "a_backward_of_some_outputs_keeps_nothing",
+    "spent": "a_backward_of_some_outputs_keeps_nothing",
+    "again": "a_backward_that_is_refused_keeps_nothing",
+    "drop": "dropping_the_outputs_frees_everything",
+    "inputs": "a_request_for_some_gradients_keeps_nothing",
+    "grad": "a_request_for_some_gradients_keeps_nothing",
+    "create-graph": "a_differentiable_backward_keeps_nothing",
+    "error in forward": "an_error_in_forward_keeps_nothing",
+    "error in backward": "an_error_in_recomputation_keeps_nothing",
+}
+
+
+def _claimed(claims: Implementation) -> st.SearchStrategy[Schedule]:
+    alone = {kind: laws.LAWS[name] for kind, name in ALONE.items() if name in laws.LAWS}
+    kept = {kind for kind, one in alone.items() if claims.expected(one.name, one.needs) == "agrees"}
+    return schedules([kind for kind in KINDS if kind in kept or kind == "forward"], steps=6, drop=True)
+
+
+@law(_claimed, floor=8)
+def test_schedules_in_any_order(case: Case) -> None:
+    """Forward, backward of any kind, errors and drops in any order give plain's gradients and errors, and keep nothing."""
+    nothing_kept(case)

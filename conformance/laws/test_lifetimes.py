@@ -6,38 +6,17 @@ from collections import Counter
 
 from hypothesis import strategies as st
 
-from conformance.judge import Case, Observation, execute
+from conformance.judge import Case, execute
 from conformance.law import law
+from conformance.ledger import all_freed, nothing_kept
 from conformance.meters import Made, Moment, Objects, Storages
-from conformance.schedules import claimed, exactly, schedules, watched
+from conformance.schedules import exactly, schedules, watched
 from conformance.strategies import named
 from conformance.verdicts import Diverges
 from conformance.written import lifetimes
 from impls.plain import checkpoint as plain
 
 PASSES = st.integers(1, 3)
-
-
-def _kept(case: Case, *, where: tuple[str, ...]) -> Observation:
-    """The run equals plain's, and at the given notes nothing is alive but what the program holds."""
-    storages = Storages()
-    case.seen = case.run(storages)
-    case.equals_plain()
-    for moment in [*storages.moments, storages.end()]:
-        if moment.label.split()[0] in where and moment.kept:
-            makers = ", ".join(sorted({made.region or "no region" for made in moment.kept}))
-            raise Diverges(f"at '{moment.label}' {len(moment.kept)} storages that the program does not hold are alive, made in {makers}; expected: none")
-    return case.seen
-
-
-def nothing_kept(case: Case) -> Observation:
-    """Wherever the program notes what it holds, nothing else is alive."""
-    return _kept(case, where=("held", "empty", "end"))
-
-
-def all_freed(case: Case) -> Observation:
-    """Where the program holds no graph, nothing of any is alive."""
-    return _kept(case, where=("empty", "end"))
 
 
 @law(exactly("forward", "backward"), floor=8)
@@ -163,9 +142,3 @@ def test_hooks_of_the_user_make_no_cycle(case: Case) -> None:
 def test_a_region_that_changes_its_input_makes_no_cycle(case: Case) -> None:
     """A region that changes its input in place, and may return it, is freed with its outputs."""
     all_freed(case)
-
-
-@law(lambda claims: schedules(claimed(claims.capabilities), steps=6), floor=8)
-def test_schedules_in_any_order(case: Case) -> None:
-    """Forward, backward of any kind, errors and drops in any order give plain's gradients and errors, and keep nothing."""
-    nothing_kept(case)

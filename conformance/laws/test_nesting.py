@@ -102,7 +102,7 @@ def test_backward_inside_a_region(case: Case) -> None:
     case.equals_plain()
 
 
-_PENALTY = {name: st.booleans() for name in ("retain", "again", "region", "nested")}
+_PENALTY = {name: st.booleans() for name in ("again", "region", "nested")}
 
 
 @law(named(written.penalty_inside, **_PENALTY), needs=["higher-order"])

@@ -31,7 +31,7 @@ MODULES = sorted(path.stem for path in (ROOT / "conformance" / "laws").glob("tes
 for module in MODULES:
     importlib.import_module(f"conformance.laws.{module}")
 ALONE = sys.modules["conformance.laws.test_gradients"].ALONE
-EXPLORER = Explorer("cpu", Profile(12, 0, False), 0)
+EXPLORER = Explorer("cpu", Profile(6, 0, False), 0)
 
 # How a feature shows in a program's text, where it is more than an operator or a dtype.
 TRACES = {
@@ -114,7 +114,7 @@ def test_every_program_is_valid(feature: str) -> None:
     for program in always(feature):
         seen = execute(program, plain, "cpu")
         if feature in RAISING:
-            assert seen.error is None or re.search("a second time|modified by an inplace", str(seen.error)), program.source
+            assert seen.error is None or re.search("a second time|in-?place operation", str(seen.error)), program.source
         else:
             assert seen.error is None, f"{seen.error!r}\n{program.source}"
         proofs += seen.error is not None or not seen.vacuous

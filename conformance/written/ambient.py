@@ -186,7 +186,8 @@ def module(checkpoint: Any, note: Any, device: str, *, training: bool, rate: flo
     note("gradients 0", [x.grad, *(q.grad for q in model.parameters())])
 
 
-def flipped(checkpoint: Any, note: Any, device: str, *, layer: str, training: bool, after: int) -> None:
+def flipped(checkpoint: Any, note: Any, device: str, *, flip: Any, after: int) -> None:
+    layer, training = flip
     made = {"dropout": torch.nn.Dropout(0.5), "norm": torch.nn.BatchNorm1d(4)}[layer]
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), made, *[torch.nn.Tanh() for _ in range(after)]).to(device).train(training)
     x = torch.randn(3, 4, device=device, requires_grad=True)

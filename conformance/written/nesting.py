@@ -87,7 +87,7 @@ def backward_inside(checkpoint: Any, note: Any, device: str, *, of: str, retain:
     note("gradients 0", [x.grad, w.grad])
 
 
-def penalty_inside(checkpoint: Any, note: Any, device: str, *, retain: bool, again: bool, region: bool, nested: bool) -> None:
+def penalty_inside(checkpoint: Any, note: Any, device: str, *, again: bool, region: bool, nested: bool) -> None:
     x = torch.randn(2, 2, device=device, requires_grad=True)
     w = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (x, w))
@@ -96,7 +96,7 @@ def penalty_inside(checkpoint: Any, note: Any, device: str, *, retain: bool, aga
     def function(h):
         h = h.cos()
         loss = (checkpoint(part, h) if region else part(h)).sum()
-        (g,) = torch.autograd.grad(loss, h, create_graph=True, retain_graph=retain)
+        (g,) = torch.autograd.grad(loss, h, create_graph=True)
         return g * g
     y = checkpoint(lambda h: checkpoint(function, h.tanh()).sin(), x) if nested else checkpoint(function, x)
     note("forward", y)
@@ -166,6 +166,6 @@ def backward_in_a_hook(checkpoint: Any, note: Any, device: str, *, after: bool, 
         return h.cos().tanh() if after else h.cos()
     y = checkpoint(lambda h: checkpoint(function, h.tanh()).sin(), x) if nested else checkpoint(function, x)
     note("forward", y)
-    y.backward(torch.ones_like(y))
+    y.backward(torch.ones_like(y), retain_graph=True)
     note("gradients 0", [x.grad])
     note("grad in the hook", inside)

@@ -1,0 +1,33 @@
+"""What is alive at the notes of a run, and what should not be."""
+
+from __future__ import annotations
+
+from conformance.judge import Case, Observation
+from conformance.meters import Moment, Storages
+from conformance.verdicts import Diverges
+
+
+def nothing_kept(case: Case) -> Observation:
+    """The run equals plain's, and wherever the program notes what it holds, nothing else is alive."""
+    return _run(case, ("held", "empty", "end"))
+
+
+def all_freed(case: Case) -> Observation:
+    """The run equals plain's, and where the program holds no graph, nothing of any is alive."""
+    return _run(case, ("empty", "end"))
+
+
+def _run(case: Case, where: tuple[str, ...]) -> Observation:
+    storages = Storages()
+    case.seen = case.run(storages)
+    case.equals_plain()
+    for moment in [*storages.moments, storages.end()]:
+        if moment.label.split()[0] in where and moment.kept:
+            raise Diverges(_told(moment))
+    return case.seen
+
+
+def _told(moment: Moment) -> str:
+    makers = ", ".join(sorted({made.region or "no region" for made in moment.kept}))
+    count = len(moment.kept)
+    return f"at '{moment.label}' {count} storages that the program does not hold are alive, made in {makers}; expected: none"
