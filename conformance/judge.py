@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from conformance.isolation import isolated
 from conformance.meters import Calls, Meter
 from conformance.programs import Runnable, load
 from conformance.verdicts import Diverges, Judged, Seen, Timeout, Verdict, difference, freeze, from_error
@@ -100,13 +101,13 @@ def execute(program: Runnable, checkpoint: Callable[..., Any], device: str, mete
                 function = meter.around(function)
         return checkpoint(function, *args, **kwargs)
 
-    with ExitStack() as stack:
+    with isolated(device), ExitStack() as stack:
         for meter in meters:
             stack.enter_context(meter)
         try:
             with limited(SECONDS_PER_CASE):
                 run(through, note, device)
-        except (Exception, Timeout, KeyboardInterrupt) as error:
+        except BaseException as error:  # noqa: BLE001 - an implementation's stop signal need not be an Exception
             if isinstance(error, KeyboardInterrupt) and not error.args:
                 raise  # the user's; a program's own carries a word
             seen.error = error.with_traceback(None)

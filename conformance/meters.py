@@ -254,8 +254,9 @@ class Packs(Meter):
         self.hooks = torch.autograd.graph.saved_tensors_hooks(self.pack, _same)
 
     def pack(self, tensor: torch.Tensor) -> torch.Tensor:
-        self.kept.append(tensor)
-        self.now[_identity(tensor)] += 1
+        if tensor.untyped_storage().nbytes():  # one without elements keeps nothing
+            self.kept.append(tensor)
+            self.now[_identity(tensor)] += 1
         return tensor
 
     def at(self, label: str, value: Any) -> None:

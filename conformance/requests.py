@@ -22,8 +22,9 @@ def requests(program: Program) -> Iterator[Request]:
     """The requests of the driver, in their order. Raises ValueError for one with create_graph."""
     for line in program.driver:
         for node in ast.walk(ast.parse(line)):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("backward", "grad"):
-                yield _request(node, node.func)
+            match node:
+                case ast.Call(func=ast.Attribute(attr="backward" | "grad") as function):
+                    yield _request(node, function)
 
 
 def _request(call: ast.Call, function: ast.Attribute) -> Request:
@@ -38,4 +39,5 @@ def _request(call: ast.Call, function: ast.Attribute) -> Request:
 
 
 def _names(value: ast.expr) -> tuple[str, ...]:
-    return tuple(ast.unparse(item) for item in value.elts) if isinstance(value, ast.List | ast.Tuple) else (ast.unparse(value),)
+    items = value.elts if isinstance(value, ast.List | ast.Tuple) else [value]
+    return tuple(ast.unparse(item) for item in items)

@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 from conformance.programs import Block, Line, Op, Program, Region, Statement, render
 from conformance.strategies import CORE, programs
 
-# What a step may be. "retained", "whole", "inputs", "grad" and "create-graph" keep the graph, "backward" and "part" free it.
-KINDS = ("forward", "retained", "whole", "part", "spent", "again", "drop", "inputs", "grad", "create-graph", "error in forward", "error in backward")
+# What a step may be. "whole" and "create-graph" ask for all outputs, and like "some", "inputs" and "grad", which ask for
+# asides, they retain the graph; "backward" frees it, "part" frees a part of it.
+KINDS = ("forward", "whole", "some", "part", "spent", "again", "drop", "inputs", "grad", "create-graph", "error in forward", "error in backward")
 SAVE_INPUTS = ("torch.sin({0})", "torch.cos({0})", "{0} * {1}", "{0} @ {1}")
+ASIDE = "_aside"
 WHOLE, PART, FREED = "whole", "part", "freed"
 
 FAILING = """class Planned(ValueError): pass
@@ -105,11 +107,42 @@ def _after_each(body: tuple[Statement, ...], line: Callable[[str, Op], Line | No
     return tuple(made)
 
 
-def _breakable(body: tuple[Statement, ...], inside: bool = False) -> list[str]:
-    """The targets of operators inside regions, each region's last operator only where it is the only one."""
-    own = [statement.target for statement in body if isinstance(statement, Op)] if inside else []
-    nested = [_breakable(statement.body, True) for statement in body if isinstance(statement, Region | Block)]
-    return [*(own[:-1] or own), *(name for names in nested for name in names)]
+def _kept(region: Region) -> list[Op]:
+    """The operators of a region that save a tensor which an operator of the region made and which it does not return."""
+    made: set[str] = set()
+    found: list[Op] = []
+    for statement in region.body:
+        if isinstance(statement, Op):
+            if statement.template in SAVE_INPUTS and made.intersection(statement.args).difference(region.returned):
+                found.append(statement)
+            made.add(statement.target)
+    return found
+
+
+def _breakable(program: Program) -> list[str]:
+    """The targets of operators by which a region has saved what dies with an error, each region's last operator only if alone."""
+    names: list[str] = []
+    for region in program.regions:
+        own = [statement.target for statement in region.body if isinstance(statement, Op)]
+        late = [name for op in _kept(region)[:1] for name in own[own.index(op.target) : -1]]
+        names += late or own[:-1] or own
+    return names
+
+
+def _with_asides(program: Program) -> Program:
+    """The same program, in which outermost regions return one more tensor, whose backward does not need all that they save."""
+    body: list[Statement] = []
+    for statement in program.body:
+        saving = _kept(statement) if isinstance(statement, Region) else []
+        if isinstance(statement, Region) and saving:
+            own = {one.target for one in statement.body if isinstance(one, Op)}
+            aside = next(name for name in saving[0].args if name in own and name not in statement.returned)
+            returned = (*statement.returned, aside)
+            names = (*(name for name, _ in statement.targets), f"{statement.name}{ASIDE}")
+            targets = tuple((name, f"[{index}]") for index, name in enumerate(names))
+            statement = replace(statement, result=f"({', '.join(returned)})", returned=returned, targets=targets)
+        body.append(statement)
+    return replace(program, body=tuple(body))
 
 
 def _list(names: Collection[str]) -> str:
@@ -123,6 +156,7 @@ class _Planner:
         self.draw, self.program = draw, program
         self.leaves = tuple(leaf.name for leaf in program.leaves if leaf.grad)
         names = bound(program)
+        self.asides = [index for index, name in enumerate(names) if name.endswith(ASIDE)]
         self.outputs = [names.index(output) for output in program.outputs]
         self.graphs: dict[str, str] = {}
         self.lines: list[str] = []
@@ -131,7 +165,7 @@ class _Planner:
     def pick(self, *states: str) -> str:
         return self.draw(st.sampled_from([graph for graph, state in self.graphs.items() if state in states]))
 
-    def some(self, values: Collection[Any]) -> list[Any]:
+    def draws(self, values: Collection[Any]) -> list[Any]:
         return self.draw(st.lists(st.sampled_from(list(values)), min_size=1, unique=True))
 
     def possible(self, kind: str) -> bool:
@@ -171,8 +205,8 @@ class _Planner:
         self.graphs[graph] = WHOLE
         self.lines.append(f"{graph} = forward()")
 
-    def retained(self) -> None:
-        self.lines.append(self.asked(self.pick(WHOLE), self.some(self.outputs), ", retain_graph=True"))
+    def some(self) -> None:
+        self.lines.append(self.asked(self.pick(WHOLE), self.draws(self.asides), ", retain_graph=True"))
         self.gradients()
 
     def whole(self) -> None:
@@ -180,16 +214,16 @@ class _Planner:
         self.gradients()
 
     def inputs(self) -> None:
-        chosen = _list(self.some(self.leaves))
-        self.lines.append(self.asked(self.pick(WHOLE), self.some(self.outputs), f", retain_graph=True, inputs={chosen}"))
+        chosen = _list(self.draws(self.leaves))
+        self.lines.append(self.asked(self.pick(WHOLE), self.draws(self.asides), f", retain_graph=True, inputs={chosen}"))
         self.gradients()
 
     def grad(self) -> None:
-        text = self.asked(self.pick(WHOLE), self.some(self.outputs), ", retain_graph=True", self.some(self.leaves))
+        text = self.asked(self.pick(WHOLE), self.draws(self.asides), ", retain_graph=True", self.draws(self.leaves))
         self.lines.append(f"note('grad {self.steps}', {text})")
 
     def create_graph(self) -> None:
-        text = self.asked(self.pick(WHOLE), self.some(self.outputs), ", create_graph=True", self.leaves)
+        text = self.asked(self.pick(WHOLE), self.outputs, ", create_graph=True", self.leaves)
         self.lines.append(f"note('first order {self.steps}', {text})")
 
     def backward(self) -> None:
@@ -201,11 +235,11 @@ class _Planner:
     def part(self) -> None:
         graph = self.pick(WHOLE)
         self.graphs[graph] = PART
-        self.lines.append(self.asked(graph, self.some(self.outputs), ""))
+        self.lines.append(self.asked(graph, self.draws(self.asides), ""))
         self.gradients()
 
     def spent(self) -> None:
-        self.lines.append(self.asked(self.pick(PART), self.some(self.outputs), ""))
+        self.lines.append(self.asked(self.pick(PART), self.draws(self.asides), ""))
         self.gradients()
 
     def again(self) -> None:
@@ -226,24 +260,14 @@ class _Planner:
         self.lines.append(f"fail({self.failure()}, lambda: {call})")
 
     def failure(self) -> str:
-        target = self.draw(st.sampled_from(_breakable(self.program.body)))
+        target = self.draw(st.sampled_from(_breakable(self.program)))
         return f"'{target}', {self.draw(st.sampled_from(('Planned', 'Interrupt')))}"
 
 
-def _keeps(program: Program) -> bool:
-    """Whether plain saves a tensor that a region makes and does not return, so that there is something to drop."""
-    for region in program.regions:
-        made: set[str] = set()
-        for statement in region.body:
-            if isinstance(statement, Op):
-                if statement.template in SAVE_INPUTS and made.intersection(statement.args).difference(region.returned):
-                    return True
-                made.add(statement.target)
-    return False
-
-
 def _bodies(sometimes: Collection[str], depth: int) -> st.SearchStrategy[Program]:
-    return programs(sometimes=sometimes, depth=depth).filter(_keeps)
+    """Programs in which plain saves what an outermost region makes and does not return, so that there is something to drop."""
+    drawn = programs(sometimes=sometimes, depth=depth)
+    return drawn.map(_with_asides).filter(lambda program: any(name.endswith(ASIDE) for name in bound(program)))
 
 
 @st.composite

@@ -117,9 +117,9 @@ def difference(expected: Any, seen: Any, exact: bool, path: str = "") -> str | N
     """
     if isinstance(expected, Seen) and isinstance(seen, Seen):
         return _tensor_difference(expected, seen, exact, path)
+    if isinstance(expected, tuple) and isinstance(seen, tuple) and len(expected) != len(seen):
+        return f"{path}: plain {expected}, here {seen}"  # tuples of tensors have no ==
     if isinstance(expected, tuple) and isinstance(seen, tuple):
-        if len(expected) != len(seen):
-            return f"{path}: {len(expected)} entries under plain, {len(seen)} here"
         for index, (one, other) in enumerate(zip(expected, seen, strict=True)):
             found = difference(one, other, exact, f"{path}[{index}]")
             if found:

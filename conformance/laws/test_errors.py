@@ -32,11 +32,30 @@ def _equals_or_refuses(case: Case) -> bool:
     return True
 
 
+def _must_be_reported(case: Case) -> None:
+    """A refusal that comes after forward keeps the law; one in forward is of the option, and so is the verdict."""
+    calls = Calls()
+    try:
+        case.run(calls)
+    except Refuses:
+        if "forward" not in calls.until:
+            raise  # of the option, before anything could go wrong
+        return
+    raise Diverges("the recomputation saved other tensors than forward did, and nothing was said")
+
+
 @law(named(errors.differing, change=st.sampled_from(CHANGES), before=st.integers(0, 2), nested=st.booleans()))
 def test_other_saved_tensors_are_reported(case: Case) -> None:
     """A recomputation that saves fewer tensors, or one of another shape, dtype or device, is an error."""
     if _equals_or_refuses(case) and case.recomputed:
         raise Diverges("the recomputation saved other tensors than forward did, and nothing was said")
+
+
+@law(named(errors.differing, change=st.just("corrupts"), before=st.integers(0, 5), nested=st.booleans()))
+def test_corruption_by_the_recomputation_is_reported(case: Case) -> None:
+    """A recomputation that changes in place a tensor that was saved, which forward did not do, is an error."""
+    if _equals_or_refuses(case) and case.recomputed:
+        raise Diverges("the recomputation changed a saved tensor in place, and nothing was said")
 
 
 @law(
@@ -46,14 +65,7 @@ def test_other_saved_tensors_are_reported(case: Case) -> None:
 )
 def test_more_saved_tensors_are_reported(case: Case) -> None:
     """A recomputation that runs to its end and saves more tensors than forward did is an error."""
-    calls = Calls()
-    try:
-        case.run(calls)
-    except Refuses:
-        if "forward" not in calls.until:
-            raise  # of the option, before anything could go wrong
-        return
-    raise Diverges("the recomputation saved more tensors than forward did, and nothing was said")
+    _must_be_reported(case)
 
 
 @law(
@@ -64,6 +76,16 @@ def test_more_saved_tensors_are_reported(case: Case) -> None:
 def test_the_determinism_check_can_be_switched_off(case: Case) -> None:
     """With determinism_check="none" a recomputation may save tensors of other dtypes and shapes."""
     case.equals_plain()
+
+
+@law(
+    named(errors.differing, change=st.just("fewer"), before=st.integers(0, 5), nested=st.booleans()),
+    needs=["determinism-check"],
+    determinism_check="none",
+)
+def test_missing_tensors_are_reported_in_any_case(case: Case) -> None:
+    """With determinism_check="none" a recomputation that does not bring a tensor that is needed is an error all the same."""
+    _must_be_reported(case)
 
 
 WRONG = (3, None, "sin", {"determinism_check": "sometimes"}, {"no_such_option": 1}, {"context_fn": 3}, {"checkpointing": True})
@@ -192,6 +214,18 @@ def test_changed_closure_tensors(case: Case) -> None:
     _equals_or_refuses(case)
 
 
+PASSED = st.sampled_from(["positional", "keyword", "list", "dict"])
+
+
+WHICH = st.sampled_from(["first", "second"])
+
+
+@law(named(errors.unsaved, form=PASSED, changed=WHICH, parameters=st.booleans(), nested=st.booleans()), recomputes=False)
+def test_changed_arguments_that_nothing_saved(case: Case) -> None:
+    """An argument that is changed in place after forward, and that plain did not save, gives no wrong gradient."""
+    _equals_or_refuses(case)
+
+
 READ, REQUEST = st.sampled_from(["p", "q"]), st.sampled_from(["backward", "p", "q"])
 
 
@@ -216,6 +250,12 @@ def test_weights_changed_before_backward(case: Case) -> None:
     if case.plain.error is None:
         raise AssertionError("the program is to be one that plain refuses")
     case.equals_plain()
+
+
+@law(named(errors.stepped_meanwhile, depth=st.integers(0, 2), shared=st.booleans()), recomputes=False)
+def test_weights_changed_during_backward(case: Case) -> None:
+    """A weight that a hook changes during backward, as an optimizer in backward does, gives no wrong gradient."""
+    _equals_or_refuses(case)
 
 
 HOOKS, CHANGED = st.sampled_from(["save_on_cpu", "identity"]), st.sampled_from(["argument", "parameter", "output"])

@@ -16,7 +16,7 @@ from conformance.written import lifetimes
 from impls import Implementation
 
 law = functools.partial(laws.law, family="lifetimes")
-PLACES = st.sampled_from(("forward", "backward"))
+PLACES = st.sampled_from(("forward", "backward", "reading"))
 NO, YES = st.just(False), st.just(True)
 ERRORS = st.sampled_from(("ValueError", "KeyboardInterrupt"))
 _failing = functools.partial(named, lifetimes.after_an_error, error=ERRORS, where=PLACES, nested=st.booleans())
@@ -79,7 +79,7 @@ def test_backward_in_another_thread(case: Case) -> None:
 
 # The law that is about each kind of step alone. A schedule mixes the kinds of which the law is kept.
 ALONE = {
-    "retained": "a_retained_backward_keeps_nothing",
+    "some": "a_backward_of_some_outputs_keeps_nothing",
     "whole": "a_retained_backward_keeps_nothing",
     "part": "a_backward_of_some_outputs_keeps_nothing",
     "spent": "a_backward_of_some_outputs_keeps_nothing",

@@ -25,8 +25,10 @@ Checkpoint = Callable[..., Any]
 def _twice(checkpoint: Any, note: Any, device: str) -> None:
     x = torch.ones(2, requires_grad=True, device=device)
     note("leaves", (x,))
+
     def f(h):
         return h.sin().exp()
+
     y = checkpoint(f, x)
     note("forward", y)
     y.sum().backward(retain_graph=True)
@@ -38,8 +40,10 @@ def _twice(checkpoint: Any, note: Any, device: str) -> None:
 def _raising(checkpoint: Any, note: Any, device: str, *, kind: str) -> None:
     x = torch.ones(2, requires_grad=True, device=device)
     note("leaves", (x,))
+
     def f(h):
         raise {"ValueError": ValueError, "KeyboardInterrupt": KeyboardInterrupt}[kind]("program")
+
     checkpoint(f, x)
 
 
@@ -58,7 +62,9 @@ def case(checkpoint: Checkpoint, program: Named = TWICE, *capabilities: str) -> 
     return Case(program, Implementation("fake", checkpoint, capabilities=frozenset(capabilities)), "cpu")
 
 
-def outcome(checkpoint: Checkpoint, program: Named = TWICE, check: Callable[[Case], Any] = Case.equals_plain) -> Outcome:
+def outcome(
+    checkpoint: Checkpoint, program: Named = TWICE, check: Callable[[Case], Any] = Case.equals_plain
+) -> Outcome:
     return judge(check, case(checkpoint, program), recomputes=True, gradients=True)
 
 
@@ -143,12 +149,21 @@ def test_where_plain_raises_a_value_diverges() -> None:
 
 def test_where_plain_raises_an_error_agrees() -> None:
     program = Named(_raising, (("kind", "KeyboardInterrupt"),))
-    assert judge(Case.equals_plain, case(nested, program), recomputes=False, gradients=True) == Outcome(program, Verdict.AGREES)
+    assert judge(Case.equals_plain, case(nested, program), recomputes=False, gradients=True) == Outcome(
+        program, Verdict.AGREES
+    )
 
 
 def test_the_users_own_interrupt_gets_through() -> None:
     with pytest.raises(KeyboardInterrupt):
         outcome(raising(KeyboardInterrupt()))
+
+
+def test_a_stop_signal_that_gets_out_is_a_crash() -> None:
+    class Stop(BaseException):
+        """An implementation's own."""
+
+    assert outcome(raising(Stop("the value at index three is here"))).verdict is Verdict.CRASHES
 
 
 def forever(function: Any, x: torch.Tensor) -> torch.Tensor:
@@ -172,7 +187,9 @@ def test_an_implementation_that_does_not_answer_hangs(checkpoint: Checkpoint, mo
     assert signal.alarm(0) == 0
 
 
-@pytest.mark.parametrize("error", [ZeroDivisionError("law"), KeyError("law"), AssertionError("law"), RuntimeError("a fault of the law")])
+@pytest.mark.parametrize(
+    "error", [ZeroDivisionError("law"), KeyError("law"), AssertionError("law"), RuntimeError("a fault of the law")]
+)
 def test_a_fault_of_a_law_is_no_verdict(error: Exception) -> None:
     def check(_: Case) -> None:
         raise error

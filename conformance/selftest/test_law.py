@@ -45,7 +45,9 @@ def _zero(checkpoint: Any, note: Any, device: str, *, number: int) -> None:
 
 def made(check: Callable[[Case], Any] = Case.equals_plain, program: Any = _numbered, **options: Any) -> Law:
     """A law over programs with the numbers 0 to 3."""
-    return Law("made", "family", "It holds.", check, named(program, number=st.integers(0, 3)), **{"floor": 3, **options})
+    return Law(
+        "made", "family", "It holds.", check, named(program, number=st.integers(0, 3)), **{"floor": 3, **options}
+    )
 
 
 def held(law: Law, checkpoint: Checkpoint = nested, declares: Implementation = NESTED, declared: bool = True) -> Result:
@@ -134,15 +136,20 @@ def test_what_is_not_claimed_must_refuse(needs: set[str], checkpoint: Checkpoint
 
 @pytest.mark.parametrize("checkpoint", [nested, refusing, crashing, diverging])
 def test_a_known_verdict_must_show_up(checkpoint: Checkpoint) -> None:
-    declares = Implementation("open", checkpoint, capabilities=NESTED.capabilities, known={"made": Known("diverges", "doubles", "here")})
+    declares = Implementation(
+        "open", checkpoint, capabilities=NESTED.capabilities, known={"made": Known("diverges", "doubles", "here")}
+    )
     assert held(made(), checkpoint, declares).as_declared is (checkpoint is diverging)
 
 
 @pytest.mark.parametrize(
-    ("expected", "passing"), [("agrees", [nested]), ("refuses", [nested, refusing]), ("diverges", [nested, refusing, crashing, diverging])]
+    ("expected", "passing"),
+    [("agrees", [nested]), ("refuses", [nested, refusing]), ("diverges", [nested, refusing, crashing, diverging])],
 )
 def test_what_declares_nothing_is_judged_by_rank(expected: Any, passing: list[Checkpoint]) -> None:
-    like = Implementation("like", nested, capabilities=NESTED.capabilities, known={"made": Known(expected, "reason", "source")})
+    like = Implementation(
+        "like", nested, capabilities=NESTED.capabilities, known={"made": Known(expected, "reason", "source")}
+    )
     for checkpoint in (nested, refusing, crashing, diverging):
         assert held(made(), checkpoint, like, declared=False).as_declared is (checkpoint in passing)
 
@@ -212,16 +219,21 @@ def test_the_same_seed_gives_the_same_verdicts_and_cases(seed: int) -> None:
     law = Law("made", "family", "It holds.", Case.equals_plain, programs())
 
     def row() -> dict[str, Any]:
-        return {**Explorer("cpu", PROFILE, seed).hold(law, Implementation("fake", diverging), NESTED).row(), "seconds": 0}
+        return {
+            **Explorer("cpu", PROFILE, seed).hold(law, Implementation("fake", diverging), NESTED).row(),
+            "seconds": 0,
+        }
 
     assert row() == row()
 
 
 def test_a_row_says_what_was_declared_and_what_was_found() -> None:
     row = held(made(), by_number(n2=diverging)).row()
-    shown = {key: row[key] for key in ("law", "impl", "device", "expected", "verdict", "cases", "family", "as_declared")}
+    shown = {
+        key: row[key] for key in ("law", "impl", "device", "expected", "verdict", "cases", "family", "as_declared")
+    }
     assert shown == {"law": "made", "impl": "fake", "device": "cpu", "expected": "agrees", "verdict": "diverges", "cases": 4,
-                     "family": "family", "as_declared": False}  # fmt: skip
+                     "as_declared": False}  # fmt: skip
     assert row["counts"] == {"agrees": 3, "diverges": 1}
     assert "number = 2" in row["program"]
 

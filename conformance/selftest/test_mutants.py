@@ -37,7 +37,9 @@ def test_its_law_catches_a_mutant(mutant: Mutant) -> None:
     assert not result.as_declared, f"{mutant.name} passes {law.name} with {result.verdict} in {result.cases} cases"
 
 
-@pytest.mark.parametrize("mutant", [next(group) for _, group in itertools.groupby(BY_LAW, lambda mutant: mutant.law)], ids=lambda m: m.law)
+@pytest.mark.parametrize(
+    "mutant", [next(group) for _, group in itertools.groupby(BY_LAW, lambda mutant: mutant.law)], ids=lambda m: m.law
+)
 def test_the_implementation_without_the_fault_keeps_the_law(mutant: Mutant) -> None:
     result = explorer(mutant.profile).hold(LAWS[mutant.law], NESTED, NESTED)
     assert result.as_declared, f"{result.verdict}: {result.vacuous or result.detail}"

@@ -133,7 +133,9 @@ def test_programs_of_laws_fail_under_plain_only_as_autograd_does(module: str) ->
     for law in (law for law in LAWS.values() if law.check.__module__.endswith(module)):
         for program in EXPLORER.programs(law, get("nested"))[:6]:
             error = execute(program, plain, "cpu").error
-            assert not isinstance(error, NameError | SyntaxError | AttributeError | AssertionError | LookupError), program.source
+            assert not isinstance(error, NameError | SyntaxError | AttributeError | AssertionError | LookupError), (
+                program.source
+            )
 
 
 @pytest.mark.parametrize("feature", FEATURES)
@@ -160,7 +162,9 @@ def fingerprints() -> str:
 def run(text: str, cwd: Path, *flags: str, **environment: str) -> str:
     path = cwd / "script.py"
     path.write_text(text)
-    done = subprocess.run([sys.executable, *flags, path], cwd=cwd, env={**os.environ, **environment}, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, *flags, path], cwd=cwd, env={**os.environ, **environment}, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -172,7 +176,10 @@ def test_the_same_seed_gives_the_same_programs_in_every_process(tmp_path: Path) 
 
 
 def test_another_seed_gives_other_programs() -> None:
-    found = [Explorer("cpu", Profile(12, 0, False), seed).programs(LAWS["core_programs_equal_plain"], get("nested")) for seed in (0, 1)]
+    found = [
+        Explorer("cpu", Profile(12, 0, False), seed).programs(LAWS["core_programs_equal_plain"], get("nested"))
+        for seed in (0, 1)
+    ]
     assert {program.source for program in found[0]} != {program.source for program in found[1]}
 
 
@@ -186,7 +193,9 @@ def _named(checkpoint: Any, note: Any, device: str, *, times: int, word: str) ->
 
 
 PRINTED: dict[str, Callable[[], Runnable]] = {
-    "generated": lambda: max(drawn(("containers", "keyword", "custom-function", "dropout", "stream")), key=lambda p: len(p.source)),
+    "generated": lambda: max(
+        drawn(("containers", "keyword", "custom-function", "dropout", "stream")), key=lambda p: len(p.source)
+    ),
     "named": lambda: Named(_named, (("times", 2), ("word", "it's"))),
     "raising": lambda: always("again")[0],
 }
@@ -195,7 +204,9 @@ PRINTED: dict[str, Callable[[], Runnable]] = {
 def noted(program: Runnable) -> dict[str, Any]:
     """What a program notes under plain, and the error that it ends with."""
     seen: dict[str, Any] = {}
-    keep = functools.partial(tree_map, lambda value: value.detach().clone() if isinstance(value, torch.Tensor) else value)
+    keep = functools.partial(
+        tree_map, lambda value: value.detach().clone() if isinstance(value, torch.Tensor) else value
+    )
     try:
         load(program)(plain, lambda label, value: seen.update({label: keep(value)}), "cpu")
     except RuntimeError as error:

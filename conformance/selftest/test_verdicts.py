@@ -42,13 +42,17 @@ def test_an_error_that_says_nothing_is_a_crash(message: str) -> None:
     assert from_error(RuntimeError(message)).verdict is Verdict.CRASHES
 
 
-@pytest.mark.parametrize("kind", [KeyError, AttributeError, AssertionError, IndexError, RecursionError, Exception, KeyboardInterrupt])
+@pytest.mark.parametrize(
+    "kind", [KeyError, AttributeError, AssertionError, IndexError, RecursionError, Exception, KeyboardInterrupt]
+)
 def test_an_error_of_another_type_is_a_crash(kind: type[BaseException]) -> None:
     assert from_error(kind("a message of five words")).verdict is Verdict.CRASHES
 
 
 def test_only_the_first_line_of_a_message_is_the_detail() -> None:
-    assert from_error(RuntimeError("recomputation differs from forward\nand a traceback")).detail.endswith("from forward")
+    assert from_error(RuntimeError("recomputation differs from forward\nand a traceback")).detail.endswith(
+        "from forward"
+    )
 
 
 def test_a_timeout_is_a_hang() -> None:
@@ -62,7 +66,7 @@ def test_neither_verdicts_nor_timeouts_are_what_an_implementation_catches() -> N
 
 def test_verdicts_are_ordered_by_severity_and_rank() -> None:
     order = [Verdict.AGREES, Verdict.REFUSES, Verdict.CRASHES, Verdict.HANGS, Verdict.DIVERGES]
-    assert sorted(order[::-1], key=lambda verdict: verdict.severity) == order
+    assert sorted(reversed(order), key=lambda verdict: verdict.severity) == order
     assert [verdict.rank for verdict in order] == [0, 1, 2, 2, 2]
     assert Diverges("detail").verdict == "diverges"
 
@@ -72,7 +76,8 @@ def differ(one: Any, other: Any, exact: bool = True) -> str | None:
 
 
 SAME = [
-    None, 3, "text", torch.float32, T([1.0, NAN, INF]), T([0.0, -0.0]), T([1 + 2j, complex(0, NAN)]), T([True, False]), T([1, 2]),
+    None, 3, "text", torch.float32, T([1.0, NAN, INF]), T([0.0, -0.0]), T([1 + 2j, complex(0, NAN)]), T([True, False]),
+    T([1, 2]),
     torch.empty(0, 3), T([1.0], requires_grad=True), [T(1.0), (None, {"a": T(2)})], Pair(1, T(2.0)), Box([T(1.0)]),
     T([[1.0, 0.0], [0.0, 2.0]]).to_sparse(), (), [],
 ]  # fmt: skip
@@ -139,7 +144,8 @@ ULP = torch.finfo(torch.float64).eps
 
 
 @pytest.mark.parametrize(
-    ("one", "other"), [([1.0], [1.0 + ULP]), ([0.0], [-0.0]), ([1.0, INF], [1.0 + ULP, INF]), ([1.0, NAN], [1.0 + ULP, NAN])]
+    ("one", "other"),
+    [([1.0], [1.0 + ULP]), ([0.0], [-0.0]), ([1.0, INF], [1.0 + ULP, INF]), ([1.0, NAN], [1.0 + ULP, NAN])],
 )
 def test_what_the_order_of_a_sum_changes_counts_only_if_exact(one: list[float], other: list[float]) -> None:
     first, second = T(one, dtype=torch.float64), T(other, dtype=torch.float64)

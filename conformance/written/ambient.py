@@ -28,7 +28,7 @@ def grad_mode(checkpoint: Any, note: Any, device: str, *, outer_mode: str, backw
         y.backward(torch.ones_like(y))
         note("grad mode after backward", torch.is_grad_enabled())
     note("gradients 0", [p.grad])
-    note("what the functions saw", sorted(set(seen)))
+    note("what the functions saw", str(sorted(set(seen))))
 
 
 def without_grad(checkpoint: Any, note: Any, device: str, *, mode: str, nested: bool, flag: bool) -> None:
@@ -69,7 +69,7 @@ def arguments(checkpoint: Any, note: Any, device: str, *, leaf: bool, nested: bo
     note("forward", y)
     y.backward(torch.ones_like(y))
     note("gradients 0", [p.grad, q.grad])
-    note("what the functions saw", sorted(set(seen)))
+    note("what the functions saw", str(sorted(set(seen))))
 
 
 def attributes(checkpoint: Any, note: Any, device: str, *, kind: str, nested: bool) -> None:
@@ -88,7 +88,7 @@ def attributes(checkpoint: Any, note: Any, device: str, *, kind: str, nested: bo
     note("forward", y)
     y.backward(torch.ones_like(y))
     note("gradients 0", [p.grad])
-    note("what the functions saw", sorted(map(str, set(seen))))
+    note("what the functions saw", str(sorted(map(str, set(seen)))))
 
 
 def device_context(checkpoint: Any, note: Any, device: str, *, forward: str, backward: str, default: bool) -> None:
@@ -111,12 +111,13 @@ def device_context(checkpoint: Any, note: Any, device: str, *, forward: str, bac
         if default:
             torch.set_default_device(backward)
         with nullcontext() if default or backward is None else torch.device(backward):
+            getattr(y.grad_fn, "_saved_other", None)  # this recomputes too, and backward() suspends contexts around it
             y.backward(ones)
             note("default device after backward", torch.empty(1).device.type)
     finally:
         torch.set_default_device(None)
     note("gradients 0", [p.grad])
-    note("what the functions saw", sorted(set(seen)))
+    note("what the functions saw", str(sorted(set(seen))))
 
 
 def default_dtype(checkpoint: Any, note: Any, device: str, *, forward: str, backward: str, nested: bool) -> None:
@@ -140,7 +141,7 @@ def default_dtype(checkpoint: Any, note: Any, device: str, *, forward: str, back
     finally:
         torch.set_default_dtype(before)
     note("gradients 0", [p.grad])
-    note("what the functions saw", sorted(map(str, set(seen))))
+    note("what the functions saw", str(sorted(map(str, set(seen)))))
 
 
 def deterministic(checkpoint: Any, note: Any, device: str, *, forward: str, backward: str, nested: bool) -> None:
@@ -167,7 +168,7 @@ def deterministic(checkpoint: Any, note: Any, device: str, *, forward: str, back
     finally:
         switch("off")
     note("gradients 0", [p.grad])
-    note("what the functions saw", sorted(set(seen)))
+    note("what the functions saw", str(sorted(set(seen))))
 
 
 def module(checkpoint: Any, note: Any, device: str, *, training: bool, rate: float, anomaly: bool) -> None:

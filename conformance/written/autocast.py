@@ -34,7 +34,7 @@ def autocast(checkpoint: Any, note: Any, device: str, *, around: str, inside: st
     with cast(backward):
         y.backward(torch.ones_like(y))
     note("gradients 0", [leaf.grad for leaf in leaves])
-    note("what the functions saw", sorted(map(str, set(seen))))
+    note("what the functions saw", str(sorted(map(str, set(seen)))))
 
 
 def shared_weight(checkpoint: Any, note: Any, device: str, *, cache: bool, order: str, steps: int, outside: bool) -> None:

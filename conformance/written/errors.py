@@ -17,6 +17,10 @@ def differing(checkpoint: Any, note: Any, device: str, *, change: str, before: i
             h = h.sin() + 1
         if changed == "more":
             h = h.tanh()
+        k, h = h, h.cos()
+        if changed == "corrupts":
+            with torch.no_grad():
+                k.mul_(2)
         c = torch.full((1, 1) if changed == "shape" else (2, 2), 3.0 if changed else 1.0, device=device, dtype=h.dtype)
         h = h * (c.float() if changed == "dtype" else c)
         if changed == "device":
@@ -203,6 +207,24 @@ def hooked(checkpoint: Any, note: Any, device: str, *, hooks: str, changed: str,
     note("right or none", [leaf.grad is None or torch.allclose(leaf.grad, one) for leaf, one in zip((p, x), expected)])
 
 
+def unsaved(checkpoint: Any, note: Any, device: str, *, form: str, changed: str, parameters: bool, nested: bool) -> None:
+    p, q = (torch.nn.Parameter(torch.randn(2, 2, device=device)) for _ in range(2))
+    note("leaves", (p, q))
+    def f(h, other=None):
+        other = {"list": lambda: other[1], "dict": lambda: other["deep"][0]}.get(form, lambda: other)()
+        return (h + other).sin().exp()
+    def outer(h, other):
+        return checkpoint(f, h, [None, other]) if form == "list" else checkpoint(f, h, {"deep": (other,)}) if form == "dict" else \
+            checkpoint(f, h, other=other) if form == "keyword" else checkpoint(f, h, other)
+    a, b = (p, q) if parameters else (p * 1, q * 1)
+    y = checkpoint(outer, a, b) if nested else outer(a, b)
+    note("forward", y)
+    with torch.no_grad():
+        {"first": a, "second": b}[changed].mul_(2)
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad, q.grad])
+
+
 def stale(checkpoint: Any, note: Any, device: str, *, request: str, depth: int, changed: str) -> None:
     x, p, q = (torch.randn(2, 2, device=device, dtype=torch.float64, requires_grad=True) for _ in range(3))
     note("leaves", (x, p, q))
@@ -223,3 +245,22 @@ def stale(checkpoint: Any, note: Any, device: str, *, request: str, depth: int, 
         note("gradients 0", [x.grad, p.grad, q.grad])
     else:
         note("grad", torch.autograd.grad(y.sum(), {"p": p, "q": q}[request]))
+
+
+def stepped_meanwhile(checkpoint: Any, note: Any, device: str, *, depth: int, shared: bool) -> None:
+    x, p, q = (torch.randn(2, 2, device=device, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    note("leaves", (x, p, q))
+    def step(grad):
+        with torch.no_grad():
+            (q if shared else p).sub_(grad, alpha=0.1)
+    def region(level):
+        def f(h):
+            h = checkpoint(region(level - 1), h + 1).sin() if level else h * p
+            return (h * q if shared else h).sin()
+        return f
+    y = checkpoint(region(depth), x * 1) * q
+    q.register_hook(step)
+    note("forward", y)
+    for number in range(2):
+        y.backward(torch.ones_like(y), retain_graph=True)
+        note(f"gradients {number}", [x.grad, p.grad, q.grad])

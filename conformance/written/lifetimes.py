@@ -43,6 +43,22 @@ def chain(checkpoint: Any, note: Any, device: str, *, length: int, passes: int) 
         note(f"gradients {turn}", [p.grad])
 
 
+def branches(checkpoint: Any, note: Any, device: str, *, length: int, passes: int) -> None:
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    q = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p, q))
+    def f(a, b):
+        for _ in range(length):
+            a, b = a.sin(), b.cos()
+        return a * b
+    y = checkpoint(f, p, q)
+    note("held", [y])
+    for turn in range(passes):
+        y.backward(torch.ones_like(y), retain_graph=True, inputs=[q])
+        note(f"gradients {turn}", [p.grad, q.grad])
+        note(f"held {turn}", [y])
+
+
 def tail(checkpoint: Any, note: Any, device: str, *, saving: int, after: int, levels: int, passes: int) -> None:
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
@@ -170,6 +186,8 @@ def after_an_error(checkpoint: Any, note: Any, device: str, *, error: str, where
         y = forward()
         if where == "backward":
             attempt(lambda: y.backward(torch.ones_like(y), retain_graph=True))
+        if where == "reading":
+            attempt(lambda: [getattr(y.grad_fn, name) for name in dir(y.grad_fn) if name.startswith("_saved")])
         packed.clear()
         p.sin()
         note("packed by the hooks around", len(packed))

@@ -37,11 +37,13 @@ def siblings(checkpoint: Any, note: Any, device: str, *, siblings: int) -> None:
     note("gradients 0", [x.grad, y.grad])
 
 
-def hooks(checkpoint: Any, note: Any, device: str, *, outside: bool, between: bool, innermost: bool, backward: bool) -> None:
+def hooks(
+    checkpoint: Any, note: Any, device: str, *, outside: bool, between: bool, innermost: bool, backward: bool
+) -> None:
     from contextlib import nullcontext
     hooks = torch.autograd.graph.saved_tensors_hooks
     def doubled(used):
-        return hooks(lambda t: (t.clone() * 2, t.requires_grad), lambda packed: packed[0] / 2) if used else nullcontext()
+        return hooks(lambda t: [t.clone() * 2], lambda packed: packed[0] / 2) if used else nullcontext()
     x = torch.randn(2, 2, device=device, requires_grad=True)
     w = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (x, w))
@@ -64,7 +66,9 @@ def hooks(checkpoint: Any, note: Any, device: str, *, outside: bool, between: bo
     note("gradients 1", [x.grad, w.grad])
 
 
-def backward_inside(checkpoint: Any, note: Any, device: str, *, of: str, retain: bool, times: int, depth: int, region: bool) -> None:
+def backward_inside(
+    checkpoint: Any, note: Any, device: str, *, of: str, retain: bool, times: int, depth: int, region: bool
+) -> None:
     x = torch.randn(2, 2, device=device, requires_grad=True)
     w = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (x, w))

@@ -1,0 +1,52 @@
+"""What a faulty implementation leaves behind on a thread must not decide the verdict on the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.overrides import _pop_mode as _pop_function_mode
+from torch.utils._python_dispatch import _pop_mode as _pop_dispatch_mode
+
+
+def _flags(kinds: frozenset[str]) -> tuple[Any, ...]:
+    autocast = [(kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in kinds]
+    deterministic = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    return torch.is_grad_enabled(), torch.get_default_dtype(), torch.is_autocast_cache_enabled(), autocast, deterministic
+
+
+def _set(flags: tuple[Any, ...]) -> None:
+    grad, dtype, cache, autocast, deterministic = flags
+    torch.set_grad_enabled(grad)
+    torch.set_default_dtype(dtype)
+    torch.set_autocast_cache_enabled(cache)
+    torch.use_deterministic_algorithms(deterministic[0], warn_only=deterministic[1])
+    for kind, enabled, dtype in autocast:
+        torch.set_autocast_enabled(kind, enabled)
+        torch.set_autocast_dtype(kind, dtype)
+
+
+@contextmanager
+def isolated(device: str) -> Iterator[None]:
+    """Put back the hooks for saved tensors, modes, grad mode, autocast, default dtype and determinism of this thread.
+
+    Hooks and modes that were left on are taken off. Not covered: hooks and modes that were there before and have been
+    taken off, and generators, which every program seeds for itself.
+    """
+    kinds = frozenset(kind for kind in ("cpu", torch.device(device).type) if torch.amp.is_autocast_available(kind))
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    modes = torch._C._len_torch_dispatch_stack(), torch._C._len_torch_function_stack()
+    flags = _flags(kinds)
+    try:
+        yield
+    finally:
+        while torch._C._autograd._top_saved_tensors_default_hooks(True) not in (hooks, None):
+            torch._C._autograd._pop_saved_tensors_default_hooks()
+        while torch._C._len_torch_dispatch_stack() > modes[0]:
+            _pop_dispatch_mode()
+        while torch._C._len_torch_function_stack() > modes[1]:
+            _pop_function_mode()
+        if _flags(kinds) != flags:
+            _set(flags)

@@ -1,0 +1,249 @@
+"""What a recomputation restores: generators and modes, the arguments, and the versions of tensors that are gone."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections import namedtuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+
+from impls import ambient
+from impls.inputs import Inputs
+from impls.nested import CheckpointError, checkpoint
+from impls.versions import Footprint, counter
+
+Pair = namedtuple("Pair", "left right")
+
+
+class Accelerator:
+    """Stands in for the module of an accelerator; its devices' generators are the CPU's kind, which serves as well."""
+
+    def __init__(self, started: bool, devices: int = 2) -> None:
+        self._initialized = started
+        self.made = [torch.Generator().manual_seed(index) for index in range(devices)]
+
+    def is_available(self) -> bool:
+        return True
+
+    @property
+    def default_generators(self) -> list[torch.Generator]:
+        assert self._initialized, "asking for generators starts the runtime"
+        return self.made
+
+
+@pytest.fixture
+def accelerated(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Accelerator]:
+    """Makes a stand-in and puts it where torch's own accelerator would be."""
+
+    def make(**options: Any) -> Accelerator:
+        module = Accelerator(**options)
+        monkeypatch.setattr(ambient, "accelerator", lambda: "cuda")
+        monkeypatch.setattr(torch, "get_device_module", lambda device=None: module)
+        return module
+
+    return make
+
+
+@pytest.mark.parametrize("device", [0, 1])
+def test_draws_on_a_device_that_no_argument_is_on_are_replayed(accelerated: Callable[..., Accelerator], device: int) -> None:
+    source = accelerated(started=True).made[device]
+    drawn: list[torch.Tensor] = []
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        drawn.append(torch.rand(3, generator=source))
+        return (x * drawn[-1]).sin()
+
+    y = checkpoint(function, torch.ones(3, requires_grad=True))
+    after = source.get_state()
+    y.sum().backward()
+    assert len(drawn) == 2 and torch.equal(drawn[0], drawn[1])
+    assert torch.equal(source.get_state(), after)
+
+
+@pytest.mark.parametrize("preserve", [True, False])
+@pytest.mark.parametrize("started", [True, False])
+def test_a_device_first_initialised_inside_is_refused(
+    accelerated: Callable[..., Accelerator], preserve: bool, started: bool
+) -> None:
+    module = accelerated(started=started)
+    x = torch.ones(3, requires_grad=True)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        module._initialized = True
+        return x.sin()
+
+    if preserve and not started:
+        with pytest.raises(CheckpointError, match="first initialised inside the region.*preserve_rng_state=False"):
+            checkpoint(function, x, preserve_rng_state=preserve)
+        assert torch._C._autograd._top_saved_tensors_default_hooks(True) is None
+    else:
+        checkpoint(function, x, preserve_rng_state=preserve).sum().backward()
+        assert torch.equal(x.grad, torch.cos(x))  # type: ignore[arg-type]
+
+
+def test_looking_does_not_start_a_runtime(accelerated: Callable[..., Accelerator]) -> None:
+    accelerated(started=False)
+    assert ambient.initialised() is None
+    assert [generator for generator, _ in ambient.generators()] == [torch.default_generator]
+
+
+def test_generators_are_set_back_to_where_they_stood() -> None:
+    generator = torch.Generator().manual_seed(3)
+    states = ambient.generators((generator,))
+    drawn = torch.rand(2), torch.randn(3, generator=generator)
+    ambient.set_generators(states)
+    assert torch.equal(torch.rand(2), drawn[0]) and torch.equal(torch.randn(3, generator=generator), drawn[1])
+
+
+def _forward_modes() -> ambient.Modes:
+    with torch.autocast("cpu", torch.float16, cache_enabled=False), torch.device("meta"):
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.set_default_dtype(torch.float64)
+        try:
+            return ambient.modes()
+        finally:
+            torch.use_deterministic_algorithms(False)
+            torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_modes_are_put_in_force_and_put_back(fails: bool) -> None:
+    before, wanted = ambient.modes(), _forward_modes()
+    assert all(one != other for one, other in zip(before, wanted, strict=True))
+    try:
+        with ambient.under(wanted):
+            assert ambient.modes() == wanted
+            assert torch.empty(1).device.type == "meta" and torch.empty(1).dtype == torch.float64
+            if fails:
+                raise ZeroDivisionError
+    except ZeroDivisionError:
+        assert fails
+    assert ambient.modes() == before
+
+
+def test_no_device_context_is_a_mode_too() -> None:
+    wanted = ambient.modes()
+    with torch.device("meta"), ambient.under(wanted):
+        assert torch.empty(1).device.type == "cpu"
+
+
+def test_autocast_of_the_accelerator_is_a_mode_too(accelerated: Callable[..., Accelerator]) -> None:
+    accelerated(started=True)
+    assert [kind for kind, _, _ in ambient.modes().autocast] == ["cpu", "cuda"]
+
+
+@dataclass
+class Box:
+    value: Any
+    others: Any
+
+
+def test_arguments_are_put_together_again() -> None:
+    x, y = torch.ones(2, requires_grad=True) * 1, torch.zeros(2)
+    args, kwargs = Inputs((x, Pair(y, [x, 3])), {"box": Box(x, {"deep": (y, None)})}).restore()
+    assert isinstance(args[1], Pair) and isinstance(kwargs["box"], Box)
+    assert kwargs["box"].value is args[0] is args[1].right[0] and kwargs["box"].others["deep"][0] is args[1].left
+    assert args[0].grad_fn is x.grad_fn and args[1].right[1] == 3 and kwargs["box"].others["deep"][1] is None
+
+
+def test_containers_are_fresh() -> None:
+    box, values = Box(torch.ones(2), None), [torch.zeros(2)]
+    inputs = Inputs((box, values), {})
+    values.append(torch.ones(1))
+    box.others = "later"
+    (fresh_box, fresh_values), _ = inputs.restore()
+    assert len(fresh_values) == 1 and fresh_box.others is None
+    fresh_values.clear()
+    assert len(inputs.restore()[0][1]) == 1
+
+
+def test_generators_are_found_at_any_depth() -> None:
+    one, two, three = (torch.Generator() for _ in range(3))
+    assert Inputs((one, [Box(None, (two,))]), {"source": {"deep": three}}).generators == [one, two, three]
+
+
+@pytest.mark.parametrize("change", [0, 1, 2])
+def test_the_index_of_a_changed_argument_is_found(change: int) -> None:
+    tensors = [torch.ones(2), torch.nn.Parameter(torch.ones(2)), torch.ones(2)]
+    inputs = Inputs((tensors[0], [tensors[1]]), {"other": {"deep": tensors[2]}})
+    assert inputs.changed() is None
+    with torch.no_grad():
+        tensors[change].view(1, 2).add_(1)
+    assert inputs.changed() == change
+
+
+def test_a_parameter_and_an_inference_tensor_come_back_as_they_are() -> None:
+    with torch.inference_mode():
+        constant = torch.ones(2)
+    parameter = torch.nn.Parameter(torch.ones(2))
+    (one, other), _ = Inputs((parameter, constant), {}).restore()
+    assert one is parameter and other is constant
+
+
+def test_attributes_come_back_through_hooks() -> None:
+    x = torch.ones(2, requires_grad=True) * 1
+    x.scale = 2  # type: ignore[attr-defined]
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t.clone(), lambda t: t):
+        inputs = Inputs((x,), {})
+    (restored,), _ = inputs.restore()
+    assert restored is not x and restored.scale == 2
+
+
+def test_releases_without_a_way_to_save_a_tensor_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch._C._autograd, "_make_saved_tensor", raising=False)
+    packed: list[torch.Tensor] = []
+    x = torch.ones(2, requires_grad=True) * 1
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(t) or t, lambda t: t):
+        inputs = Inputs((x, x), {})
+    (one, other), _ = inputs.restore()
+    assert len(packed) == 1 and one is other and one.grad_fn is x.grad_fn and torch.equal(one, x)
+
+
+def test_a_counter_outlives_the_storage() -> None:
+    tensor = torch.ones(1000)
+    storage = weakref.ref(tensor.untyped_storage())
+    following = counter(tensor)
+    tensor.add_(1)
+    assert following._version == 1
+    del tensor
+    gc.collect()
+    assert storage() is None and following._version == 1
+
+
+def test_a_change_through_a_view_counts() -> None:
+    base = torch.ones(2, 2)
+    following = [counter(base), counter(base[0]), counter(base.detach())]
+    base.t()[1].mul_(2)
+    assert [one._version for one in following] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.ones(2).to_sparse(),
+        lambda: torch.ones(2, device="meta"),
+        lambda: torch.ones(2).as_subclass(type("Kind", (torch.Tensor,), {})),
+        lambda: torch.nn.Parameter(torch.ones(2)),
+    ],
+    ids=["sparse", "meta", "subclass", "parameter"],
+)
+def test_unusual_tensors_are_followed(make: Callable[[], torch.Tensor]) -> None:
+    tensor = make()
+    following = counter(tensor)
+    with torch.no_grad():
+        tensor.mul_(2)
+    assert following._version == tensor._version == 1
+    del tensor
+    gc.collect()
+    assert following._version == 1
+
+
+def test_a_footprint_tells_other_tensors_apart() -> None:
+    one = Footprint(torch.ones(2, 2))
+    others = [torch.ones(4), torch.ones(2, 2).double(), torch.ones(2, 2, device="meta")]
+    assert one.resembles(torch.zeros(2, 2).t()) and not any(one.resembles(other) for other in others)
