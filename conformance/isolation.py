@@ -14,7 +14,8 @@ from torch.utils._python_dispatch import _pop_mode as _pop_dispatch_mode
 def _flags(kinds: frozenset[str]) -> tuple[Any, ...]:
     autocast = [(kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in kinds]
     deterministic = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    return torch.is_grad_enabled(), torch.get_default_dtype(), torch.is_autocast_cache_enabled(), autocast, deterministic
+    grad, dtype, cache = torch.is_grad_enabled(), torch.get_default_dtype(), torch.is_autocast_cache_enabled()
+    return grad, dtype, cache, autocast, deterministic
 
 
 def _set(flags: tuple[Any, ...]) -> None:

@@ -107,7 +107,7 @@ def execute(program: Runnable, checkpoint: Callable[..., Any], device: str, mete
         try:
             with limited(SECONDS_PER_CASE):
                 run(through, note, device)
-        except BaseException as error:  # noqa: BLE001 - an implementation's stop signal need not be an Exception
+        except BaseException as error:  # an implementation's stop signal is no Exception
             if isinstance(error, KeyboardInterrupt) and not error.args:
                 raise  # the user's; a program's own carries a word
             seen.error = error.with_traceback(None)
@@ -201,7 +201,9 @@ def judge(check: Callable[[Case], None], case: Case, *, recomputes: bool, gradie
     except Judged as judged:
         return Outcome(case.program, judged.verdict, judged.detail)
     vacuous = ""
-    if gradients and case.plain.error is None and case.plain.vacuous:
+    if gradients and case.plain.error is not None:
+        vacuous = f"plain raises {type(case.plain.error).__name__}"
+    elif gradients and case.plain.vacuous:
         vacuous = "all gradients are zero"
     elif recomputes and not case.recomputed:
         vacuous = "nothing was recomputed"

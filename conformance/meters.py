@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import inspect
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
@@ -41,6 +42,7 @@ class Meter:
 
 def _name(function: Callable[..., Any]) -> str:
     """The name of a region: its function's, or the type's when it is a callable object."""
+    function = inspect.unwrap(function)  # what an earlier meter made of an object without a name has a name of its own
     return getattr(function, "__name__", type(function).__name__)
 
 
@@ -84,7 +86,7 @@ class _Watch(TorchDispatchMode):
 
 @dataclass(frozen=True)
 class Made:
-    """A storage that an operator made: the how-manieth, its bytes, and the region whose function ran, "" outside of any."""
+    """A storage that an operator made: its number, its bytes, and the region whose function ran, "" outside of any."""
 
     number: int
     bytes: int
@@ -93,7 +95,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Moment:
-    """The storages alive when a program noted ``label``; ``held`` are those of noted tensors, of leaves, and of gradients."""
+    """The storages alive at a note; ``held`` are those of the tensors noted, of leaves, and of gradients."""
 
     label: str
     alive: frozenset[Made]
@@ -146,7 +148,8 @@ class Storages(Meter):
             regions.append(_name(function))
             try:
                 # A thread of the program's own does not inherit the mode.
-                watched = any(isinstance(mode, _Watch) and mode.see == self.see for mode in _get_current_dispatch_mode_stack())
+                modes = _get_current_dispatch_mode_stack()
+                watched = any(isinstance(mode, _Watch) and mode.see == self.see for mode in modes)
                 with nullcontext() if watched else _Watch(self.see):
                     return function(*args, **kwargs)
             finally:
@@ -164,7 +167,8 @@ class Storages(Meter):
     def at(self, label: str, value: Any) -> None:
         if label == "leaves":
             self.shown = tuple(value)
-        tensors = [leaf for leaf in tree_leaves((value, self.shown)) if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided]
+        leaves = [leaf for leaf in tree_leaves((value, self.shown)) if isinstance(leaf, torch.Tensor)]
+        tensors = [leaf for leaf in leaves if leaf.layout == torch.strided]
         tensors += [tensor.grad for tensor in tensors if tensor.is_leaf and tensor.grad is not None]
         addresses = {StorageWeakRef(tensor.untyped_storage()).cdata for tensor in tensors}
         alive = self.living()

@@ -58,7 +58,7 @@ class Mutant:
             setattr(root, part, module)
             exec(compile(self.source(part, package), f"<{self.name}: {part}>", "exec"), module.__dict__)
         nested = impls.get("nested")
-        checkpoint = sys.modules[f"{package}.nested"].checkpoint  # type: ignore[attr-defined]
+        checkpoint = sys.modules[f"{package}.nested"].checkpoint
         summary = f"nested, but: {self.fault}"
         return Implementation(self.name, checkpoint, summary, "conformance.mutants", nested.capabilities, nested.known)
 
@@ -110,7 +110,8 @@ MUTANTS = (
     Mutant("lets-outer-hooks-see-what-is-inside", "nesting", "hooks_see_the_outermost_inputs_alone", "nested",
            "        return slot\n",
            "        _pop_hooks()\n        outer = torch._C._autograd._top_saved_tensors_default_hooks(False)\n"
-           "        if outer is not None:\n            outer[0](tensor)\n        _push_hooks(self.pack, self.unpack)\n        return slot\n"),
+           "        if outer is not None:\n            outer[0](tensor)\n"
+           "        _push_hooks(self.pack, self.unpack)\n        return slot\n"),
     Mutant("does-not-take-lists-apart", "nesting", "hooks_see_inputs_in_containers", "inputs", "tree_flatten(tree)",
            "tree_flatten(tree, is_leaf=lambda value: type(value) is list)"),
     Mutant("does-not-take-dataclasses-apart", "nesting", "hooks_see_inputs_in_containers", "inputs",

@@ -19,8 +19,10 @@ from conformance.strategies import CORE, programs
 
 # What a step may be. "whole" and "create-graph" ask for all outputs, and like "some", "inputs" and "grad", which ask for
 # asides, they retain the graph; "backward" frees it, "part" frees a part of it.
-KINDS = ("forward", "whole", "some", "part", "spent", "again", "drop", "inputs", "grad", "create-graph", "error in forward", "error in backward")
+ERRORS = ("error in forward", "error in backward")
+KINDS = ("forward", "whole", "some", "part", "spent", "again", "drop", "inputs", "grad", "create-graph", *ERRORS)
 SAVE_INPUTS = ("torch.sin({0})", "torch.cos({0})", "{0} * {1}", "{0} @ {1}")
+ASKING = frozenset({"some", "part", "spent", "inputs", "grad"})  # kinds that ask for asides
 ASIDE = "_aside"
 WHOLE, PART, FREED = "whole", "part", "freed"
 
@@ -56,17 +58,18 @@ class Schedule:
         if fails:
             inside += FAIL.format(leaves=_list(self.leaves)).splitlines()
         body = _after_each(program.body, lambda _, op: _failing(op) if op.target in fails else None)
-        inside += ["def forward():", *(f"    {line}" for line in render(body)), f"    return {', '.join(self.bound)},", *self.steps]
+        inside += [
+            "def forward():",
+            *(f"    {line}" for line in render(body)),
+            f"    return {', '.join(bound(program))},",
+        ]
+        inside += self.steps
         lines = ["import torch", "", *program.preamble, *(FAILING.splitlines() if fails else ())]
         return "\n".join([*lines, "def run(checkpoint, note, device):", *(f"    {line}" for line in inside)]) + "\n"
 
     @property
     def leaves(self) -> tuple[str, ...]:
         return tuple(leaf.name for leaf in self.program.leaves if leaf.grad)
-
-    @property
-    def bound(self) -> tuple[str, ...]:
-        return bound(self.program)
 
 
 def bound(program: Program) -> tuple[str, ...]:
@@ -80,11 +83,16 @@ def bound(program: Program) -> tuple[str, ...]:
     return tuple(names)
 
 
+def _outermost(program: Program) -> list[Region]:
+    return [statement for statement in program.body if isinstance(statement, Region)]
+
+
 def watched(schedule: Schedule) -> Schedule:
-    """The same schedule, with a note inside regions where the gradient of an operator's result is there, called 'due' it."""
+    """The same schedule with a note "due" inside regions, where the gradient of an operator's result is there."""
 
     def due(region: str, op: Op) -> Line:
-        return Line(f"if {{0}}.requires_grad: {{0}}.register_hook(lambda grad: note('due {region} {op.target}'))", (op.target,))
+        noted = f"note('due {region} {op.target}')"
+        return Line(f"if {{0}}.requires_grad: {{0}}.register_hook(lambda grad: {noted})", (op.target,))
 
     return replace(schedule, program=replace(schedule.program, body=_after_each(schedule.program.body, due)))
 
@@ -93,7 +101,9 @@ def _failing(op: Op) -> Line:
     return Line(f"if '{op.target}' in armed: raise armed.pop('{op.target}')('program')")
 
 
-def _after_each(body: tuple[Statement, ...], line: Callable[[str, Op], Line | None], region: str = "") -> tuple[Statement, ...]:
+def _after_each(
+    body: tuple[Statement, ...], line: Callable[[str, Op], Line | None], region: str = ""
+) -> tuple[Statement, ...]:
     """The body with a line after operators inside regions; ``line`` gets the region's name and the operator."""
     made: list[Statement] = []
     for statement in body:
@@ -108,7 +118,7 @@ def _after_each(body: tuple[Statement, ...], line: Callable[[str, Op], Line | No
 
 
 def _kept(region: Region) -> list[Op]:
-    """The operators of a region that save a tensor which an operator of the region made and which it does not return."""
+    """The operators of a region that save a tensor which the region makes and does not return."""
     made: set[str] = set()
     found: list[Op] = []
     for statement in region.body:
@@ -120,7 +130,7 @@ def _kept(region: Region) -> list[Op]:
 
 
 def _breakable(program: Program) -> list[str]:
-    """The targets of operators by which a region has saved what dies with an error, each region's last operator only if alone."""
+    """The targets of operators by which a region has saved something; its last operator only if there is no other."""
     names: list[str] = []
     for region in program.regions:
         own = [statement.target for statement in region.body if isinstance(statement, Op)]
@@ -130,7 +140,7 @@ def _breakable(program: Program) -> list[str]:
 
 
 def _with_asides(program: Program) -> Program:
-    """The same program, in which outermost regions return one more tensor, whose backward does not need all that they save."""
+    """The same program, with one result more of outermost regions: its backward does not need all that they save."""
     body: list[Statement] = []
     for statement in program.body:
         saving = _kept(statement) if isinstance(statement, Region) else []
@@ -181,7 +191,7 @@ class _Planner:
                 return FREED in states
             case "drop":
                 return bool(states)
-        return WHOLE in states
+        return WHOLE in states and (kind not in ASKING or bool(self.asides))
 
     def asked(self, graph: str, outputs: Collection[int], options: str, inputs: Collection[str] | None = None) -> str:
         tensors = [f"{graph}[{index}]" for index in outputs]
@@ -215,7 +225,9 @@ class _Planner:
 
     def inputs(self) -> None:
         chosen = _list(self.draws(self.leaves))
-        self.lines.append(self.asked(self.pick(WHOLE), self.draws(self.asides), f", retain_graph=True, inputs={chosen}"))
+        self.lines.append(
+            self.asked(self.pick(WHOLE), self.draws(self.asides), f", retain_graph=True, inputs={chosen}")
+        )
         self.gradients()
 
     def grad(self) -> None:
@@ -264,10 +276,10 @@ class _Planner:
         return f"'{target}', {self.draw(st.sampled_from(('Planned', 'Interrupt')))}"
 
 
-def _bodies(sometimes: Collection[str], depth: int) -> st.SearchStrategy[Program]:
-    """Programs in which plain saves what an outermost region makes and does not return, so that there is something to drop."""
-    drawn = programs(sometimes=sometimes, depth=depth)
-    return drawn.map(_with_asides).filter(lambda program: any(name.endswith(ASIDE) for name in bound(program)))
+def _bodies(sometimes: Collection[str], depth: int, asides: bool) -> st.SearchStrategy[Program]:
+    """Programs in which an outermost region saves, under plain, a tensor that it makes and does not return."""
+    drawn = programs(sometimes=sometimes, depth=depth).filter(lambda program: any(map(_kept, _outermost(program))))
+    return drawn.map(_with_asides) if asides else drawn
 
 
 @st.composite
@@ -284,7 +296,8 @@ def schedules(
 
     With ``drop`` all graphs are dropped at the end, whether or not they are freed.
     """
-    planner = _Planner(draw, draw(_bodies(sometimes, depth)))
+    asides = ASKING.issuperset(kinds) or (not ASKING.isdisjoint(kinds) and draw(st.booleans()))
+    planner = _Planner(draw, draw(_bodies(sometimes, depth, asides)))
     planner.take("forward")
     for _ in range(draw(st.integers(1, steps))):
         possible = [kind for kind in KINDS if kind in kinds and planner.possible(kind)]
@@ -301,7 +314,7 @@ def schedules(
 @st.composite
 def exactly(draw: Any, *kinds: str, sometimes: Collection[str] = CORE, depth: int = 2) -> Schedule:
     """Schedules that take these steps in this order."""
-    planner = _Planner(draw, draw(_bodies(sometimes, depth)))
+    planner = _Planner(draw, draw(_bodies(sometimes, depth, not ASKING.isdisjoint(kinds))))
     for kind in kinds:
         planner.take(kind)
     return Schedule(planner.program, tuple(planner.lines))

@@ -41,6 +41,11 @@ class Known:
     source: str
 
 
+def known(verdict: VerdictName, reason: str, source: str, *laws: str) -> dict[str, Known]:
+    """The same verdict, for the same reason, under several laws."""
+    return dict.fromkeys(laws, Known(verdict, reason, source))
+
+
 @dataclass(frozen=True)
 class Implementation:
     """One way to checkpoint, what it claims, and where it is known to fall short.

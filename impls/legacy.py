@@ -7,18 +7,17 @@ from typing import Any
 
 import torch
 
+from impls.arguments import restored_arguments, save_arguments
 from impls.implementation import Implementation
 from impls.sequential import sequential
 from impls.single_node import (
     Gradients,
     outputs_of,
+    recomputing,
     refuse_partial_backward,
-    restored_arguments,
     returned,
     run_backward,
     run_forward,
-    save_arguments,
-    saving_undisturbed,
 )
 
 
@@ -44,7 +43,7 @@ class _Region(torch.autograd.Function):
         inputs = restored_arguments(ctx)
         if all(gradient is None for gradient in gradients):
             return (None,) * len(ctx.needs_input_grad)
-        with saving_undisturbed(), torch.enable_grad():
+        with recomputing():
             value = ctx.function(*inputs)
         result: Gradients = (None, *run_backward(value, gradients, inputs))
         return result

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from impls.arguments import detach_variable, restored_arguments, save_arguments
 from impls.devices import (
     DefaultDeviceType,
     devices_of,
@@ -21,16 +22,13 @@ from impls.implementation import Implementation
 from impls.replay import Autocast, Streams
 from impls.sequential import sequential
 from impls.single_node import (
-    detach_variable,
     outputs_of,
+    recomputing,
     refuse_partial_backward,
     requires_grad,
-    restored_arguments,
     returned,
     run_backward,
     run_forward,
-    save_arguments,
-    saving_undisturbed,
 )
 
 __all__ = [
@@ -77,7 +75,7 @@ class CheckpointFunction(torch.autograd.Function):
         if all(gradient is None for gradient in gradients):
             return (None,) * len(ctx.needs_input_grad)
         streams = nullcontext() if ctx.streams is None else ctx.streams.replayed()
-        with saving_undisturbed(), streams, torch.enable_grad(), ctx.autocast.again():
+        with recomputing(), streams, ctx.autocast.again():
             value = ctx.function(*inputs)
         return (None, None, *run_backward(value, gradients, inputs))
 

@@ -60,34 +60,6 @@ def returned(ctx: Any, value: Any, args: Sequence[Any]) -> Any:
     return aliased if isinstance(value, tuple) else aliased[0]
 
 
-def save_arguments(ctx: Any, args: Sequence[Any]) -> None:
-    """Keep the arguments in the node: tensors as saved tensors, each once, and other values as they are."""
-    unique = {id(argument): argument for argument in args if isinstance(argument, torch.Tensor)}
-    order = list(unique)
-    ctx.places = [(order.index(id(a)), None) if isinstance(a, torch.Tensor) else (None, a) for a in args]
-    ctx.save_for_backward(*unique.values())
-
-
-def restored_arguments(ctx: Any) -> tuple[Any, ...]:
-    """The arguments, tensors made leaves by :func:`detach_variable`; RuntimeError if one was changed in place since."""
-    tensors = ctx.saved_tensors
-    return detach_variable(tuple(value if place is None else tensors[place] for place, value in ctx.places))
-
-
-def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Each tensor as a leaf of its own that requires grad if the tensor does; one that occurs twice stays one.
-
-    Other values are handed through. Raises TypeError for anything but a tuple.
-    """
-    if not isinstance(inputs, tuple):
-        raise TypeError(f"inputs is a {type(inputs).__name__}; it must be a tuple")
-    leaves: dict[int, torch.Tensor] = {}
-    for tensor in inputs:
-        if isinstance(tensor, torch.Tensor) and id(tensor) not in leaves:
-            leaves[id(tensor)] = tensor.detach().requires_grad_(tensor.requires_grad)
-    return tuple(leaves[id(value)] if isinstance(value, torch.Tensor) else value for value in inputs)
-
-
 def refuse_partial_backward() -> None:
     """Raise RuntimeError in a backward that asks for less than all gradients, or for a graph of its own."""
     if not torch.autograd._is_checkpoint_valid():
@@ -103,14 +75,15 @@ def refuse_partial_backward() -> None:
 
 
 @contextmanager
-def saving_undisturbed() -> Iterator[None]:
-    """Set aside the saved-tensor hooks that are active around backward: they are not about the region (rule 3)."""
+def recomputing() -> Iterator[None]:
+    """Grad mode on, inference mode off, and the hooks around backward set aside: they are not about the region."""
     aside = []
     try:
         while (hooks := _top_hooks(True)) is not None:
             _pop_hooks()
             aside.append(hooks)
-        yield
+        with torch.inference_mode(False), torch.enable_grad():
+            yield
     finally:
         for hooks in reversed(aside):
             _push_hooks(*hooks)

@@ -15,7 +15,7 @@ MODE = st.sampled_from(["as is", "grad", "no_grad"])
 
 @law(named(ambient.grad_mode, outer_mode=MODE, backward_mode=MODE, nested=st.booleans()))
 def test_grad_mode_is_forwards(case: Case) -> None:
-    """A function sees grad mode on in both runs, also below an outer no_grad and when backward is called under no_grad."""
+    """A function sees grad mode on in both runs, whatever is in force around forward and around backward."""
     case.equals_plain()
 
 
@@ -26,7 +26,12 @@ def test_backward_in_inference_mode(case: Case) -> None:
 
 
 @law(
-    named(ambient.without_grad, mode=st.sampled_from(["no_grad", "inference_mode"]), nested=st.booleans(), flag=st.booleans()),
+    named(
+        ambient.without_grad,
+        mode=st.sampled_from(["no_grad", "inference_mode"]),
+        nested=st.booleans(),
+        flag=st.booleans(),
+    ),
     gradients=False,
     recomputes=False,
 )
@@ -57,7 +62,7 @@ PLACE = st.sampled_from([None, "cpu", "meta"])
 
 @law(named(ambient.device_context, forward=PLACE, backward=PLACE, default=st.booleans()))
 def test_device_context_is_forwards(case: Case) -> None:
-    """Factories without device= create on forward's default device in both runs, and backward leaves its own in force."""
+    """Factories without device= use forward's default device in both runs, and backward leaves its own in force."""
     case.equals_plain()
 
 
@@ -85,7 +90,11 @@ def test_a_module_in_eval_gives_gradients(case: Case) -> None:
     case.equals_plain()
 
 
-@law(named(ambient.module, training=st.booleans(), rate=st.sampled_from([0.0, 0.1]), anomaly=st.just(True)), needs=["rng"], floor=2)
+@law(
+    named(ambient.module, training=st.booleans(), rate=st.sampled_from([0.0, 0.1]), anomaly=st.just(True)),
+    needs=["rng"],
+    floor=2,
+)
 def test_anomaly_mode_changes_nothing(case: Case) -> None:
     """Under anomaly mode a region gives the same values and gradients."""
     case.equals_plain()
@@ -98,7 +107,7 @@ FLIPS = st.sampled_from([("dropout", True), ("dropout", False), ("norm", False)]
 
 @law(named(ambient.flipped, flip=FLIPS, after=st.integers(0, 3)))
 def test_train_and_eval_flipped_before_backward(case: Case) -> None:
-    """A module with dropout or batch norm that is flipped by train() or eval() before backward gives no wrong gradient."""
+    """A module with dropout or batch norm that train() or eval() flips before backward gives no wrong gradient."""
     # An error keeps the law too.
     try:
         case.equals_plain()
@@ -106,7 +115,10 @@ def test_train_and_eval_flipped_before_backward(case: Case) -> None:
         return
 
 
-AMBIENT, ERROR = st.sampled_from(["autocast", "no_grad", "device", "none"]), st.sampled_from(["RuntimeError", "KeyboardInterrupt"])
+AMBIENT, ERROR = (
+    st.sampled_from(["autocast", "no_grad", "device", "none"]),
+    st.sampled_from(["RuntimeError", "KeyboardInterrupt"]),
+)
 
 
 @law(named(ambient.error, ambient=AMBIENT, error=ERROR, nested=st.booleans()))

@@ -12,16 +12,24 @@ from conformance.written import autocast
 CAST = st.sampled_from([None, "off", "bfloat16", "float16"])
 
 
-@law(named(autocast.autocast, around=CAST, inside=CAST, backward=CAST, cache=st.booleans()), needs=["autocast"], floor=8)
+@law(
+    named(autocast.autocast, around=CAST, inside=CAST, backward=CAST, cache=st.booleans()),
+    needs=["autocast"],
+    effort=0.5,
+)
 def test_autocast_is_forwards(case: Case) -> None:
-    """A recomputation runs under forward's autocast, nested ones included, whatever autocast backward is called under."""
+    """A recomputation runs under forward's autocast, nested ones included, whatever is in force around backward."""
     case.equals_plain()
 
 
 ORDER = st.sampled_from(["before", "after", "alone"])
 
 
-@law(named(autocast.shared_weight, cache=st.booleans(), order=ORDER, steps=st.integers(1, 3), outside=st.booleans()), needs=["autocast"])
+@law(
+    named(autocast.shared_weight, cache=st.booleans(), order=ORDER, steps=st.integers(1, 3), outside=st.booleans()),
+    needs=["autocast"],
+    effort=0.5,
+)
 def test_autocast_cache_keeps_gradients(case: Case) -> None:
     """A weight that is read inside and outside of regions under one autocast gets all its gradients, cached or not."""
     case.equals_plain()

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from hypothesis import strategies as st
@@ -17,7 +17,7 @@ from conformance.law import law
 from conformance.meters import Calls, Kernels, Meter
 from conformance.strategies import UNARY, named, programs
 from conformance.verdicts import Diverges, Refuses
-from conformance.written import errors
+from conformance.written import changes, errors
 from impls.plain import checkpoint as plain
 
 CHANGES = ["fewer", "shape", "dtype", "device"]
@@ -84,23 +84,31 @@ def test_the_determinism_check_can_be_switched_off(case: Case) -> None:
     determinism_check="none",
 )
 def test_missing_tensors_are_reported_in_any_case(case: Case) -> None:
-    """With determinism_check="none" a recomputation that does not bring a tensor that is needed is an error all the same."""
+    """With determinism_check="none" a recomputation that does not bring a tensor that is needed is still an error."""
     _must_be_reported(case)
 
 
-WRONG = (3, None, "sin", {"determinism_check": "sometimes"}, {"no_such_option": 1}, {"context_fn": 3}, {"checkpointing": True})
+WRONG = (
+    3,
+    None,
+    "sin",
+    {"determinism_check": "sometimes"},
+    {"no_such_option": 1},
+    {"context_fn": 3},
+    {"checkpointing": True},
+)
 
 
 @law(named(errors.refused, wrong=st.sampled_from(WRONG)))
 def test_wrong_arguments_are_refused(case: Case) -> None:
-    """What is not callable, and an option or a value of one that does not exist, is refused before the function runs."""
+    """What is not callable, and options or values that do not exist, are refused before the function runs."""
     case.equals_plain()
 
 
 class _Logged(AbstractContextManager[None]):
     """A context that can be entered again and again, and writes down when."""
 
-    log: list[tuple[str, str]] = []
+    log: ClassVar[list[tuple[str, str]]] = []
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -129,7 +137,7 @@ def _logging() -> tuple[_Logged, _Logged]:
 
 @law(programs(sometimes=["retain", "partial", "closure"], depth=1), needs=["context-fn"], floor=8, context_fn=_logging)
 def test_contexts_are_entered_once_for_each_run(case: Case) -> None:
-    """Of the contexts that context_fn gives, one is entered around each forward, the other around each recomputation."""
+    """Of the contexts from context_fn one is entered around each forward, the other around each recomputation."""
     _Logged.log.clear()
     seen = case.run(_Runs())
     forward = case.plain.calls.total()
@@ -148,7 +156,11 @@ def _swallow() -> Iterator[None]:
         yield
 
 
-@law(named(errors.swallowed, before=st.integers(0, 5)), needs=["context-fn"], context_fn=lambda: (_swallow(), nullcontext()))
+@law(
+    named(errors.swallowed, before=st.integers(0, 5)),
+    needs=["context-fn"],
+    context_fn=lambda: (_swallow(), nullcontext()),
+)
 def test_a_context_that_swallows_is_refused(case: Case) -> None:
     """When the forward context swallows the function's exception, no value comes back."""
     case.equals_plain()
@@ -157,9 +169,14 @@ def test_a_context_that_swallows_is_refused(case: Case) -> None:
 SELECTIVE = partial(create_selective_checkpoint_contexts, [torch.ops.aten.mm.default])
 
 
-@law(programs(sometimes=["closure"], operators=(*UNARY, "{0} @ {1}"), depth=1), needs=["context-fn"], floor=8, context_fn=SELECTIVE)
+@law(
+    programs(sometimes=["closure"], operators=(*UNARY, "{0} @ {1}"), depth=1),
+    needs=["context-fn"],
+    floor=8,
+    context_fn=SELECTIVE,
+)
 def test_selective_checkpointing(case: Case) -> None:
-    """With PyTorch's selective contexts gradients equal plain's, and an operator that is to be saved does not run again."""
+    """With PyTorch's selective contexts gradients equal plain's, and operators to be saved do not run again."""
     case.equals_plain()
     here, there = Kernels({"mm"}), Kernels({"mm"})
     case.run(here)
@@ -196,10 +213,12 @@ def test_context_managers_without_finally(case: Case) -> None:
     case.equals_plain()
 
 
+# For programs that plain may refuse before anything is recomputed.
+RAISING: dict[str, Any] = {"gradients": False, "recomputes": False}
 REQUESTS = ["nesting", "partial", "grad", "retain"]
 
 
-@law(programs(always=["mutated"], sometimes=[*REQUESTS, "containers", "keyword"]), recomputes=False, floor=8)
+@law(programs(always=["mutated"], sometimes=[*REQUESTS, "containers", "keyword"]), floor=8, **RAISING)
 def test_changes_between_forward_and_backward(case: Case) -> None:
     """A tensor changed in place after forward gives an error where plain raises, and never a wrong gradient."""
     _equals_or_refuses(case)
@@ -208,19 +227,17 @@ def test_changes_between_forward_and_backward(case: Case) -> None:
 SAVING = ("torch.sin({0})", "{0} * {0}", "torch.sin({0}) * torch.cos({1})")  # these save what they read
 
 
-@law(programs(always=["mutated-closure", "closure"], sometimes=REQUESTS, operators=SAVING), recomputes=False, floor=8)
+@law(programs(always=["mutated-closure", "closure"], sometimes=REQUESTS, operators=SAVING), floor=8, **RAISING)
 def test_changed_closure_tensors(case: Case) -> None:
-    """A parameter that functions read through a closure and autograd saved gives an error when it was changed in place."""
+    """A saved parameter that functions read through a closure gives an error when it was changed in place."""
     _equals_or_refuses(case)
 
 
 PASSED = st.sampled_from(["positional", "keyword", "list", "dict"])
+WHICH, BOTH = st.sampled_from(["first", "second"]), st.booleans()
 
 
-WHICH = st.sampled_from(["first", "second"])
-
-
-@law(named(errors.unsaved, form=PASSED, changed=WHICH, parameters=st.booleans(), nested=st.booleans()), recomputes=False)
+@law(named(changes.unsaved, form=PASSED, changed=WHICH, parameters=BOTH, nested=BOTH), recomputes=False)
 def test_changed_arguments_that_nothing_saved(case: Case) -> None:
     """An argument that is changed in place after forward, and that plain did not save, gives no wrong gradient."""
     _equals_or_refuses(case)
@@ -229,13 +246,13 @@ def test_changed_arguments_that_nothing_saved(case: Case) -> None:
 READ, REQUEST = st.sampled_from(["p", "q"]), st.sampled_from(["backward", "p", "q"])
 
 
-@law(named(errors.stale, request=REQUEST, depth=st.integers(0, 2), changed=READ), recomputes=False)
+@law(named(changes.stale, request=REQUEST, depth=st.integers(0, 2), changed=READ), **RAISING)
 def test_gradients_beside_a_changed_weight(case: Case) -> None:
     """When a saved weight was changed in place, gradients that do not need it are plain's too, or there is an error."""
     _equals_or_refuses(case)
 
 
-@law(programs(always=["corrupted"], sometimes=[*REQUESTS, "closure"]), recomputes=False, floor=8)
+@law(programs(always=["corrupted"], sometimes=[*REQUESTS, "closure"]), **RAISING, floor=8)
 def test_changes_inside_after_saving(case: Case) -> None:
     """A tensor changed in place inside the function after an operator saved it gives an error where plain raises."""
     _equals_or_refuses(case)
@@ -244,15 +261,15 @@ def test_changes_inside_after_saving(case: Case) -> None:
 CHANGE = st.sampled_from(["SGD", "Adam", "load_state_dict", "copy_"])
 
 
-@law(named(errors.stepped, change=CHANGE, layer=st.integers(0, 2), regions=st.integers(1, 2)), recomputes=False)
+@law(named(changes.stepped, change=CHANGE, layer=st.integers(0, 2), regions=st.integers(1, 2)), **RAISING)
 def test_weights_changed_before_backward(case: Case) -> None:
-    """A weight that an optimizer step or load_state_dict changes between forward and backward gives an error, as under plain."""
+    """A weight changed before backward, by an optimizer step or load_state_dict, gives an error as under plain."""
     if case.plain.error is None:
         raise AssertionError("the program is to be one that plain refuses")
     case.equals_plain()
 
 
-@law(named(errors.stepped_meanwhile, depth=st.integers(0, 2), shared=st.booleans()), recomputes=False)
+@law(named(changes.stepped_meanwhile, depth=st.integers(0, 2), shared=st.booleans()), **RAISING)
 def test_weights_changed_during_backward(case: Case) -> None:
     """A weight that a hook changes during backward, as an optimizer in backward does, gives no wrong gradient."""
     _equals_or_refuses(case)
@@ -261,9 +278,9 @@ def test_weights_changed_during_backward(case: Case) -> None:
 HOOKS, CHANGED = st.sampled_from(["save_on_cpu", "identity"]), st.sampled_from(["argument", "parameter", "output"])
 
 
-@law(named(errors.hooked, hooks=HOOKS, changed=CHANGED, form=st.sampled_from(["alone", "list"])), gradients=False, recomputes=False)
+@law(named(changes.hooked, hooks=HOOKS, changed=CHANGED, form=st.sampled_from(["alone", "list"])), **RAISING)
 def test_hooks_around_do_not_hide_changes(case: Case) -> None:
-    """Saved-tensor hooks around a region do not turn a change in place, which is an error without them, into a wrong gradient."""
+    """Saved-tensor hooks around a region do not make a wrong gradient of a change in place that is an error without."""
     _, right = case.run().notes["right or none"]
     if not all(right):
         raise Diverges(f"gradients of (p, x) should be right, or none after an error, and are right: {right}")

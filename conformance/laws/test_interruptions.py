@@ -1,4 +1,4 @@
-"""Lifetimes under errors and threads: whatever cuts a run short or moves it elsewhere, everything is as it was, and a retry is right."""
+"""Lifetimes under errors and threads: what cuts a run short leaves everything as it was, and a retry is right."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_graph_that_failed_is_freed_when_dropped(case: Case) -> None:
 
 @law(_failing(noise=NO, autocast=NO), floor=3)
 def test_an_error_leaves_hooks_and_grad_mode(case: Case) -> None:
-    """An error inside a region comes out as it is; saved-tensor hooks and grad mode are then as before, and a retry is right."""
+    """An error inside a region comes out as it is; saved-tensor hooks and grad mode are as before, and a retry is right."""
     _error_comes_out(case)
 
 
@@ -101,5 +101,5 @@ def _claimed(claims: Implementation) -> st.SearchStrategy[Schedule]:
 
 @law(_claimed, floor=8)
 def test_schedules_in_any_order(case: Case) -> None:
-    """Forward, backward of any kind, errors and drops in any order give plain's gradients and errors, and keep nothing."""
+    """Forward, backward of any kind, errors and drops in any order give plain's gradients, and keep nothing."""
     nothing_kept(case)

@@ -52,7 +52,7 @@ def test_all_distributions_are_replayed(case: Case) -> None:
 
 @law(programs(always=["late-noise"]), needs=["rng"], floor=8)
 def test_noise_that_is_saved_before_it_is_drawn(case: Case) -> None:
-    """Noise comes back as it was also where an operator saves its buffer first and draws into it then, as rrelu does."""
+    """Noise comes back as it was also where an operator, such as rrelu, saves a buffer before it draws into it."""
     case.equals_plain()
 
 
@@ -92,9 +92,13 @@ def test_fork_rng_inside(case: Case) -> None:
     case.equals_plain()
 
 
-@law(named(rng.unpreserved, regions=st.integers(1, 3), draws=st.integers(1, 4)), needs=["rng-option"], preserve_rng_state=False)
+@law(
+    named(rng.unpreserved, regions=st.integers(1, 3), draws=st.integers(1, 4)),
+    needs=["rng-option"],
+    preserve_rng_state=False,
+)
 def test_preserve_rng_state_switched_off(case: Case) -> None:
-    """With preserve_rng_state=False the stream moves on by what forward and recomputation draw, and nothing is put back."""
+    """With preserve_rng_state=False the stream moves on by what both runs draw, and nothing is put back."""
     seen = case.run()
     if not case.plain.notes["drawn once"]:
         raise AssertionError("the program does not foresee the stream that plain leaves")
@@ -127,13 +131,13 @@ ERRORS = st.sampled_from(["RuntimeError", "KeyboardInterrupt"])
 
 @law(named(rng.failing, error=ERRORS, before=st.integers(1, 3), nested=st.booleans()), needs=["rng"])
 def test_an_error_leaves_the_stream_alone(case: Case) -> None:
-    """An error in a recomputation leaves the ambient stream where it was, and the next backward draws forward's numbers."""
+    """An error in a recomputation leaves the ambient stream alone, and the next backward draws forward's numbers."""
     case.equals_plain()
 
 
 @law(named(rng.threads, draws=st.integers(1, 6), retain=st.booleans()), needs=["rng"], effort=0.2, floor=2)
 def test_two_threads_draw_their_own(case: Case) -> None:
-    """Two threads that run backward at the same time, over a graph each, recompute with the numbers of their own forward."""
+    """Two threads that run backward at once, over a graph each, draw the numbers of their own forward."""
     case.equals_plain()
 
 

@@ -19,7 +19,7 @@ class Elsewhere(torch.Tensor):
     """A tensor that says it is on a device that this machine need not have."""
 
     def __new__(cls, device: str) -> Elsewhere:
-        return torch.Tensor._make_wrapper_subclass(cls, (2,), device=torch.device(device))  # type: ignore[attr-defined]
+        return torch.Tensor._make_wrapper_subclass(cls, (2,), device=torch.device(device))
 
     @classmethod
     def __torch_dispatch__(cls, *args: Any) -> Any:

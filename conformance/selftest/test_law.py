@@ -43,7 +43,12 @@ def _zero(checkpoint: Any, note: Any, device: str, *, number: int) -> None:
     note("gradients 0", [x.grad])
 
 
-def made(check: Callable[[Case], Any] = Case.equals_plain, program: Any = _numbered, **options: Any) -> Law:
+def equal(case: Case) -> None:
+    """The law that most laws are."""
+    case.equals_plain()
+
+
+def made(check: Callable[[Case], None] = equal, program: Any = _numbered, **options: Any) -> Law:
     """A law over programs with the numbers 0 to 3."""
     return Law(
         "made", "family", "It holds.", check, named(program, number=st.integers(0, 3)), **{"floor": 3, **options}
@@ -216,7 +221,7 @@ def test_what_is_shown_is_the_smallest_program_with_the_verdict() -> None:
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_same_seed_gives_the_same_verdicts_and_cases(seed: int) -> None:
-    law = Law("made", "family", "It holds.", Case.equals_plain, programs())
+    law = Law("made", "family", "It holds.", equal, programs())
 
     def row() -> dict[str, Any]:
         return {
@@ -229,11 +234,8 @@ def test_the_same_seed_gives_the_same_verdicts_and_cases(seed: int) -> None:
 
 def test_a_row_says_what_was_declared_and_what_was_found() -> None:
     row = held(made(), by_number(n2=diverging)).row()
-    shown = {
-        key: row[key] for key in ("law", "impl", "device", "expected", "verdict", "cases", "family", "as_declared")
-    }
-    assert shown == {"law": "made", "impl": "fake", "device": "cpu", "expected": "agrees", "verdict": "diverges", "cases": 4,
-                     "as_declared": False}  # fmt: skip
+    shown = [row[key] for key in ("law", "impl", "device", "expected", "verdict", "cases", "as_declared")]
+    assert shown == ["made", "fake", "cpu", "agrees", "diverges", 4, False]
     assert row["counts"] == {"agrees": 3, "diverges": 1}
     assert "number = 2" in row["program"]
 

@@ -77,4 +77,4 @@ def test_an_unknown_part_is_refused() -> None:
 def test_a_mutant_shares_no_code_with_the_real_one() -> None:
     checkpoint = MUTANTS[0].implementation.checkpoint
     assert checkpoint is not NESTED.checkpoint
-    assert checkpoint.__globals__["Inputs"] is not NESTED.checkpoint.__globals__["Inputs"]  # type: ignore[attr-defined]
+    assert checkpoint.__globals__["Inputs"] is not NESTED.checkpoint.__globals__["Inputs"]

@@ -66,7 +66,7 @@ def test_neither_verdicts_nor_timeouts_are_what_an_implementation_catches() -> N
 
 def test_verdicts_are_ordered_by_severity_and_rank() -> None:
     order = [Verdict.AGREES, Verdict.REFUSES, Verdict.CRASHES, Verdict.HANGS, Verdict.DIVERGES]
-    assert sorted(reversed(order), key=lambda verdict: verdict.severity) == order
+    assert [verdict.severity for verdict in order] == sorted(verdict.severity for verdict in order)
     assert [verdict.rank for verdict in order] == [0, 1, 2, 2, 2]
     assert Diverges("detail").verdict == "diverges"
 

@@ -9,25 +9,30 @@ import torch
 
 def autocast(checkpoint: Any, note: Any, device: str, *, around: str, inside: str, backward: str, cache: bool) -> None:
     from contextlib import nullcontext
+
     def cast(name):
         kind = torch.device(device).type
         if name is None:
             return nullcontext()
         return torch.autocast(kind, enabled=name != "off", dtype=getattr(torch, name, None), cache_enabled=cache)
+
     leaves = [torch.randn(2, 2, device=device, requires_grad=True) for _ in range(4)]
     note("leaves", leaves)
     x, u, v, w = leaves
     seen = []
+
     def inner(h):
         h = h @ v
         seen.append(("inner", h.dtype, torch.is_autocast_cache_enabled()))
         return h.sin()
+
     def outer(h):
         h = (h @ u).cos()
         seen.append(("outer", h.dtype, torch.is_autocast_cache_enabled()))
         with cast(inside):
             h = checkpoint(inner, h.float())
         return (h.float() @ w).exp()
+
     with cast(around):
         y = checkpoint(outer, x)
     note("forward", y)
@@ -37,7 +42,9 @@ def autocast(checkpoint: Any, note: Any, device: str, *, around: str, inside: st
     note("what the functions saw", str(sorted(map(str, set(seen)))))
 
 
-def shared_weight(checkpoint: Any, note: Any, device: str, *, cache: bool, order: str, steps: int, outside: bool) -> None:
+def shared_weight(
+    checkpoint: Any, note: Any, device: str, *, cache: bool, order: str, steps: int, outside: bool
+) -> None:
     # Small integers are exact in bfloat16, so the order of sums does not matter.
     x, w = (torch.tensor([[1.0, 2.0], [0.0, n]], device=device, requires_grad=True) for n in (1.0, -1.0))
     note("leaves", (x, w))

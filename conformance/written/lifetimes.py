@@ -10,10 +10,13 @@ import torch
 def again(checkpoint: Any, note: Any, device: str, *, regions: int, nested: bool) -> None:
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
+
     def inner(h):
         return (h * p).sin()
+
     def outer(h):
         return checkpoint(inner, h.cos()).sin()
+
     y = p.sin()
     for _ in range(regions):
         y = checkpoint(outer if nested else inner, y)
@@ -30,12 +33,14 @@ def again(checkpoint: Any, note: Any, device: str, *, regions: int, nested: bool
 def chain(checkpoint: Any, note: Any, device: str, *, length: int, passes: int) -> None:
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
+
     def f(h):
         for index in range(length):
             h = h.sin()
             if h.requires_grad:
                 h.register_hook(lambda grad, index=index: note(f"due {index}"))
         return h
+
     y = checkpoint(f, p)
     note("forward", y)
     for turn in range(passes):
@@ -47,10 +52,12 @@ def branches(checkpoint: Any, note: Any, device: str, *, length: int, passes: in
     p = torch.randn(2, 2, device=device, requires_grad=True)
     q = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p, q))
+
     def f(a, b):
         for _ in range(length):
             a, b = a.sin(), b.cos()
         return a * b
+
     y = checkpoint(f, p, q)
     note("held", [y])
     for turn in range(passes):
@@ -63,6 +70,7 @@ def tail(checkpoint: Any, note: Any, device: str, *, saving: int, after: int, le
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
     ran = []
+
     def f(h, level):
         for _ in range(saving):
             h = h.sin()
@@ -72,6 +80,7 @@ def tail(checkpoint: Any, note: Any, device: str, *, saving: int, after: int, le
             h = h + 1
         ran.append(level)
         return h
+
     y = checkpoint(lambda x: f(x, levels), p)
     note("forward", y)
     for turn in range(passes):
@@ -83,11 +92,13 @@ def tail(checkpoint: Any, note: Any, device: str, *, saving: int, after: int, le
 def steps(checkpoint: Any, note: Any, device: str, *, retained: bool, regions: int) -> None:
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
+
     def forward():
         y = p * 1
         for _ in range(regions):
             y = checkpoint(lambda h: (h * p).sin().cos(), y)
         return y
+
     y = forward()
     for _ in range(12):
         if not retained:
@@ -100,33 +111,46 @@ def steps(checkpoint: Any, note: Any, device: str, *, retained: bool, regions: i
 
 def callables(checkpoint: Any, note: Any, device: str, *, kind: str, passes: int) -> None:
     import functools
+
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
+
     class Block(torch.nn.Module):
         def forward(self, h):
             return (h * self.scale).sin().cos()
-    block = Block()
-    block.scale = torch.full((2, 2), 2.0, device=device)
-    made = {"module": lambda: block, "method": lambda: block.forward, "partial": lambda: functools.partial(Block.forward, block),
-            "lambda": lambda: lambda h: block(h)}  # fmt: skip
-    y = checkpoint(made[kind](), p)
+
+    def forward():
+        block = Block()
+        block.scale = torch.full((2, 2), 2.0, device=device)
+        if kind == "module":
+            return checkpoint(block, p)
+        if kind == "method":
+            return checkpoint(block.forward, p)
+        if kind == "partial":
+            return checkpoint(functools.partial(Block.forward, block), p)
+        return checkpoint(lambda h: block(h), p)
+
+    y = forward()
     for turn in range(passes):
         y.backward(torch.ones_like(y), retain_graph=True)
         note(f"gradients {turn}", [p.grad])
-    del y, block, made
+    del y
     note("empty", [])
 
 
 def hooked(checkpoint: Any, note: Any, device: str, *, where: str, passes: int) -> None:
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
+
     def double(grad):
         return grad * 2
+
     def f(h):
         h = h.sin()
         if where != "outside" and h.requires_grad:
             h.register_hook(double)
         return h.cos()
+
     y = checkpoint(f, p)
     if where != "inside":
         y.register_hook(double)
@@ -139,88 +163,105 @@ def hooked(checkpoint: Any, note: Any, device: str, *, where: str, passes: int) 
 
 
 def changed_input(checkpoint: Any, note: Any, device: str, *, returned: bool, wrapped: bool) -> None:
+    import contextlib
+
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
+
     def f(h):
         h.mul_(2)
         return h if returned else h.sin().cos()
-    x = p * 1
-    y = checkpoint(lambda h: checkpoint(f, h.sin()), x) if wrapped else checkpoint(f, x)
-    del x, y
+
+    held = [p * 1]
+    with contextlib.suppress(RuntimeError):
+        held.append(checkpoint(lambda h: checkpoint(f, h.sin()), held[0]) if wrapped else checkpoint(f, held[0]))
+    held.clear()
     note("empty", [])
     y = checkpoint(lambda h: h.sin().cos(), p)
     y.backward(torch.ones_like(y))
     note("gradients 0", [p.grad])
 
 
-def after_an_error(checkpoint: Any, note: Any, device: str, *, error: str, where: str, nested: bool, noise: bool, autocast: bool) -> None:
+def after_an_error(
+    checkpoint: Any, note: Any, device: str, *, error: str, where: str, nested: bool, noise: bool, autocast: bool
+) -> None:
     kind = torch.device(device).type
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
-    kinds = {"ValueError": ValueError, "KeyboardInterrupt": KeyboardInterrupt}
-    armed, packed = [], []
+    raised = {"ValueError": ValueError, "KeyboardInterrupt": KeyboardInterrupt}[error]
+    armed = []
+    packed = []
+
     def inner(h):
         h = (h @ h).sin()
         if noise:
             h = h * torch.rand_like(h)
         if armed:
-            note("raised", type(armed[0]).__name__)
+            note("raised", error)
             raise armed.pop()
         return h.cos()
+
     def outer(h):
         return checkpoint(inner, h.cos()).tanh()
+
     def forward():
         with torch.autocast(kind, torch.bfloat16, autocast, cache_enabled=False):
             return checkpoint(outer if nested else inner, p)
-    def attempt(call):
-        armed.append(kinds[error]("program"))
+
+    y = forward()
+    calls = {
+        "forward": forward,
+        "backward": lambda: y.backward(torch.ones_like(y), retain_graph=True),
+        "reading": lambda: [getattr(y.grad_fn, name) for name in dir(y.grad_fn) if name.startswith("_saved")],
+    }
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(1) or t, lambda t: t):
+        armed.append(raised("program"))
         try:
-            call()
-        except kinds[error] as came:
+            calls[where]()
+        except raised as came:
             note("came", type(came).__name__)
         armed.clear()
-        p.grad = None
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(1) or t, lambda t: t):
-        if where == "forward":
-            attempt(forward)
-        y = forward()
-        if where == "backward":
-            attempt(lambda: y.backward(torch.ones_like(y), retain_graph=True))
-        if where == "reading":
-            attempt(lambda: [getattr(y.grad_fn, name) for name in dir(y.grad_fn) if name.startswith("_saved")])
         packed.clear()
         p.sin()
-        note("packed by the hooks around", len(packed))
-    note("modes", [torch.is_grad_enabled(), torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind), torch.is_autocast_cache_enabled()])
+    note("packed by the hooks around", len(packed))
+    note("modes", [torch.is_grad_enabled(), torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)])
+    note("cache", torch.is_autocast_cache_enabled())
     if noise:
         note("stream", torch.rand(2, device=device))
-    y.backward(torch.ones_like(y))
+    p.grad = None
+    for graph in (y, forward()):
+        graph.backward(torch.ones_like(graph))
     note("gradients 0", [p.grad])
 
 
 def two_threads(checkpoint: Any, note: Any, device: str, *, regions: int, nested: bool) -> None:
     import threading
     import time
+
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
+
     def inner(h):
         time.sleep(0.0005)
         return (h * p).sin().cos()
+
     def outer(h):
         return checkpoint(inner, h.sin()).cos()
+
     held = [p * 1]
     for _ in range(regions):
         held.append(checkpoint(outer if nested else inner, held[-1]))
-    y = held[-1]
     note("held 0", held)
     start = threading.Barrier(2)
     failed = []
+
     def backward():
         start.wait(10)
         try:
-            y.backward(torch.ones_like(y), retain_graph=True)
+            held[-1].backward(torch.ones_like(held[-1]), retain_graph=True)
         except Exception as error:
             failed.append(error.with_traceback(None))
+
     threads = [threading.Thread(target=backward, daemon=True) for _ in range(2)]
     for thread in threads:
         thread.start()
@@ -229,24 +270,28 @@ def two_threads(checkpoint: Any, note: Any, device: str, *, regions: int, nested
     if failed:
         raise failed[0]
     note("gradients 0", [p.grad])
-    y.backward(torch.ones_like(y), retain_graph=True)
+    held[-1].backward(torch.ones_like(held[-1]), retain_graph=True)
     note("gradients 1", [p.grad])
     note("held 1", held)
-    del y, held[:]
+    held.clear()
     note("empty", [])
 
 
 def other_thread(checkpoint: Any, note: Any, device: str, *, forward: bool, backward: bool, passes: int) -> None:
     import threading
+
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
+
     def do(call, there):
         box = []
+
         def work():
             try:
                 box.append(call())
             except Exception as error:
                 box.append(error.with_traceback(None))
+
         if there:
             thread = threading.Thread(target=work, daemon=True)
             thread.start()
@@ -257,13 +302,15 @@ def other_thread(checkpoint: Any, note: Any, device: str, *, forward: bool, back
         if isinstance(value, Exception):
             raise value
         return value
+
     def outer(h):
         return checkpoint(lambda x: x.sin().cos(), h.exp()).tanh()
-    y = do(lambda: checkpoint(outer, p), forward)
-    note("held 1", [y])
+
+    held = [do(lambda: checkpoint(outer, p), forward)]
+    note("held 1", held)
     for turn in range(passes):
-        do(lambda: y.backward(torch.ones_like(y), retain_graph=turn < passes - 1), backward)
+        do(lambda: held[0].backward(torch.ones_like(held[0]), retain_graph=True), backward)
         note(f"gradients {turn}", [p.grad])
-        note(f"held {turn + 2}", [y])
-    del y
+        note(f"held {turn + 2}", held)
+    held.clear()
     note("empty", [])

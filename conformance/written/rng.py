@@ -12,8 +12,10 @@ def state(checkpoint: Any, note: Any, device: str, *, draws: int, regions: int) 
     source = torch if kind == "cpu" else torch.get_device_module(kind)
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
+
     def f(h):
         return (h * torch.randn(draws, device=device).sum()).sin()
+
     y = p * 1
     for _ in range(regions):
         y = checkpoint(f, y)
@@ -28,15 +30,18 @@ def reseeding(checkpoint: Any, note: Any, device: str, *, seed: int, where: str)
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
     dropout = torch.nn.functional.dropout
+
     def inner(h):
         if where != "outer":
             torch.manual_seed(seed)
         return dropout(h).sin()
+
     def outer(h):
         h = dropout(h.cos())
         if where != "inner":
             torch.manual_seed(seed)
         return dropout(checkpoint(inner, h).sin()).exp()
+
     y = checkpoint(outer, p * 1)
     note("forward", y)
     note("stream after forward", torch.rand(2, device=device))
@@ -50,12 +55,14 @@ def forking(checkpoint: Any, note: Any, device: str, *, seed: int, before: bool,
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
     dropout = torch.nn.functional.dropout
+
     def f(h):
         h = dropout(h.exp()) if before else h.exp()
         with torch.random.fork_rng([] if kind == "cpu" else [0], device_type="cuda" if kind == "cpu" else kind):
             torch.manual_seed(seed)
             h = dropout(h.cos())
         return dropout(h.sin()).exp() if after else h.sin().exp()
+
     y = checkpoint(f, checkpoint(f, p * 1))
     note("forward", y)
     note("stream after forward", torch.rand(2, device=device))
@@ -67,10 +74,13 @@ def forking(checkpoint: Any, note: Any, device: str, *, seed: int, before: bool,
 def unpreserved(checkpoint: Any, note: Any, device: str, *, regions: int, draws: int) -> None:
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
+
     def noise():
         return torch.rand(draws, 2, device=device).sum(0)
+
     def f(h):
         return (h * noise()).sin()
+
     y = p * 1
     for _ in range(regions):
         y = checkpoint(f, y)
@@ -93,13 +103,16 @@ def explicit(checkpoint: Any, note: Any, device: str, *, form: str, nested: bool
     generator = torch.Generator(device).manual_seed(5)
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
+
     def f(h, box=None, source=None):
         source = box[0] if form == "list" else box["deep"][0] if form == "dict" else source
         h = h * torch.rand(2, 2, generator=source, device=device)
         h = checkpoint(leaf, h, source) if nested else h.exp()
         return (h * torch.rand(2, 2, generator=source, device=device)).sin()
+
     def leaf(h, source):
         return (h * torch.randn(3, generator=source, device=device).sum()).cos()
+
     y = p * 1
     for _ in range(2):
         if form == "keyword":
@@ -119,25 +132,28 @@ def explicit(checkpoint: Any, note: Any, device: str, *, form: str, nested: bool
 
 
 def failing(checkpoint: Any, note: Any, device: str, *, error: str, before: int, nested: bool) -> None:
+    from contextlib import suppress
+
     p = torch.randn(4, 4, device=device, requires_grad=True)
     note("leaves", (p,))
     kind = {"RuntimeError": RuntimeError, "KeyboardInterrupt": KeyboardInterrupt}[error]
     failing = []
+
     def inner(h):
         for _ in range(before):
             h = torch.nn.functional.dropout(h.sin(), 0.3)
         if failing:
             raise kind("program")
         return torch.nn.functional.dropout(h.exp(), 0.3).cos()
+
     def outer(h):
         return torch.nn.functional.dropout(checkpoint(inner, h) if nested else inner(h), 0.3).sin()
+
     y = checkpoint(outer, p * 1)
     note("forward", y)
     failing.append(True)
-    try:
+    with suppress(kind):
         y.backward(torch.ones_like(y), retain_graph=True)
-    except kind:
-        pass
     note("stream after the error", torch.rand(2, device=device))
     failing.clear()
     p.grad = None
@@ -149,10 +165,12 @@ def failing(checkpoint: Any, note: Any, device: str, *, error: str, before: int,
 def threads(checkpoint: Any, note: Any, device: str, *, draws: int, retain: bool) -> None:
     import threading
     from concurrent.futures import ThreadPoolExecutor
+
     leaves = [torch.randn(4, 4, device=device, requires_grad=True) for _ in range(2)]
     note("leaves", leaves)
     both, drawn = threading.Event(), threading.Event()
     recomputing, arrived = [], []
+
     def region(me):
         def f(h):
             for _ in range(draws):
@@ -168,7 +186,9 @@ def threads(checkpoint: Any, note: Any, device: str, *, draws: int, retain: bool
             if recomputing:
                 drawn.set()
             return h.exp()
+
         return f
+
     outputs = [checkpoint(region(me), leaf * 1) for me, leaf in enumerate(leaves)]
     note("forward", outputs)
     recomputing.append(True)
@@ -185,13 +205,16 @@ def devices(checkpoint: Any, note: Any, device: str, *, source: str, where: str,
     drawing = {"current": devices[:1], "last": devices[-1:], "all": devices, "host too": ["cpu", *devices]}[where]
     p = torch.randn(2, 2, device={"host": "cpu", "first": devices[0], "last": devices[-1]}[source], requires_grad=True)
     note("leaves", (p,))
+
     def inner(h):
         for place in drawing:
             h = h * torch.rand(2, 2, device=place).to(h.device)
         return h.sin()
+
     def outer(h):
         h = torch.nn.functional.dropout(h.exp())
         return (checkpoint(inner, h) if nested else inner(h)).cos()
+
     y = checkpoint(outer, checkpoint(outer, p * 1))
     note("forward", y)
     note("streams after forward", [torch.rand(2, device=place) for place in ("cpu", *devices)])

@@ -13,5 +13,5 @@ IMPLEMENTATION = Implementation(
     checkpoint=functools.partial(torch.utils.checkpoint.checkpoint, use_reentrant=True),
     summary="torch.utils.checkpoint with use_reentrant=True",
     source="https://docs.pytorch.org/docs/stable/checkpoint.html",
-    capabilities=frozenset({"autocast", "hidden-saves", "non-tensor-arguments", "recomputes", "rng", "rng-option"}),
+    capabilities=frozenset({"autocast", "early-stop-option", "hidden-saves", "non-tensor-arguments", "recomputes", "rng", "rng-option"}),
 )

@@ -1,0 +1,172 @@
+"""The command line, as a user gives it: what is refused, and that the exit status tells the verdict."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import impls
+
+ROOT = Path(__file__).parents[2]
+MODULE = """
+import torch
+from impls import CAPABILITIES, Implementation, Known
+from impls.nested import checkpoint as right
+
+NUMBER = 3
+
+def doubling(function, *args, **kwargs):
+    double = lambda value: value * 2 if isinstance(value, torch.Tensor) else value
+    return torch.utils._pytree.tree_map(double, right(function, *args, **kwargs))
+
+def without_keywords(function, *args, **kwargs):
+    if kwargs:
+        raise TypeError("keyword arguments are not supported here")
+    return right(function, *args)
+
+everything = frozenset(CAPABILITIES)
+doubles = Known("diverges", "doubles", "here")
+known = {"keyword_arguments": doubles, "unused_outputs": doubles}
+frank = Implementation("frank", doubling, capabilities=everything, known=known)
+modest = Implementation("modest", without_keywords, capabilities=everything - {"keyword-arguments"})
+boasting = Implementation("boasting", without_keywords, capabilities=everything)
+overcautious = Implementation("overcautious", right, capabilities=everything, known=known)
+"""
+# Several runs in one process, since starting one takes longer than running two laws.
+SEVERAL = """
+import contextlib, io, json, sys
+import pytest
+
+for arguments in json.loads(sys.argv[1]):
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
+        code = pytest.main(arguments)
+    print(json.dumps([int(code), text.getvalue()]))
+"""
+RUNS = {
+    "right, modest and frank": ["--impl", "somebody:right", "--impl", "somebody:modest", "--impl", "somebody:frank"],
+    "doubling": ["--impl", "somebody:doubling"],
+    "without keywords": ["--impl", "somebody:without_keywords"],
+    "boasting": ["--impl", "somebody:boasting"],
+    "overcautious": ["--impl", "somebody:overcautious"],
+    "right and doubling": ["--impl", "somebody:right", "--impl", "somebody:doubling"],
+    "unknown name": ["--impl", "best"],
+    "unknown attribute": ["--impl", "somebody:missing"],
+    "unknown like": ["--impl", "plain", "--like", "best"],
+    "unknown device": ["--impl", "plain", "--device", "nonsense"],
+    "no such device": ["--impl", "plain", "--device", "cuda"],
+    "nothing selected": ["--impl", "plain", "-k", "no_such_law"],
+}
+
+
+def write(directory: Path) -> None:
+    (directory / "somebody.py").write_text(MODULE)
+    (directory / "broken.py").write_text("import nowhere\n")
+
+
+@pytest.fixture
+def somebody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a module that nobody here wrote."""
+    write(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return "somebody"
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str]]:
+    """Exit status and output of each run."""
+    directory = tmp_path_factory.mktemp("runs")
+    write(directory)
+    laws = ["-p", "no:cacheprovider", "conformance/laws/test_structure.py", "-k", "keyword_arguments or unused_outputs"]
+    always = [*laws, "--profile", "quick", "--results", str(directory / "results.jsonl")]
+    env = {**os.environ, "PYTHONPATH": str(directory)}
+    command = [sys.executable, "-c", SEVERAL, json.dumps([[*always, *options] for options in RUNS.values()])]
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return dict(zip(RUNS, map(json.loads, done.stdout.splitlines()), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [
+        ("right, modest and frank", 0),
+        ("doubling", 1),
+        ("without keywords", 1),
+        ("boasting", 1),
+        ("overcautious", 1),  # a limit that is gone is as wrong as a claim that is broken
+        ("right and doubling", 1),
+    ],
+)
+def test_the_status_is_zero_exactly_when_all_is_as_declared(
+    name: str, status: int, judged: dict[str, tuple[int, str]]
+) -> None:
+    code, output = judged[name]
+    assert code == status, output
+
+
+def test_an_unexpected_verdict_comes_with_its_program(judged: dict[str, tuple[int, str]]) -> None:
+    _, output = judged["doubling"]
+    assert "declared agrees, found diverges" in output
+    assert "def run(checkpoint, note, device):" in output
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("unknown name", "no implementation is called 'best'; there are plain, legacy, reentrant, nested"),
+        ("unknown attribute", "'somebody' has no attribute 'missing'"),
+        ("unknown like", "no implementation is called 'best'"),
+        ("unknown device", "--device nonsense: torch cannot use it here"),
+    ],
+)
+def test_a_wrong_option_is_a_usage_error(name: str, message: str, judged: dict[str, tuple[int, str]]) -> None:
+    code, output = judged[name]
+    assert code == pytest.ExitCode.USAGE_ERROR
+    assert message in output
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is there")
+def test_a_device_that_is_not_there_is_a_usage_error(judged: dict[str, tuple[int, str]]) -> None:
+    code, output = judged["no such device"]
+    assert code == pytest.ExitCode.USAGE_ERROR
+    assert "--device cuda: torch cannot use it here" in output
+
+
+def test_a_run_in_which_nothing_is_selected_fails(judged: dict[str, tuple[int, str]]) -> None:
+    assert judged["nothing selected"][0] not in (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("somebody", "'somebody' is not of the form pkg.mod:attr"),
+        (":right", "':right' is not of the form pkg.mod:attr"),
+        ("somebody:", "'somebody:' is not of the form pkg.mod:attr"),
+        ("nobody:right", "importing 'nobody' failed: ModuleNotFoundError: No module named 'nobody'"),
+        ("broken:right", "importing 'broken' failed: ModuleNotFoundError: No module named 'nowhere'"),
+        ("somebody:missing", "'somebody' has no attribute 'missing'"),
+        ("somebody:frank.missing.deep", "has no attribute 'frank.missing.deep' .looked for 'missing'."),
+        ("somebody:NUMBER", "is a int, neither callable nor an Implementation"),
+    ],
+)
+def test_a_reference_that_leads_nowhere_says_which_part_failed(reference: str, message: str, somebody: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        impls.load(reference)
+
+
+def test_a_bare_callable_declares_nothing_and_a_record_speaks_for_itself(somebody: str) -> None:
+    bare, record, deep = (impls.load(f"{somebody}:{name}") for name in ("right", "modest", "frank.checkpoint"))
+    assert (bare.name, bare.declared, bare.capabilities) == ("somebody:right", False, frozenset())
+    assert (record.name, record.declared) == ("modest", True)
+    assert deep.declared is False
+
+
+def test_an_unknown_name_lists_the_names_there_are() -> None:
+    with pytest.raises(ValueError, match=", ".join(impls.names())):
+        impls.get("best")
