@@ -32,7 +32,7 @@ class Profile:
     shrink_declared: bool
 
 
-PROFILES = {"quick": Profile(12, 150, False), "default": Profile(60, 300, True), "soak": Profile(1000, 1000, True)}
+PROFILES = {"quick": Profile(12, 150, False), "default": Profile(40, 200, True), "soak": Profile(1000, 1000, True)}
 
 
 @dataclass(frozen=True)
@@ -198,6 +198,7 @@ class Explorer:
             self.drawn.clear()
             self.references.clear()
             gc.collect()
+            gc.freeze()  # what torch and the suite made is not to be searched again at every collection
         if key not in self.drawn:
             found: dict[str, Runnable] = {}
             cases = max(1, round(self.profile.cases * law.effort * times))

@@ -42,7 +42,7 @@ class Meter:
 
 def _name(function: Callable[..., Any]) -> str:
     """The name of a region: its function's, or the type's when it is a callable object."""
-    function = inspect.unwrap(function)  # what an earlier meter made of an object without a name has a name of its own
+    function = inspect.unwrap(function)  # a meter wraps what may have no name
     return getattr(function, "__name__", type(function).__name__)
 
 

@@ -14,16 +14,15 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from conformance.programs import Block, Line, Op, Program, Region, Statement, render
+from conformance.programs import Line, Op, Program, render
+from conformance.rewriting import ASIDE, after_each, bound, breakable, failing, kept, outermost, with_asides
 from conformance.strategies import CORE, programs
 
-# What a step may be. "whole" and "create-graph" ask for all outputs, and like "some", "inputs" and "grad", which ask for
-# asides, they retain the graph; "backward" frees it, "part" frees a part of it.
+# What a step may be. "whole" and "create-graph" ask for all outputs, "some", "inputs" and "grad" for asides; these all
+# retain the graph; "backward" frees it, "part" frees a part of it.
 ERRORS = ("error in forward", "error in backward")
 KINDS = ("forward", "whole", "some", "part", "spent", "again", "drop", "inputs", "grad", "create-graph", *ERRORS)
-SAVE_INPUTS = ("torch.sin({0})", "torch.cos({0})", "{0} * {1}", "{0} @ {1}")
 ASKING = frozenset({"some", "part", "spent", "inputs", "grad"})  # kinds that ask for asides
-ASIDE = "_aside"
 WHOLE, PART, FREED = "whole", "part", "freed"
 
 FAILING = """class Planned(ValueError): pass
@@ -57,7 +56,7 @@ class Schedule:
         inside.append(f"note('leaves', ({''.join(leaf.name + ', ' for leaf in program.leaves)}))")
         if fails:
             inside += FAIL.format(leaves=_list(self.leaves)).splitlines()
-        body = _after_each(program.body, lambda _, op: _failing(op) if op.target in fails else None)
+        body = after_each(program.body, lambda _, op: failing(op) if op.target in fails else None)
         inside += [
             "def forward():",
             *(f"    {line}" for line in render(body)),
@@ -72,21 +71,6 @@ class Schedule:
         return tuple(leaf.name for leaf in self.program.leaves if leaf.grad)
 
 
-def bound(program: Program) -> tuple[str, ...]:
-    """The names of the tensors that a program's body binds outside of regions, in their order."""
-    names: list[str] = []
-    for statement in program.body:
-        if isinstance(statement, Op):
-            names.append(statement.target)
-        elif isinstance(statement, Region):
-            names += [name for name, _ in statement.targets]
-    return tuple(names)
-
-
-def _outermost(program: Program) -> list[Region]:
-    return [statement for statement in program.body if isinstance(statement, Region)]
-
-
 def watched(schedule: Schedule) -> Schedule:
     """The same schedule with a note "due" inside regions, where the gradient of an operator's result is there."""
 
@@ -94,65 +78,7 @@ def watched(schedule: Schedule) -> Schedule:
         noted = f"note('due {region} {op.target}')"
         return Line(f"if {{0}}.requires_grad: {{0}}.register_hook(lambda grad: {noted})", (op.target,))
 
-    return replace(schedule, program=replace(schedule.program, body=_after_each(schedule.program.body, due)))
-
-
-def _failing(op: Op) -> Line:
-    return Line(f"if '{op.target}' in armed: raise armed.pop('{op.target}')('program')")
-
-
-def _after_each(
-    body: tuple[Statement, ...], line: Callable[[str, Op], Line | None], region: str = ""
-) -> tuple[Statement, ...]:
-    """The body with a line after operators inside regions; ``line`` gets the region's name and the operator."""
-    made: list[Statement] = []
-    for statement in body:
-        if isinstance(statement, Region | Block):
-            name = statement.name if isinstance(statement, Region) else region
-            statement = replace(statement, body=_after_each(statement.body, line, name))
-        made.append(statement)
-        added = line(region, statement) if isinstance(statement, Op) and region else None
-        if added is not None:
-            made.append(added)
-    return tuple(made)
-
-
-def _kept(region: Region) -> list[Op]:
-    """The operators of a region that save a tensor which the region makes and does not return."""
-    made: set[str] = set()
-    found: list[Op] = []
-    for statement in region.body:
-        if isinstance(statement, Op):
-            if statement.template in SAVE_INPUTS and made.intersection(statement.args).difference(region.returned):
-                found.append(statement)
-            made.add(statement.target)
-    return found
-
-
-def _breakable(program: Program) -> list[str]:
-    """The targets of operators by which a region has saved something; its last operator only if there is no other."""
-    names: list[str] = []
-    for region in program.regions:
-        own = [statement.target for statement in region.body if isinstance(statement, Op)]
-        late = [name for op in _kept(region)[:1] for name in own[own.index(op.target) : -1]]
-        names += late or own[:-1] or own
-    return names
-
-
-def _with_asides(program: Program) -> Program:
-    """The same program, with one result more of outermost regions: its backward does not need all that they save."""
-    body: list[Statement] = []
-    for statement in program.body:
-        saving = _kept(statement) if isinstance(statement, Region) else []
-        if isinstance(statement, Region) and saving:
-            own = {one.target for one in statement.body if isinstance(one, Op)}
-            aside = next(name for name in saving[0].args if name in own and name not in statement.returned)
-            returned = (*statement.returned, aside)
-            names = (*(name for name, _ in statement.targets), f"{statement.name}{ASIDE}")
-            targets = tuple((name, f"[{index}]") for index, name in enumerate(names))
-            statement = replace(statement, result=f"({', '.join(returned)})", returned=returned, targets=targets)
-        body.append(statement)
-    return replace(program, body=tuple(body))
+    return replace(schedule, program=replace(schedule.program, body=after_each(schedule.program.body, due)))
 
 
 def _list(names: Collection[str]) -> str:
@@ -272,14 +198,14 @@ class _Planner:
         self.lines.append(f"fail({self.failure()}, lambda: {call})")
 
     def failure(self) -> str:
-        target = self.draw(st.sampled_from(_breakable(self.program)))
+        target = self.draw(st.sampled_from(breakable(self.program)))
         return f"'{target}', {self.draw(st.sampled_from(('Planned', 'Interrupt')))}"
 
 
 def _bodies(sometimes: Collection[str], depth: int, asides: bool) -> st.SearchStrategy[Program]:
     """Programs in which an outermost region saves, under plain, a tensor that it makes and does not return."""
-    drawn = programs(sometimes=sometimes, depth=depth).filter(lambda program: any(map(_kept, _outermost(program))))
-    return drawn.map(_with_asides) if asides else drawn
+    drawn = programs(sometimes=sometimes, depth=depth).filter(lambda program: any(map(kept, outermost(program))))
+    return drawn.map(with_asides) if asides else drawn
 
 
 @st.composite

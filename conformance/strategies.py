@@ -67,6 +67,8 @@ class Author:
         self.operators = operators
         self.parameters: list[str] = []
         self.closed: list[str] = []
+        self.leaves: set[str] = set()
+        self.regional: set[str] = set()
         self.names = 0
         self.used: set[str] = set()
 
@@ -109,7 +111,7 @@ class Author:
             scope.statements.append(Op(target, "{0} * {1}", (scope.current, constant)))
             scope.bind(target)
         if self.has("corrupted"):
-            names = [name for name in scope.tensors if name.startswith(("a", "h"))]
+            names = [name for name in scope.tensors if name not in self.leaves]
             scope.statements.append(Line("{0}.mul_(0.5)", (self.pick(names),)))
             self.op(scope, "torch.sin({0})")
         if self.has("hooks"):
@@ -127,6 +129,7 @@ class Author:
         if self.has("repeated-inputs"):
             passed.append(passed[0])
         parameters, unpack, arguments, inside = self.arguments(passed)
+        self.leaves.update(new for new, old in zip(inside, passed, strict=True) if old in self.leaves)
         scope = Scope(inside[::-1], {new for new, old in zip(inside, passed, strict=True) if old in outer.grad})
         if not scope.grad or self.has("closure"):
             scope.bind(self.closed_over(outer))
@@ -146,7 +149,7 @@ class Author:
         """Lines after forward that change tensors in place: some that no function reads by closure, or one that is so read."""
         names: list[str] = []
         if self.has("mutated"):
-            others = [name for name in outer.tensors if name not in self.closed]
+            others = [name for name in outer.tensors if name not in self.closed and name not in self.regional]
             names += self.draw(st.lists(st.sampled_from(others), min_size=1, max_size=2, unique=True))
         if self.has("mutated-closure"):
             names.append(self.pick(self.closed))
@@ -205,6 +208,7 @@ class Author:
         literal = ["None", "7"] if self.has("non-tensor-outputs") else []
         texts = [*returned, *silent, *literal]
         targets = [self.fresh("h") for _ in texts]
+        self.regional.update(targets)
         contained = self.has("container-outputs")
         if contained:
             result, paths = self.pick(CONTAINERS)(texts)
@@ -240,6 +244,7 @@ def programs(
         made = f"torch.randn(2, 2, dtype={dtype}, device=device){layout}"
         if name.startswith("p"):
             author.parameters.append(name)
+        author.leaves.add(name)
         leaves.append(Leaf(name, f"{made}.requires_grad_()" if grad else made, grad))
     scope = Scope([leaf.name for leaf in leaves], {leaf.name for leaf in leaves if leaf.grad})
     author.region(scope, depth if author.has("nesting") else 1)

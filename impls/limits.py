@@ -9,20 +9,18 @@ from impls.implementation import Known, known
 
 _OWN_BACKWARD = "https://docs.pytorch.org/docs/stable/checkpoint.html, differences of the reentrant variant"
 
-# Forward runs without a graph inside one node, and that node's backward runs a backward of its own.
+# What a node with a backward of its own does, whoever wrote it: forward runs without a graph inside that node.
 SINGLE_NODE: dict[str, Known] = {
     **known(
         "diverges",
-        "forward runs without grad mode and the recomputation with it, on detached copies of the arguments, which are "
-        "leaves without the attributes of the originals",
+        "forward runs the function without grad mode and the recomputation with it, on leaves in place of the arguments",
         _OWN_BACKWARD,
         "grad_mode_is_forwards",
         "arguments_look_the_same",
-        "attributes_of_arguments_are_there",
     ),
     **known(
         "diverges",
-        "only random numbers and autocast are restored, if anything is; other modes are those that backward finds",
+        "random numbers and autocast are restored, if anything is; other modes are those that backward finds",
         "pytorch#147995",
         "device_context_is_forwards",
         "default_dtype_is_forwards",
@@ -31,8 +29,8 @@ SINGLE_NODE: dict[str, Known] = {
     ),
     **known(
         "diverges",
-        "the node's own backward sends gradients through what the function reads besides its arguments, and frees or "
-        "reaches graphs outside of the region",
+        "the backward inside the node goes on into whatever the function reads besides its arguments: it accumulates by "
+        "itself, and runs over graphs outside of the region, before the outer backward comes to them",
         "pytorch#37266, pytorch#24005; seen here",
         "intermediates_read_through_a_closure",
         "trees_of_regions_that_share_values_through_closures",
@@ -41,52 +39,136 @@ SINGLE_NODE: dict[str, Known] = {
     **known(
         "diverges",
         "forward makes no graph, so a tensor that leaves the function by another way than its result has no gradient",
-        "seen here",
+        "field report; seen here",
         "escaping_intermediates",
     ),
     **known(
         "refuses",
-        "forward makes no graph, and a hook needs a tensor that requires grad",
-        "seen here",
+        "forward makes no graph inside the function, so there is nothing to hook or to differentiate",
+        "pytorch#90105; seen here",
         "tensor_hooks_inside",
+        "backward_inside_a_region",
+        "backward_of_another_region_inside_a_region",
     ),
+    **known("diverges", "a floating point output of a node requires grad", "pytorch#37266", "outputs_without_grad"),
     **known(
         "diverges",
-        "every floating point output is an output of the node and so requires grad",
-        "pytorch#37266",
-        "outputs_without_grad",
-    ),
-    **known(
-        "refuses",
-        "the recomputation makes no graph in inference mode",
-        "seen here",
-        "backward_in_inference_mode",
-    ),
-    **known(
-        "diverges",
-        "the function runs to its end in each recomputation, also where nothing of it is needed",
-        _OWN_BACKWARD,
-        "calls_with_early_stop",
-        "kernels_with_early_stop",
-        "backward_of_one_output_recomputes_what_it_needs",
-        "requests_for_a_subset_recompute_what_they_need",
-        "early_stop_leaves_the_tail_unrun",
-    ),
-    **known(
-        "diverges",
-        "the recomputed outputs, and with them the graph, live until the node's own backward has ended",
+        "the recomputed outputs, and with them the whole graph, live until the node's own backward has ended",
         "seen here",
         "recomputed_tensors_die_as_they_are_unpacked",
         "each_recomputed_tensor_dies_at_its_unpack",
     ),
     **known(
         "diverges",
-        "forward saves the arguments alone: nothing is there that a recomputation could be compared with",
+        "forward saves the arguments alone, so there is nothing that the recomputation could be compared with",
         "seen here",
         "other_saved_tensors_are_reported",
         "changed_closure_tensors",
+        "changes_inside_after_saving",
         "gradients_beside_a_changed_weight",
         "weights_changed_before_backward",
+        "weights_changed_during_backward",
         "hooks_around_do_not_hide_changes",
+    ),
+}
+
+# Without early stop; torch says so of the option, the others never had it.
+RUNS_TO_THE_END: dict[str, Known] = known(
+    "diverges",
+    "a recomputation runs the function to its end, whatever is needed of it",
+    _OWN_BACKWARD,
+    "calls_with_early_stop",
+    "kernels_with_early_stop",
+    "backward_of_one_output_recomputes_what_it_needs",
+    "early_stop_leaves_the_tail_unrun",
+)
+
+# PyTorch's non-reentrant checkpoint, with and without early stop.
+TORCH_NONREENTRANT: dict[str, Known] = {
+    **known(
+        "refuses",
+        "a recomputation in inference mode makes inference tensors, which autograd does not save",
+        "seen here",
+        "backward_in_inference_mode",
+    ),
+    **known(
+        "diverges",
+        "arguments of an inner region come back from hooks as other objects: type, identity and attributes are lost",
+        "seen here",
+        "arguments_look_the_same",
+        "attributes_of_arguments_are_there",
+    ),
+    **known(
+        "diverges",
+        "the deterministic flags are not restored, and a torch.device context that is active around backward alone stays",
+        "pytorch#147995; seen here",
+        "device_context_is_forwards",
+        "deterministic_flags_are_forwards",
+    ),
+    **known(
+        "refuses",
+        "the default dtype is not restored; the check of metadata notices where another dtype is saved",
+        "seen here",
+        "default_dtype_is_forwards",
+    ),
+    **known(
+        "diverges",
+        "version counters of what a region saves are not compared, only those of tensors that are positional arguments",
+        "pytorch#128545; seen here",
+        "corruption_by_the_recomputation_is_reported",
+        "changes_between_forward_and_backward",
+        "changed_closure_tensors",
+        "changed_arguments_that_nothing_saved",
+        "gradients_beside_a_changed_weight",
+        "changes_inside_after_saving",
+        "weights_changed_before_backward",
+        "weights_changed_during_backward",
+        "hooks_around_do_not_hide_changes",
+    ),
+    **known(
+        "refuses",
+        "each saved tensor can be unpacked once in a backward",
+        "pytorch#82156",
+        "saved_tensors_are_readable_twice",
+    ),
+    **known(
+        "diverges",
+        "what a backward recomputed and did not unpack stays in the region for as long as the graph lives, and so does "
+        "the bookkeeping of every backward",
+        "seen here; of the same kind as pytorch#77284",
+        "an_error_in_recomputation_keeps_nothing",
+        "schedules_in_any_order",
+        "a_backward_of_some_outputs_keeps_nothing",
+        "a_request_for_some_gradients_keeps_nothing",
+        "what_a_request_did_not_need_dies_with_it",
+        "steps_leave_nothing_behind",
+    ),
+    **known(
+        "diverges",
+        "tensors that are positional arguments are saved, each as often as it occurs; those in containers and keyword "
+        "arguments are kept as they are",
+        "xtuner#1979; seen here",
+        "hooks_see_inputs_passed_by_keyword",
+        "hooks_see_inputs_in_containers",
+        "hooks_see_repeated_inputs_once",
+    ),
+    **known(
+        "diverges",
+        "tensors that the graph has freed count as needed",
+        "seen here",
+        "what_the_graph_has_freed_is_not_recomputed",
+    ),
+    **known(
+        "diverges",
+        "torch.Generator arguments are not saved",
+        "field report; seen here",
+        "explicit_generators_are_replayed",
+        "explicit_generators_by_keyword",
+    ),
+    **known(
+        "diverges",
+        "recomputations on two threads set the one default generator without taking turns",
+        "seen here",
+        "two_threads_draw_their_own",
     ),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from impls.implementation import CAPABILITIES, Implementation
+from impls.implementation import CAPABILITIES, Implementation, known
 
 
 def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -19,5 +19,41 @@ IMPLEMENTATION = Implementation(
     summary="no checkpointing: autograd keeps everything",
     source="torch.autograd",
     capabilities=frozenset(CAPABILITIES)
-    - {"recomputes", "hidden-saves", "early-stop", "early-stop-option", "rng-option", "context-fn", "determinism-check"},
+    - {
+        "recomputes",
+        "hidden-saves",
+        "early-stop",
+        "early-stop-option",
+        "rng-option",
+        "context-fn",
+        "determinism-check",
+    },
+    known=known(
+        "diverges",
+        "plain keeps everything that it saves, and runs nothing again",
+        "by definition",
+        "calls_with_early_stop",
+        "kernels_with_early_stop",
+        "backward_of_one_output_recomputes_what_it_needs",
+        "requests_for_a_subset_recompute_what_they_need",
+        "a_leaf_at_depth_d_runs_d_plus_one_times",
+        "a_parent_is_recomputed_once_for_all_its_regions",
+        "recomputed_tensors_die_as_they_are_unpacked",
+        "what_the_graph_has_freed_is_not_recomputed",
+        "an_error_in_recomputation_keeps_nothing",
+        "schedules_in_any_order",
+        "nothing_of_the_inside_is_alive_after_forward",
+        "a_retained_backward_keeps_nothing",
+        "a_backward_of_some_outputs_keeps_nothing",
+        "a_request_for_some_gradients_keeps_nothing",
+        "a_differentiable_backward_keeps_nothing",
+        "what_a_request_did_not_need_dies_with_it",
+        "a_backward_that_is_refused_keeps_nothing",
+        "hooks_see_the_outermost_inputs_alone",
+        "hooks_see_inputs_passed_by_keyword",
+        "hooks_see_inputs_in_containers",
+        "hooks_see_repeated_inputs_once",
+    )
+    | known("diverges", "hooks switch the check of versions off", "pytorch#128545", "hooks_around_do_not_hide_changes")
+    | known("agrees", "there is no recomputation", "by definition", "early_stop_leaves_the_tail_unrun"),
 )

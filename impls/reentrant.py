@@ -18,7 +18,8 @@ from impls.devices import (
     leaves,
     set_device_states,
 )
-from impls.implementation import Implementation
+from impls.implementation import Implementation, known
+from impls.limits import RUNS_TO_THE_END, SINGLE_NODE
 from impls.replay import Autocast, Streams
 from impls.sequential import sequential
 from impls.single_node import (
@@ -143,5 +144,14 @@ IMPLEMENTATION = Implementation(
     source="PyTorch, use_reentrant=True",
     capabilities=frozenset(
         {"autocast", "explicit-generators", "hidden-saves", "non-tensor-arguments", "recomputes", "rng", "rng-option"}
+    ),
+    known=SINGLE_NODE
+    | RUNS_TO_THE_END
+    | known("diverges", "forward runs without grad mode", "see grad_mode_is_forwards", "backward_in_inference_mode")
+    | known(
+        "refuses",
+        "a function that changes its argument in place cannot run again on it, which is said in forward",
+        "by design",
+        "a_region_that_changes_its_input_makes_no_cycle",
     ),
 )

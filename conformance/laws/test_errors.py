@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from functools import partial
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any
 
-import torch
 from hypothesis import strategies as st
-from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
 from conformance.judge import Case, execute
 from conformance.law import law
-from conformance.meters import Calls, Kernels, Meter
+from conformance.meters import Calls, Kernels
 from conformance.strategies import UNARY, named, programs
 from conformance.verdicts import Diverges, Refuses
-from conformance.written import changes, errors
+from conformance.written import changes, contexts, errors
+from impls import Implementation
 from impls.plain import checkpoint as plain
 
 CHANGES = ["fewer", "shape", "dtype", "device"]
@@ -105,75 +102,41 @@ def test_wrong_arguments_are_refused(case: Case) -> None:
     case.equals_plain()
 
 
-class _Logged(AbstractContextManager[None]):
-    """A context that can be entered again and again, and writes down when."""
-
-    log: ClassVar[list[tuple[str, str]]] = []
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __enter__(self) -> None:
-        self.log.append(("enter", self.name))
-
-    def __exit__(self, *_: object) -> None:
-        self.log.append(("leave", self.name))
-
-
-class _Runs(Meter):
-    """Writes the runs of functions into the same log."""
-
-    def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def logged(*args: Any, **kwargs: Any) -> Any:
-            _Logged.log.append(("run", ""))
-            return function(*args, **kwargs)
-
-        return logged
-
-
-def _logging() -> tuple[_Logged, _Logged]:
-    return _Logged("forward"), _Logged("recomputation")
-
-
-@law(programs(sometimes=["retain", "partial", "closure"], depth=1), needs=["context-fn"], floor=8, context_fn=_logging)
+@law(
+    programs(sometimes=["retain", "partial", "closure"], depth=1),
+    needs=["context-fn"],
+    floor=8,
+    context_fn=contexts.logging,
+)
 def test_contexts_are_entered_once_for_each_run(case: Case) -> None:
     """Of the contexts from context_fn one is entered around each forward, the other around each recomputation."""
-    _Logged.log.clear()
-    seen = case.run(_Runs())
+    contexts.Logged.log.clear()
+    seen = case.run(contexts.Runs())
     forward = case.plain.calls.total()
     due = Counter({"forward": forward, "recomputation": seen.calls.total() - forward})
-    entered = Counter(name for what, name in _Logged.log if what == "enter")
+    entered = Counter(name for what, name in contexts.Logged.log if what == "enter")
     if entered != due:
         raise Diverges(f"contexts due {dict(due)}, entered {dict(entered)}")
-    for run in zip(*[iter(_Logged.log)] * 3, strict=True):
+    for run in zip(*[iter(contexts.Logged.log)] * 3, strict=True):
         if [what for what, _ in run] != ["enter", "run", "leave"]:
             raise Diverges(f"a function should run inside of its context, and this happened: {run}")
-
-
-@contextmanager
-def _swallow() -> Iterator[None]:
-    with suppress(ValueError):
-        yield
 
 
 @law(
     named(errors.swallowed, before=st.integers(0, 5)),
     needs=["context-fn"],
-    context_fn=lambda: (_swallow(), nullcontext()),
+    context_fn=contexts.swallowing,
 )
 def test_a_context_that_swallows_is_refused(case: Case) -> None:
     """When the forward context swallows the function's exception, no value comes back."""
     case.equals_plain()
 
 
-SELECTIVE = partial(create_selective_checkpoint_contexts, [torch.ops.aten.mm.default])
-
-
 @law(
     programs(sometimes=["closure"], operators=(*UNARY, "{0} @ {1}"), depth=1),
     needs=["context-fn"],
     floor=8,
-    context_fn=SELECTIVE,
+    context_fn=contexts.SELECTIVE,
 )
 def test_selective_checkpointing(case: Case) -> None:
     """With PyTorch's selective contexts gradients equal plain's, and operators to be saved do not run again."""
@@ -215,10 +178,25 @@ def test_context_managers_without_finally(case: Case) -> None:
 
 # For programs that plain may refuse before anything is recomputed.
 RAISING: dict[str, Any] = {"gradients": False, "recomputes": False}
-REQUESTS = ["nesting", "partial", "grad", "retain"]
+CLAIMED = {
+    "containers": "containers",
+    "keyword": "keyword-arguments",
+    "grad": "subset-requests",
+    "closure": "closure-gradients",
+}
 
 
-@law(programs(always=["mutated"], sometimes=[*REQUESTS, "containers", "keyword"]), floor=8, **RAISING)
+def _changing(*always: str, sometimes: Sequence[str] = (), **options: Any) -> Callable[[Implementation], Any]:
+    """Programs that change tensors in place and otherwise keep to what an implementation claims."""
+
+    def of(claims: Implementation) -> Any:
+        drawn = ("nesting", "partial", "retain", "grad", *sometimes)
+        return programs(always, [f for f in drawn if CLAIMED.get(f) in {None, *claims.capabilities}], **options)
+
+    return of
+
+
+@law(_changing("mutated", sometimes=["containers", "keyword"]), floor=8, **RAISING)
 def test_changes_between_forward_and_backward(case: Case) -> None:
     """A tensor changed in place after forward gives an error where plain raises, and never a wrong gradient."""
     _equals_or_refuses(case)
@@ -227,7 +205,7 @@ def test_changes_between_forward_and_backward(case: Case) -> None:
 SAVING = ("torch.sin({0})", "{0} * {0}", "torch.sin({0}) * torch.cos({1})")  # these save what they read
 
 
-@law(programs(always=["mutated-closure", "closure"], sometimes=REQUESTS, operators=SAVING), floor=8, **RAISING)
+@law(_changing("mutated-closure", "closure", operators=SAVING), floor=8, **RAISING)
 def test_changed_closure_tensors(case: Case) -> None:
     """A saved parameter that functions read through a closure gives an error when it was changed in place."""
     _equals_or_refuses(case)
@@ -243,6 +221,12 @@ def test_changed_arguments_that_nothing_saved(case: Case) -> None:
     _equals_or_refuses(case)
 
 
+@law(named(changes.output, last=st.sampled_from(["tanh", "exp", "sigmoid"]), nested=st.booleans()), **RAISING)
+def test_changed_outputs(case: Case) -> None:
+    """An output that its operator saved, and that is changed in place after forward, gives an error as under plain."""
+    case.equals_plain()
+
+
 READ, REQUEST = st.sampled_from(["p", "q"]), st.sampled_from(["backward", "p", "q"])
 
 
@@ -252,7 +236,7 @@ def test_gradients_beside_a_changed_weight(case: Case) -> None:
     _equals_or_refuses(case)
 
 
-@law(programs(always=["corrupted"], sometimes=[*REQUESTS, "closure"]), **RAISING, floor=8)
+@law(_changing("corrupted", sometimes=["closure"]), **RAISING, floor=8)
 def test_changes_inside_after_saving(case: Case) -> None:
     """A tensor changed in place inside the function after an operator saved it gives an error where plain raises."""
     _equals_or_refuses(case)

@@ -12,7 +12,7 @@ from conformance.ledger import all_freed, nothing_kept
 from conformance.schedules import KINDS, Schedule, exactly, schedules
 from conformance.strategies import named
 from conformance.verdicts import Diverges
-from conformance.written import lifetimes
+from conformance.written import lifetimes, threads
 from impls import Implementation
 
 law = functools.partial(laws.law, family="lifetimes")
@@ -31,7 +31,7 @@ def _error_comes_out(case: Case) -> None:
 
 @law(exactly("error in forward", "forward", "error in forward", "backward", "drop", "error in forward"), floor=8)
 def test_an_error_in_forward_keeps_nothing(case: Case) -> None:
-    """After an error or an interrupt in a region's forward nothing of it is alive, and a retry gives plain's gradients."""
+    """After an error or interrupt in a region's forward nothing of it is alive, and a retry gives plain's gradients."""
     all_freed(case)
 
 
@@ -49,13 +49,13 @@ def test_a_graph_that_failed_is_freed_when_dropped(case: Case) -> None:
 
 @law(_failing(noise=NO, autocast=NO), floor=3)
 def test_an_error_leaves_hooks_and_grad_mode(case: Case) -> None:
-    """An error inside a region comes out as it is; saved-tensor hooks and grad mode are as before, and a retry is right."""
+    """An error inside a region comes out as it is; hooks and grad mode are as before, and a retry is right."""
     _error_comes_out(case)
 
 
 @law(_failing(noise=YES, autocast=NO), needs=["rng"], floor=3)
 def test_an_error_leaves_the_stream_of_random_numbers(case: Case) -> None:
-    """After an error inside a region the stream of random numbers is where it is under plain, and a retry is right."""
+    """After an error inside a region the stream of random numbers is plain's, and a retry is right."""
     _error_comes_out(case)
 
 
@@ -65,13 +65,13 @@ def test_an_error_leaves_autocast(case: Case) -> None:
     _error_comes_out(case)
 
 
-@law(named(lifetimes.two_threads, regions=st.integers(1, 3), nested=st.booleans()), floor=2)
+@law(named(threads.two_threads, regions=st.integers(1, 3), nested=st.booleans()), floor=2)
 def test_two_threads_over_one_graph(case: Case) -> None:
-    """Two threads may go backward over one retained graph at the same time: gradients are plain's, and all is freed."""
+    """Two threads may go backward over one retained graph at once: gradients are plain's, and all is freed."""
     all_freed(case)
 
 
-@law(named(lifetimes.other_thread, forward=st.booleans(), backward=st.booleans(), passes=st.integers(1, 2)), floor=3)
+@law(named(threads.other_thread, forward=st.booleans(), backward=st.booleans(), passes=st.integers(1, 2)), floor=3)
 def test_backward_in_another_thread(case: Case) -> None:
     """Forward and backward may run in different threads: gradients are plain's, and all is freed."""
     all_freed(case)

@@ -157,5 +157,5 @@ def test_hooks_of_the_user_make_no_cycle(case: Case) -> None:
 
 @law(named(lifetimes.changed_input, returned=st.booleans(), wrapped=st.booleans()), floor=2)
 def test_a_region_that_changes_its_input_makes_no_cycle(case: Case) -> None:
-    """A region that changes its input in place, and may return it, is freed with its outputs, unless it is refused at once."""
+    """A region that changes its input in place, and may return it, is freed with its outputs, or refused at once."""
     all_freed(case)

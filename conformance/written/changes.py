@@ -133,3 +133,18 @@ def stepped_meanwhile(checkpoint: Any, note: Any, device: str, *, depth: int, sh
     for number in range(2):
         y.backward(torch.ones_like(y), retain_graph=True)
         note(f"gradients {number}", [x.grad, p.grad, q.grad])
+
+
+def output(checkpoint: Any, note: Any, device: str, *, last: str, nested: bool) -> None:
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+
+    def f(h):
+        return getattr(h.sin(), last)()
+
+    y = checkpoint(lambda h: checkpoint(f, h.cos()), p * 1) if nested else checkpoint(f, p * 1)
+    note("forward", y)
+    with torch.no_grad():
+        y.mul_(2)
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad])

@@ -6,7 +6,8 @@ import functools
 
 import torch.utils.checkpoint
 
-from impls.implementation import CAPABILITIES, Implementation
+from impls.implementation import CAPABILITIES, Implementation, known
+from impls.limits import TORCH_NONREENTRANT
 
 IMPLEMENTATION = Implementation(
     name="torch-nonreentrant",
@@ -14,4 +15,27 @@ IMPLEMENTATION = Implementation(
     summary="torch.utils.checkpoint with use_reentrant=False",
     source="https://docs.pytorch.org/docs/stable/checkpoint.html",
     capabilities=frozenset(CAPABILITIES) - {"explicit-generators"},
+    known=TORCH_NONREENTRANT
+    | known(
+        "diverges",
+        "an operator may save a buffer that it writes later; the stop comes before that, and garbage is used",
+        "pytorch#193671",
+        "noise_that_is_saved_before_it_is_drawn",
+    )
+    | known(
+        "crashes",
+        "the stop is an Exception: a function that catches it runs on, into an assertion",
+        "pytorch#101193",
+        "except_exception_does_not_catch_the_stop",
+        "swallowing_the_stop_changes_no_gradient",
+    )
+    | known(
+        "diverges", "the stop is an Exception, and is caught", "pytorch#101193", "no_except_exception_catches_the_stop"
+    )
+    | known(
+        "diverges",
+        "with early stop, a function that does less than in forward is not noticed when enough was saved",
+        "seen here",
+        "train_and_eval_flipped_before_backward",
+    ),
 )

@@ -6,7 +6,8 @@ import functools
 
 import torch.utils.checkpoint
 
-from impls.implementation import CAPABILITIES, Implementation
+from impls.implementation import CAPABILITIES, Implementation, known
+from impls.limits import RUNS_TO_THE_END, TORCH_NONREENTRANT
 
 IMPLEMENTATION = Implementation(
     name="torch-nonreentrant-full",
@@ -14,4 +15,9 @@ IMPLEMENTATION = Implementation(
     summary="torch.utils.checkpoint with use_reentrant=False and early_stop=False",
     source="https://docs.pytorch.org/docs/stable/checkpoint.html",
     capabilities=frozenset(CAPABILITIES) - {"early-stop", "explicit-generators"},
+    known=TORCH_NONREENTRANT
+    | RUNS_TO_THE_END
+    | known(
+        "diverges", "a recomputation runs to its end", "the option", "requests_for_a_subset_recompute_what_they_need"
+    ),
 )
