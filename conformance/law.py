@@ -202,7 +202,7 @@ class Explorer:
         if key not in self.drawn:
             found: dict[str, Runnable] = {}
             cases = max(1, round(self.profile.cases * law.effort * times))
-            self.given(law.strategy(claims), cases, (Phase.generate,), lambda p: found.setdefault(p.source, p))
+            self.given(law.strategy(claims), cases, (Phase.generate,), lambda p: found.update({p.source: p}))
             self.drawn[key] = list(found.values())
         return self.drawn[key]
 
@@ -254,8 +254,10 @@ class Explorer:
         if worst is Verdict.AGREES and proof < law.floor:
             reasons = Counter(outcome.vacuous for outcome in outcomes if outcome.vacuous)
             vacuous = f"only {proof} of {len(outcomes)} cases prove anything, {law.floor} must: {dict(reasons)}"
-        return Result(law, judged, self.device, expected, worst, Counter(outcome.verdict for outcome in outcomes), shown.detail,
-                      shown.program if worst is not Verdict.AGREES else None, vacuous, time.perf_counter() - started)  # fmt: skip
+        counts = Counter(outcome.verdict for outcome in outcomes)
+        program = None if worst is Verdict.AGREES else shown.program
+        seconds = time.perf_counter() - started
+        return Result(law, judged, self.device, expected, worst, counts, shown.detail, program, vacuous, seconds)
 
     def patiently(self, law: Law, implementation: Implementation, claims: Implementation, expected: Verdict) -> list[Outcome]:
         """Outcomes up to the first with the declared verdict: a rare limit gets more cases before it is said to be gone."""

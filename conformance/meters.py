@@ -46,7 +46,7 @@ def _name(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
 
-# Far above what any program costs: a backward that starts itself again without end is in threads that no signal reaches.
+# Far above what any program costs: a backward that starts itself again without end runs where no signal reaches it.
 CALLS_PER_CASE = 500
 
 

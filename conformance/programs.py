@@ -120,6 +120,7 @@ class Program:
 
 
 def walk(body: tuple[Statement, ...]) -> Iterator[Region]:
+    """The regions of a body, outer ones before those inside them."""
     for statement in body:
         if isinstance(statement, Region):
             yield statement
@@ -178,7 +179,8 @@ class Named:
         lines = text[text.index("def ") :].splitlines()
         end = next(index for index, line in enumerate(lines) if line.rstrip().endswith(":"))
         bindings = [f"    {name} = {value!r}" for name, value in self.arguments]
-        return "\n".join(["import torch", "", "def run(checkpoint, note, device):", "    torch.manual_seed(0)", *bindings, *lines[end + 1 :]]) + "\n"
+        head = ["import torch", "", "def run(checkpoint, note, device):", "    torch.manual_seed(0)"]
+        return "\n".join([*head, *bindings, *lines[end + 1 :]]) + "\n"
 
 
 @functools.lru_cache(maxsize=4096)
@@ -202,8 +204,9 @@ def plain(function, *args, **kwargs):
 def observe(checkpoint):
     seen = {{}}
     keep = lambda value: value.detach().clone() if isinstance(value, torch.Tensor) else value
+    note = lambda label, value=None: seen.update({{label: torch.utils._pytree.tree_map(keep, value)}})
     try:
-        run(checkpoint, lambda label, value=None: seen.__setitem__(label, torch.utils._pytree.tree_map(keep, value)), "{device}")
+        run(checkpoint, note, "{device}")
     except Exception as error:
         seen["error"] = f"{{type(error).__name__}}: {{error}}"
     return seen

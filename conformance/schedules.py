@@ -2,7 +2,7 @@
 
 ``forward`` returns every tensor that is bound outside regions, and each step ends with a note of all that the program
 holds: "held" while it holds a graph, else "empty". What else is alive there was kept by an implementation. Steps are
-drawn so that plain takes them; only "spent" asks for a backward over a graph that is freed in part, which may end it.
+drawn so that plain takes them; "again" and "spent", over a graph that is freed or freed in part, may be refused.
 """
 
 from __future__ import annotations
@@ -151,9 +151,7 @@ class _Planner:
 
     def inputs(self) -> None:
         chosen = _list(self.draws(self.leaves))
-        self.lines.append(
-            self.asked(self.pick(WHOLE), self.draws(self.asides), f", retain_graph=True, inputs={chosen}")
-        )
+        self.lines.append(self.asked(self.pick(WHOLE), self.draws(self.asides), f", retain_graph=True, inputs={chosen}"))
         self.gradients()
 
     def grad(self) -> None:
@@ -177,13 +175,16 @@ class _Planner:
         self.gradients()
 
     def spent(self) -> None:
-        self.lines.append(self.asked(self.pick(PART), self.draws(self.asides), ""))
-        self.gradients()
+        self.attempt(self.asked(self.pick(PART), self.draws(self.asides), ""))
 
     def again(self) -> None:
-        call = self.asked(self.pick(FREED), self.outputs, "")
-        self.lines += ["try:", f"    {call}", f"    note('again {self.steps}', 'a value')"]
-        self.lines += ["except RuntimeError:", f"    note('again {self.steps}', 'raised')"]
+        self.attempt(self.asked(self.pick(FREED), self.outputs, ""))
+
+    def attempt(self, call: str) -> None:
+        """A backward that may be refused. How far it got before it was is of no concern: gradients start anew."""
+        self.lines += ["try:", f"    {call}", f"    note('attempt {self.steps}', 'a value')"]
+        self.lines += ["except RuntimeError:", f"    note('attempt {self.steps}', 'raised')"]
+        self.lines.append(f"for leaf in {_list(self.leaves)}: leaf.grad = None")
 
     def drop(self) -> None:
         graph = self.pick(WHOLE, PART, FREED)

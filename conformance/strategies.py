@@ -198,7 +198,8 @@ class Author:
         if computed and self.draw(st.booleans()):
             returned.append(self.pick(computed))
             useful = 2
-        for feature, text in (("view-outputs", f"{scope.current}.t()"), ("input-outputs", inside[0]), ("repeated-outputs", scope.current)):
+        more = {"view-outputs": f"{scope.current}.t()", "input-outputs": inside[0], "repeated-outputs": scope.current}
+        for feature, text in more.items():
             if self.has(feature):
                 returned.append(text)
                 useful += 1

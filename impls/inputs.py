@@ -34,7 +34,7 @@ class _Packed:
 
     def __init__(self, tensor: torch.Tensor) -> None:
         # A parameter outlives the region in any case, and hooks would bring it back as a plain tensor.
-        self.parameter = tensor if isinstance(tensor, torch.nn.Parameter) else None
+        self.parameter: torch.Tensor | None = tensor if isinstance(tensor, torch.nn.Parameter) else None
         self.saved = self.node = None
         self.attributes = dict(vars(tensor))  # hooks hand back another object
         make = getattr(torch._C._autograd, "_make_saved_tensor", None)
@@ -141,6 +141,7 @@ class Inputs:
 
 
 def put_together(structure: tuple[list[Any], TreeSpec], tensors: list[torch.Tensor]) -> Any:
+    """What was taken apart, with these tensors at their places."""
     leaves, spec = structure
 
     def whole(leaf: Any) -> Any:

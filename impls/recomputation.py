@@ -30,8 +30,8 @@ class Recomputation:
     """What one run is to bring, and what it has brought.
 
     ``wanted`` are the footprints of the tensors that are needed, by their index among all that forward saved, which
-    were ``total``; None stands for a forward that has not ended yet. ``versions`` are those at which tensors were saved. After ``run``, ``values`` has the tensors
-    and ``mismatch`` says in what the run was not what forward was, or is None.
+    were ``total``; None stands for a forward that has not ended yet. ``versions`` are those at which it saved them.
+    After ``run``, ``values`` has the tensors and ``mismatch`` says in what the run was not what forward was, or is None.
     """
 
     def __init__(self, wanted: Mapping[int, Footprint], total: int | None, versions: Sequence[int], *,

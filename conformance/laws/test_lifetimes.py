@@ -33,7 +33,7 @@ def test_a_retained_backward_keeps_nothing(case: Case) -> None:
 
 @law(schedules(["some", "part", "spent"]), floor=8)
 def test_a_backward_of_some_outputs_keeps_nothing(case: Case) -> None:
-    """After a backward of some outputs, and of others later on, nothing is alive but outputs and gradients."""
+    """After a backward of some outputs, and of others later on, what was recomputed but not needed is gone."""
     nothing_kept(case)
 
 
@@ -98,9 +98,7 @@ def test_each_recomputed_tensor_dies_at_its_unpack(case: Case) -> None:
     for label, _, recomputed in _due(storages.moments):
         index, count = int(label.split()[1]), recomputed["f"]
         if count > index:
-            raise Diverges(
-                f"when operator {index} is due, {count} recomputed tensors are alive, expected at most {index}"
-            )
+            raise Diverges(f"when operator {index} is due, {count} recomputed tensors are alive, expected at most {index}")
 
 
 @law(exactly("forward", "whole", "backward", depth=1).map(watched), floor=8)
@@ -109,17 +107,13 @@ def test_recomputed_tensors_live_no_longer_than_saved_ones(case: Case) -> None:
     expected, storages = Storages(), Storages()
     execute(case.program, plain, case.device, (expected,))
     case.run(storages)
-    freeing = {
-        label: alive for label, alive, _ in _due(expected.moments)
-    }  # of the last backward, which retains nothing
+    freeing = {label: alive for label, alive, _ in _due(expected.moments)}  # of the last backward, which retains nothing
     for label, _, recomputed in _due(storages.moments):
         region = label.split()[1]
         for other, count in recomputed.items():
             allowed = freeing[label][region] if other == region else 0
             if count > allowed:
-                raise Diverges(
-                    f"at '{label}' {count} recomputed tensors of {other} are alive, expected at most {allowed}"
-                )
+                raise Diverges(f"at '{label}' {count} recomputed tensors of {other} are alive, expected at most {allowed}")
 
 
 @law(named(lifetimes.tail, saving=st.integers(1, 3), after=st.integers(0, 2), levels=st.integers(1, 3), passes=PASSES),
@@ -141,9 +135,7 @@ def test_steps_leave_nothing_behind(case: Case) -> None:
         raise Diverges(f"from step to step the number of objects changes by {growth}; expected: not at all")
 
 
-@law(
-    named(lifetimes.callables, kind=st.sampled_from(("module", "method", "partial", "lambda")), passes=PASSES), floor=5
-)
+@law(named(lifetimes.callables, kind=st.sampled_from(("module", "method", "partial", "lambda")), passes=PASSES), floor=5)
 def test_a_callable_of_any_kind_makes_no_cycle(case: Case) -> None:
     """A module, bound method, partial or lambda is freed with the outputs, and what it holds with it."""
     all_freed(case)
