@@ -67,7 +67,6 @@ class Author:
         self.operators = operators
         self.parameters: list[str] = []
         self.closed: list[str] = []
-        self.leaves: set[str] = set()
         self.regional: set[str] = set()
         self.names = 0
         self.used: set[str] = set()
@@ -111,7 +110,7 @@ class Author:
             scope.statements.append(Op(target, "{0} * {1}", (scope.current, constant)))
             scope.bind(target)
         if self.has("corrupted"):
-            names = [name for name in scope.tensors if name not in self.leaves]
+            names = [name for name in scope.tensors if name.startswith("h")]
             scope.statements.append(Line("{0}.mul_(0.5)", (self.pick(names),)))
             self.op(scope, "torch.sin({0})")
         if self.has("hooks"):
@@ -129,7 +128,6 @@ class Author:
         if self.has("repeated-inputs"):
             passed.append(passed[0])
         parameters, unpack, arguments, inside = self.arguments(passed)
-        self.leaves.update(new for new, old in zip(inside, passed, strict=True) if old in self.leaves)
         scope = Scope(inside[::-1], {new for new, old in zip(inside, passed, strict=True) if old in outer.grad})
         if not scope.grad or self.has("closure"):
             scope.bind(self.closed_over(outer))
@@ -245,7 +243,6 @@ def programs(
         made = f"torch.randn(2, 2, dtype={dtype}, device=device){layout}"
         if name.startswith("p"):
             author.parameters.append(name)
-        author.leaves.add(name)
         leaves.append(Leaf(name, f"{made}.requires_grad_()" if grad else made, grad))
     scope = Scope([leaf.name for leaf in leaves], {leaf.name for leaf in leaves if leaf.grad})
     author.region(scope, depth if author.has("nesting") else 1)

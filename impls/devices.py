@@ -106,9 +106,7 @@ def get_device_states(*args: Any) -> tuple[list[int], list[torch.Tensor]]:
     return devices, device_states(kind, devices)
 
 
-def set_device_states(
-    devices: Sequence[int], states: Sequence[torch.Tensor], *, device_type: str | None = None
-) -> None:
+def set_device_states(devices: Sequence[int], states: Sequence[torch.Tensor], *, device_type: str | None = None) -> None:
     """Set the generators of these devices, of the default type if none is given, to the states beside them.
 
     Raises ValueError when there are not as many states as devices.

@@ -43,9 +43,7 @@ class _Packed:
         elif make is not None:
             self.saved = make(tensor, is_output=False)
         else:
-            self.node = _SaveForBackward.apply(
-                torch.empty(0, requires_grad=True), tensor
-            )  # its tensor keeps a node alive
+            self.node = _SaveForBackward.apply(torch.empty(0, requires_grad=True), tensor)  # its tensor keeps a node alive
 
     def unpack(self) -> torch.Tensor:
         if self.parameter is not None:

@@ -89,12 +89,6 @@ IMPLEMENTATION = Implementation(
     known=SINGLE_NODE
     | RUNS_TO_THE_END
     | known("diverges", "forward runs without grad mode", "see grad_mode_is_forwards", "backward_in_inference_mode")
-    | known(
-        "refuses",
-        "a function that changes its argument in place cannot run again on it, which is said in forward",
-        "by design",
-        "a_region_that_changes_its_input_makes_no_cycle",
-    )
     | known("refuses", "values are tensors", "PyTorch 0.4", "non_tensor_outputs")
     | known(
         "diverges",

@@ -139,7 +139,6 @@ TORCH_NONREENTRANT: dict[str, Known] = {
         "the bookkeeping of every backward",
         "seen here; of the same kind as pytorch#77284",
         "an_error_in_recomputation_keeps_nothing",
-        "schedules_in_any_order",
         "a_backward_of_some_outputs_keeps_nothing",
         "a_request_for_some_gradients_keeps_nothing",
         "what_a_request_did_not_need_dies_with_it",

@@ -94,9 +94,7 @@ class _Region:
                 if tensor is None:
                     tensor = self.recompute(task, slot).pop(slot.index)
         if tensor._version != slot.version:
-            self.refuse(
-                f"saved tensor {slot.index} ({slot}) was changed in place during recomputation, unlike in forward"
-            )
+            self.refuse(f"saved tensor {slot.index} ({slot}) was changed in place during recomputation, unlike in forward")
         return tensor
 
     def take(self, task: int, slot: _Slot) -> torch.Tensor | None:

@@ -92,9 +92,7 @@ def _refuse_hidden_inputs(args: tuple[Any, ...]) -> None:
 
 def _refuse_hidden_outputs(value: Any) -> None:
     if isinstance(value, tuple) and type(value) is not tuple:
-        raise TypeError(
-            f"the function returned a {type(value).__name__}, which would come back as a tuple; return a tuple"
-        )
+        raise TypeError(f"the function returned a {type(value).__name__}, which would come back as a tuple; return a tuple")
     for index, output in enumerate(outputs_of(value)):
         inside = () if isinstance(output, torch.Tensor) else leaves(output)
         if any(isinstance(leaf, torch.Tensor) and (leaf.is_floating_point() or leaf.is_complex()) for leaf in inside):
@@ -147,11 +145,5 @@ IMPLEMENTATION = Implementation(
     ),
     known=SINGLE_NODE
     | RUNS_TO_THE_END
-    | known("diverges", "forward runs without grad mode", "see grad_mode_is_forwards", "backward_in_inference_mode")
-    | known(
-        "refuses",
-        "a function that changes its argument in place cannot run again on it, which is said in forward",
-        "by design",
-        "a_region_that_changes_its_input_makes_no_cycle",
-    ),
+    | known("diverges", "forward runs without grad mode", "see grad_mode_is_forwards", "backward_in_inference_mode"),
 )

@@ -38,9 +38,7 @@ def run_forward(ctx: Any, function: Callable[..., Any], args: Sequence[Any]) -> 
     value = function(*args)
     for index, tensor, version in tensors:
         if any(ctx.needs_input_grad) and tensor._version != version:
-            raise RuntimeError(
-                f"the function changed its argument {index} in place, so it cannot run again. Clone it first"
-            )
+            raise RuntimeError(f"the function changed its argument {index} in place, so it cannot run again. Clone it first")
     return value
 
 

@@ -227,6 +227,12 @@ def test_changed_outputs(case: Case) -> None:
     case.equals_plain()
 
 
+@law(named(changes.argument, saved=BOTH, constant=BOTH, nested=BOTH), **RAISING)
+def test_a_function_that_changes_its_argument(case: Case) -> None:
+    """A function that changes an argument in place gives no wrong gradient: plain's, or an error."""
+    _equals_or_refuses(case)
+
+
 READ, REQUEST = st.sampled_from(["p", "q"]), st.sampled_from(["backward", "p", "q"])
 
 

@@ -60,9 +60,7 @@ def hooked(checkpoint: Any, note: Any, device: str, *, hooks: str, changed: str,
     note("right or none", [leaf.grad is None or torch.allclose(leaf.grad, one) for leaf, one in pairs])
 
 
-def unsaved(
-    checkpoint: Any, note: Any, device: str, *, form: str, changed: str, parameters: bool, nested: bool
-) -> None:
+def unsaved(checkpoint: Any, note: Any, device: str, *, form: str, changed: str, parameters: bool, nested: bool) -> None:
     p, q = (torch.nn.Parameter(torch.randn(2, 2, device=device)) for _ in range(2))
     note("leaves", (p, q))
 
@@ -148,3 +146,21 @@ def output(checkpoint: Any, note: Any, device: str, *, last: str, nested: bool) 
         y.mul_(2)
     y.backward(torch.ones_like(y))
     note("gradients 0", [p.grad])
+
+
+def argument(checkpoint: Any, note: Any, device: str, *, saved: bool, constant: bool, nested: bool) -> None:
+    p, q = (torch.randn(2, 2, device=device, requires_grad=True) for _ in range(2))
+    note("leaves", (p, q))
+
+    def f(h, other):
+        k = other.sin() if saved else other + 1
+        other.mul_(2)
+        return (k * h * other).exp()
+
+    def outer(h, other):
+        return checkpoint(f, h.tanh(), other).cos() if nested else f(h, other)
+
+    y = checkpoint(outer, p * 1, q.detach() * 1 if constant else q * 1)
+    note("forward", y)
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad, q.grad])

@@ -29,9 +29,7 @@ IMPLEMENTATION = Implementation(
         "except_exception_does_not_catch_the_stop",
         "swallowing_the_stop_changes_no_gradient",
     )
-    | known(
-        "diverges", "the stop is an Exception, and is caught", "pytorch#101193", "no_except_exception_catches_the_stop"
-    )
+    | known("diverges", "the stop is an Exception, and is caught", "pytorch#101193", "no_except_exception_catches_the_stop")
     | known(
         "diverges",
         "with early stop, a function that does less than in forward is not noticed when enough was saved",

@@ -17,7 +17,5 @@ IMPLEMENTATION = Implementation(
     capabilities=frozenset(CAPABILITIES) - {"early-stop", "explicit-generators"},
     known=TORCH_NONREENTRANT
     | RUNS_TO_THE_END
-    | known(
-        "diverges", "a recomputation runs to its end", "the option", "requests_for_a_subset_recompute_what_they_need"
-    ),
+    | known("diverges", "a recomputation runs to its end", "the option", "requests_for_a_subset_recompute_what_they_need"),
 )
