@@ -87,9 +87,13 @@ def _hold(stash: pytest.Stash, implementation: impls.Implementation, claims: imp
 
 
 def _unexpected(result: Result) -> str:
-    lines = [f"{result.implementation.name}: {result.law.statement}"]
-    lines += [f"declared {result.expected}, found {result.verdict} in {result.counts[result.verdict]} of {result.cases} cases"]
-    lines.append(result.vacuous or result.detail)
+    claimed = "declared" if result.implementation.declared else "claimed by the implementation that it is judged like"
+    found = f"{claimed}: {result.expected}; found: {result.verdict} in {result.counts[result.verdict]} of {result.cases} cases"
+    lines = [
+        f"{result.implementation.name}: {result.law.statement}",
+        f"not tested: {result.vacuous}" if result.vacuous else found,
+    ]
+    lines += [result.detail] if result.detail else []
     if result.law.options:
         lines.append(f"checkpoint is called with {result.law.options}")
     if result.program is not None:
@@ -114,6 +118,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     header = results_file.header(explorer.seed, config.getoption("--profile"), explorer.device)
     results_file.write(path, header, rows)
     terminalreporter.write_line(f"results: {path}")
+    for name in dict.fromkeys(row["impl"] for row in rows if row["program"]):
+        terminalreporter.write_line(f"programs: python -m conformance.report --show {name} --results {path}")
     if published:
         report.main(["--write"])
 

@@ -30,6 +30,4 @@ def _run(case: Case, where: tuple[str, ...]) -> Observation:
 def _told(moment: Moment) -> str:
     makers = ", ".join(sorted({made.region or "no region" for made in moment.kept}))
     count = len(moment.kept)
-    return (
-        f"at '{moment.label}' {count} storages are alive, made in {makers}, that the program does not hold; expected: 0"
-    )
+    return f"at '{moment.label}' {count} storages are alive, made in {makers}, that the program does not hold; expected: 0"

@@ -195,7 +195,7 @@ def load(program: Runnable) -> Run:
     return namespace["run"]
 
 
-SCRIPT = '''{source}
+SCRIPT = """{source}
 
 def plain(function, *args, **kwargs):
     return function(*args, **kwargs)
@@ -216,7 +216,7 @@ def observe(checkpoint):
 expected, seen = observe(plain), observe(checkpoint)
 for label in [*expected, *(seen.keys() - expected.keys())]:
     print(label, "plain", expected.get(label), "checkpoint", seen.get(label), sep="\\n  ")
-'''
+"""
 
 
 def script(program: Runnable, importing: str, device: str = "cpu") -> str:

@@ -65,8 +65,7 @@ def _chosen(rows: Sequence[Row], key: str, value: str) -> list[Row]:
 def _limit(row: Row) -> str:
     lines = [
         f"{row['impl']} on {row['device']}, law {row['law']}: {row.get('statement', '')}",
-        f"{row['verdict']}"
-        + ("" if not is_unexpected(row) else f", and that is unexpected: declared is {row['expected']}"),
+        f"{row['verdict']}" + ("" if not is_unexpected(row) else f", and that is unexpected: declared is {row['expected']}"),
         *_declared(row),
         *row["detail"].splitlines(),
     ]
@@ -89,9 +88,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     action.add_argument("--check", action="store_true", help="fail when README.md does not have this matrix")
     action.add_argument("--show", metavar="IMPL", help="print what IMPL does not keep")
     parser.add_argument("--law", help="with --show: this law only")
-    parser.add_argument(
-        "--results", type=Path, metavar="FILE", help="with --show: of this run, not of the published ones"
-    )
+    parser.add_argument("--results", type=Path, metavar="FILE", help="with --show: of this run, not of the published ones")
     options = parser.parse_args(arguments)
     if (options.law or options.results) and not options.show:
         parser.error("--law and --results go with --show")

@@ -156,9 +156,7 @@ def _refuse_duplicates(path: Path, rows: Iterable[Row]) -> None:
 def _processor() -> str:
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
-        names = [
-            line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")
-        ]
+        names = [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
         if names:
             return names[0]
     return platform.processor() or platform.machine()

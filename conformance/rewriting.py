@@ -32,9 +32,7 @@ def failing(op: Op) -> Line:
     return Line(f"if '{op.target}' in armed: raise armed.pop('{op.target}')('program')")
 
 
-def after_each(
-    body: tuple[Statement, ...], line: Callable[[str, Op], Line | None], region: str = ""
-) -> tuple[Statement, ...]:
+def after_each(body: tuple[Statement, ...], line: Callable[[str, Op], Line | None], region: str = "") -> tuple[Statement, ...]:
     """The body with a line after operators inside regions; ``line`` gets the region's name and the operator."""
     made: list[Statement] = []
     for statement in body:

@@ -21,7 +21,7 @@ T = TypeVar("T")
 UNARY = ("torch.sin({0})", "torch.cos({0})", "torch.tanh({0})", "torch.neg({0})")
 BINARY = ("{0} * {1}", "{0} + {1}", "{0} @ {1}", "torch.sub({0}, {1}, alpha=2)")
 LINEAR = frozenset({"torch.neg({0})", "{0} + {1}", "torch.sub({0}, {1}, alpha=2)"})  # these save nothing for backward
-VIEWS = ("{0}.t()", "{0}.unsqueeze(0).squeeze(0)", "{0}.reshape(-1).reshape(2, 2)")
+VIEWS = ("{0}.t()", "{0}.unsqueeze(0).squeeze(0)", "{0}.reshape(-1).reshape_as({0})")
 CORE = frozenset({"nesting"})
 
 # Operators that a feature adds to a body; {0} is the current value, {1} another one.
@@ -31,11 +31,13 @@ OPERATORS: dict[str, tuple[str, ...]] = {
     "dropout": ("torch.nn.functional.dropout({0}, 0.5)", "{0} * torch.rand_like({0})"),
     "late-noise": ("torch.nn.functional.rrelu({0}, training=True)",),
     "detach": ("{0} + {1}.detach()", "{0} * torch.sin({0}.detach())"),
-    "indices": ("{0}[torch.tensor([1, 0], device=device)]", "{0}.index_select(0, torch.tensor([1, 1], device=device))"),
-    "zero-size": ("{0} + torch.sin({0}[:0]).sum()", "{0} + torch.tanh({0}[:, 2:]).sum()"),
+    "indices": (
+        "{0}[torch.arange(len({0}), device=device).flip(0)]",
+        "{0}.index_select(0, torch.zeros_like({0}[0], dtype=torch.long))",
+    ),
+    "zero-size": ("{0} + torch.sin({0}[:0]).sum()", "{0} + torch.tanh({0}[:, 3:]).sum()"),
     "custom-function": ("SaveInput.apply({0})", "SaveOutput.apply({0})", "SaveBetween.apply({0}, {1})"),
     "saved-twice": ("ReadTwice.apply({0})",),
-    "exp-last": ("torch.tanh({0})",),
 }
 DTYPES = {"complex": "torch.complex64", "bfloat16": "torch.bfloat16", "float16": "torch.float16"}
 
@@ -113,6 +115,9 @@ class Author:
             names = [name for name in scope.tensors if name.startswith("h")]
             scope.statements.append(Line("{0}.mul_(0.5)", (self.pick(names),)))
             self.op(scope, "torch.sin({0})")
+        if self.has("long"):
+            for _ in range(self.draw(st.integers(12, 16))):
+                self.op(scope, "torch.sin({0})")
         if self.has("hooks"):
             scope.statements.append(Line("{0}.register_hook(lambda grad: grad * 2)", (scope.current,)))
             self.op(scope, "torch.sin({0})")
@@ -220,7 +225,7 @@ class Author:
         if contained:
             outer.statements.append(Line(f"note('{name} returned', {name}_value)"))
         if len(texts) > len(returned):
-            outer.statements.append(Line(f"note('{name}', ({', '.join(targets[len(returned):])},))"))
+            outer.statements.append(Line(f"note('{name}', ({', '.join(targets[len(returned) :])},))"))
         outer.bind(targets[0])
         for target in targets[1:useful]:
             self.join(outer, target)
@@ -238,9 +243,10 @@ def programs(
     author = Author(draw, frozenset(always), frozenset(sometimes), operators, depth)
     dtype = next((DTYPES[f] for f in sorted(DTYPES) if author.has(f)), "torch.float64")
     layout = ".t()" if author.has("non-contiguous") else ""
+    size = draw(st.sampled_from((2, 3)))
     leaves = []
     for name, grad in (("c0", False), ("p0", True), ("p1", True), ("x0", True))[: 4 if draw(st.booleans()) else 2]:
-        made = f"torch.randn(2, 2, dtype={dtype}, device=device){layout}"
+        made = f"torch.randn({size}, {size}, dtype={dtype}, device=device){layout}"
         if name.startswith("p"):
             author.parameters.append(name)
         leaves.append(Leaf(name, f"{made}.requires_grad_()" if grad else made, grad))

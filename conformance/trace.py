@@ -100,9 +100,7 @@ def _operator(op: Op, frame: Frame, made: Trace) -> None:
     operands = tuple(made.named[name] for name in op.args)
     for operand in operands:
         if operand.frame is not None and operand not in frame.visible:
-            raise ValueError(
-                f"{op.code!r} in {frame.name!r} reads {operand.name!r} through a closure; only leaves may be"
-            )
+            raise ValueError(f"{op.code!r} in {frame.name!r} reads {operand.name!r} through a closure; only leaves may be")
     result = Value(op.target, any(operand.grad for operand in operands), frame, kernel, operands)
     for operand, name, other in zip(operands, op.args, operands[::-1], strict=True):
         if result.grad and (saves == "operand" or (saves == "crosswise" and other.grad)):

@@ -110,6 +110,8 @@ IMPLEMENTATION = Implementation(
         "two_threads_draw_their_own",
         "every_device_is_replayed",
         "cuda_is_not_initialised",
+        "another_thread_draws_the_same",
+        "the_same_call_draws_anew",
     )
     | known("diverges", "autocast is not restored", "PyTorch 0.4", "autocast_is_forwards", "an_error_leaves_autocast"),
 )

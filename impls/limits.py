@@ -65,7 +65,6 @@ SINGLE_NODE: dict[str, Known] = {
         "other_saved_tensors_are_reported",
         "changed_closure_tensors",
         "changed_outputs",
-        "changes_inside_after_saving",
         "gradients_beside_a_changed_weight",
         "weights_changed_before_backward",
         "weights_changed_during_backward",

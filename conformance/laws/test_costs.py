@@ -166,9 +166,7 @@ def test_recomputed_tensors_die_as_they_are_unpacked(case: Case) -> None:
             bound = bounds[moment.label].pop(0) if bounds[moment.label] else 0
             alive = sum(bool(made.region) for made in moment.alive)
             if alive > bound:
-                raise Diverges(
-                    f"when {moment.label.split()[1]} is due, {alive} tensors of the inside are alive, not {bound}"
-                )
+                raise Diverges(f"when {moment.label.split()[1]} is due, {alive} tensors of the inside are alive, not {bound}")
 
 
 @st.composite

@@ -104,6 +104,12 @@ def test_no_input_requires_grad(case: Case) -> None:
     case.equals_plain()
 
 
+@law(programs(always=["long"], sometimes=["retain", "partial"]), floor=8)
+def test_many_saved_tensors(case: Case) -> None:
+    """A region that saves more than a handful of tensors gives plain's gradients, in every backward."""
+    case.equals_plain()
+
+
 @law(programs(always=["hooks"]), floor=8)
 def test_tensor_hooks_inside(case: Case) -> None:
     """A hook registered inside a region is applied once to the gradient of its tensor."""

@@ -58,9 +58,7 @@ def _packs_are_due(case: Case, *, once: bool = False) -> None:
     surplus = len(packs.forward - packs.due if once else packs.forward.keys() - packs.due.keys())
     if missing or surplus:
         due = packs.due.total()
-        raise Diverges(
-            f"hooks around the program are to see {due} tensors; {missing} are missing, {surplus} are too many"
-        )
+        raise Diverges(f"hooks around the program are to see {due} tensors; {missing} are missing, {surplus} are too many")
 
 
 @law(_hooked(), needs=["hidden-saves"], floor=8)

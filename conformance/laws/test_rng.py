@@ -8,7 +8,7 @@ from conformance.judge import Case
 from conformance.law import law
 from conformance.strategies import BINARY, OPERATORS, UNARY, named, programs
 from conformance.verdicts import Diverges
-from conformance.written import rng
+from conformance.written import rng, structure
 
 MIXED = (*UNARY, *BINARY, *OPERATORS["dropout"])
 DISTRIBUTIONS = (
@@ -153,4 +153,18 @@ def test_every_device_is_replayed(case: Case) -> None:
 @law(named(rng.initialising, regions=st.integers(1, 3)), needs=["rng"], floor=2)
 def test_cuda_is_not_initialised(case: Case) -> None:
     """A region that computes on another device does not initialise CUDA; without CUDA this cannot fail."""
+    case.equals_plain()
+
+
+@law(named(rng.another_thread, draws=st.integers(1, 3), nested=st.booleans()), needs=["rng"], floor=3)
+def test_another_thread_draws_the_same(case: Case) -> None:
+    """A backward in another thread than forward recomputes with forward's random numbers."""
+    case.equals_plain()
+
+
+@law(
+    named(structure.called_again, times=st.integers(2, 4), keyword=st.just(False), draws=st.just(True)), needs=["rng"], floor=3
+)
+def test_the_same_call_draws_anew(case: Case) -> None:
+    """A function called again on the same tensors draws other numbers, and each recomputation those of its call."""
     case.equals_plain()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from hypothesis import strategies as st
+
 from conformance.judge import Case
 from conformance.law import law
-from conformance.strategies import programs
+from conformance.strategies import named, programs
+from conformance.written import structure
 
 
 @law(programs(always=["keyword"]), needs=["keyword-arguments"], floor=8)
@@ -70,4 +73,22 @@ def test_the_same_tensor_passed_twice(case: Case) -> None:
 @law(programs(always=["no-grad-outputs"]), floor=8)
 def test_outputs_without_grad(case: Case) -> None:
     """Detached and boolean outputs come back as such, and do not require grad."""
+    case.equals_plain()
+
+
+FALSY = st.sampled_from([False, None, 0])
+
+
+@law(named(structure.keywords, flag=FALSY, nested=st.booleans()), needs=["keyword-arguments", "non-tensor-arguments"])
+def test_keyword_arguments_that_are_false(case: Case) -> None:
+    """None, False and 0 passed by keyword reach the function in both runs, in place of other defaults."""
+    case.equals_plain()
+
+
+TIMES = st.integers(2, 4)
+
+
+@law(named(structure.called_again, times=TIMES, keyword=st.just(False), draws=st.just(False)), floor=3)
+def test_the_same_call_again(case: Case) -> None:
+    """A function that is called again on the same tensors runs again, and each call gets its gradient."""
     case.equals_plain()

@@ -50,9 +50,7 @@ def accelerated(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Accelerator]:
 
 
 @pytest.mark.parametrize("device", [0, 1])
-def test_draws_on_a_device_that_no_argument_is_on_are_replayed(
-    accelerated: Callable[..., Accelerator], device: int
-) -> None:
+def test_draws_on_a_device_that_no_argument_is_on_are_replayed(accelerated: Callable[..., Accelerator], device: int) -> None:
     source = accelerated(started=True).made[device]
     drawn: list[torch.Tensor] = []
 
@@ -212,7 +210,12 @@ def test_releases_without_a_way_to_save_a_tensor_alone(monkeypatch: pytest.Monke
     monkeypatch.delattr(torch._C._autograd, "_make_saved_tensor", raising=False)
     packed: list[torch.Tensor] = []
     x = torch.ones(2, requires_grad=True) * 1
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: (packed.append(t), t)[1], lambda t: t):
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        packed.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
         inputs = Inputs((x, x), {})
     (one, other), _ = inputs.restore()
     assert len(packed) == 1

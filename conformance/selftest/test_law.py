@@ -50,9 +50,7 @@ def equal(case: Case) -> None:
 
 def made(check: Callable[[Case], None] = equal, program: Any = _numbered, **options: Any) -> Law:
     """A law over programs with the numbers 0 to 3."""
-    return Law(
-        "made", "family", "It holds.", check, named(program, number=st.integers(0, 3)), **{"floor": 3, **options}
-    )
+    return Law("made", "family", "It holds.", check, named(program, number=st.integers(0, 3)), **{"floor": 3, **options})
 
 
 def held(law: Law, checkpoint: Checkpoint = nested, declares: Implementation = NESTED, declared: bool = True) -> Result:
@@ -152,9 +150,7 @@ def test_a_known_verdict_must_show_up(checkpoint: Checkpoint) -> None:
     [("agrees", [nested]), ("refuses", [nested, refusing]), ("diverges", [nested, refusing, crashing, diverging])],
 )
 def test_what_declares_nothing_is_judged_by_rank(expected: Any, passing: list[Checkpoint]) -> None:
-    like = Implementation(
-        "like", nested, capabilities=NESTED.capabilities, known={"made": Known(expected, "reason", "source")}
-    )
+    like = Implementation("like", nested, capabilities=NESTED.capabilities, known={"made": Known(expected, "reason", "source")})
     for checkpoint in (nested, refusing, crashing, diverging):
         assert held(made(), checkpoint, like, declared=False).as_declared is (checkpoint in passing)
 

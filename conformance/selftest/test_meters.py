@@ -152,9 +152,7 @@ def test_the_mode_is_left_after_an_error() -> None:
     assert storages.made == made
 
 
-@pytest.mark.parametrize(
-    ("line", "growth"), [("pass", 0), ("kept.append([])", 1), ("cycle = []; cycle.append(cycle)", 0)]
-)
+@pytest.mark.parametrize(("line", "growth"), [("pass", 0), ("kept.append([])", 1), ("cycle = []; cycle.append(cycle)", 0)])
 def test_objects_counts_what_stays_reachable(line: str, growth: int) -> None:
     objects = Objects()
     execute(Text("kept = []", "for _ in range(6):", f"    {line}", "    note('step')"), plain, "cpu", [objects])

@@ -103,9 +103,7 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str
         ("right and doubling", 1),
     ],
 )
-def test_the_status_is_zero_exactly_when_all_is_as_declared(
-    name: str, status: int, judged: dict[str, tuple[int, str]]
-) -> None:
+def test_the_status_is_zero_exactly_when_all_is_as_declared(name: str, status: int, judged: dict[str, tuple[int, str]]) -> None:
     code, output = judged[name]
     assert code == status, output
 

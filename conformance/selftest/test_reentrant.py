@@ -164,9 +164,7 @@ def test_autocast_is_entered_again_and_left(outer: bool, inner: bool, error: boo
     seen: list[Any] = []
 
     def function(h: torch.Tensor) -> torch.Tensor:
-        seen.append(
-            (torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"), torch.is_autocast_cache_enabled())
-        )
+        seen.append((torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"), torch.is_autocast_cache_enabled()))
         if error and len(seen) == 2:
             raise ValueError("stop")
         return (h @ h).float()

@@ -67,9 +67,7 @@ def test_the_readme_has_families_by_implementations(root: Path) -> None:
     assert "| family | `nested` | `older` |" in text
     assert "| gradients (1 law) | ✓ 1 | – 1 |" in text
     assert r"| rng (1 law) | ≠ 1  \* 1 | ✓ 1 |" in text
-    assert (
-        "Xeon, 2 CPUs, Linux-6; python 3.11.9, torch 2.13.0+cpu; profile default, seed 7, suite at 0123456789" in text
-    )
+    assert "Xeon, 2 CPUs, Linux-6; python 3.11.9, torch 2.13.0+cpu; profile default, seed 7, suite at 0123456789" in text
 
 
 def test_a_fresh_matrix_passes_and_a_stale_one_does_not(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,9 +131,7 @@ def test_an_implementation_without_limits_has_none_to_show() -> None:
     assert report.limits([row("masks", "nested")], "nested") == "# nested: agrees on 1 of 1 laws, 60 cases"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "there"), [(["none"], "nested, older"), (["nested", "--law", "none"], "masks, sub")]
-)
+@pytest.mark.parametrize(("arguments", "there"), [(["none"], "nested, older"), (["nested", "--law", "none"], "masks, sub")])
 def test_unknown_names_are_answered_with_the_known(
     root: Path, arguments: list[str], there: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -59,9 +59,7 @@ def test_gradients_are_those_of_the_chain(chain: Chain, kind: type) -> None:
 
 
 @pytest.mark.parametrize("chain", CHAINS)
-@pytest.mark.parametrize(
-    "container", [lambda m: nn.Sequential(m, nn.Tanh(), m), lambda m: nn.ModuleList([m, nn.Tanh(), m])]
-)
+@pytest.mark.parametrize("container", [lambda m: nn.Sequential(m, nn.Tanh(), m), lambda m: nn.ModuleList([m, nn.Tanh(), m])])
 def test_a_module_that_stands_twice_in_a_chain_runs_twice(chain: Chain, container: Callable[..., Any]) -> None:
     layer = nn.Linear(2, 2)
     x = torch.ones(1, 2, requires_grad=True)
@@ -84,9 +82,7 @@ def test_a_module_that_stands_twice_in_a_chain_runs_twice(chain: Chain, containe
         ([torch.sin, None], 1, TypeError, r"functions\[1\] is None"),
     ],
 )
-def test_what_makes_no_chain_is_refused(
-    chain: Chain, parts: Any, segments: Any, error: type[Exception], said: str
-) -> None:
+def test_what_makes_no_chain_is_refused(chain: Chain, parts: Any, segments: Any, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
         chain(parts, segments, torch.ones(1))
 

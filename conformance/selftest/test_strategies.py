@@ -204,9 +204,7 @@ PRINTED: dict[str, Callable[[], Runnable]] = {
 def noted(program: Runnable) -> dict[str, Any]:
     """What a program notes under plain, and the error that it ends with."""
     seen: dict[str, Any] = {}
-    keep = functools.partial(
-        tree_map, lambda value: value.detach().clone() if isinstance(value, torch.Tensor) else value
-    )
+    keep = functools.partial(tree_map, lambda value: value.detach().clone() if isinstance(value, torch.Tensor) else value)
     try:
         load(program)(plain, lambda label, value: seen.update({label: keep(value)}), "cpu")
     except RuntimeError as error:

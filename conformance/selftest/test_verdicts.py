@@ -50,9 +50,7 @@ def test_an_error_of_another_type_is_a_crash(kind: type[BaseException]) -> None:
 
 
 def test_only_the_first_line_of_a_message_is_the_detail() -> None:
-    assert from_error(RuntimeError("recomputation differs from forward\nand a traceback")).detail.endswith(
-        "from forward"
-    )
+    assert from_error(RuntimeError("recomputation differs from forward\nand a traceback")).detail.endswith("from forward")
 
 
 def test_a_timeout_is_a_hang() -> None:

@@ -235,3 +235,21 @@ def initialising(checkpoint: Any, note: Any, device: str, *, regions: int) -> No
     y.backward(torch.ones_like(y))
     note("gradients 0", [p.grad])
     note("CUDA was initialised by backward", torch.cuda.is_initialized() and not started)
+
+
+def another_thread(checkpoint, note, device, *, draws, nested):
+    from concurrent.futures import ThreadPoolExecutor
+    p = torch.randn(4, 4, device=device, requires_grad=True)
+    note("leaves", (p,))
+    def inner(h):
+        return torch.nn.functional.dropout(h.sin(), 0.5)
+    def outer(h):
+        for _ in range(draws):
+            h = checkpoint(inner, h) if nested else inner(h)
+        return h.exp()
+    y = checkpoint(outer, p * 1)
+    note("forward", y)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(y.backward, torch.ones_like(y)).result()
+    note("gradients 0", [p.grad])
+    note("stream after backward", torch.rand(2, device=device))

@@ -1,0 +1,32 @@
+"""Programs about how a function is called, and how often."""
+
+from __future__ import annotations
+
+import torch
+
+
+def keywords(checkpoint, note, device, *, flag, nested):
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    def inner(h, *, flag=True):
+        return h.sin() if flag is True else h.cos() * (3 if flag is None else 2)
+    def outer(h, *, flag=True):
+        return (checkpoint(inner, h.exp(), flag=flag) if nested else inner(h.exp(), flag=flag)).tanh()
+    y = checkpoint(outer, p, flag=flag)
+    note("forward", y)
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad])
+
+
+def called_again(checkpoint, note, device, *, times, keyword, draws):
+    p = torch.randn(4, 4, device=device, requires_grad=True)
+    note("leaves", (p,))
+    calls = []
+    def f(h):
+        calls.append(None)
+        return torch.nn.functional.dropout(h.sin(), 0.5) if draws else h.sin() * h
+    y = sum(checkpoint(f, h=p) if keyword else checkpoint(f, p) for _ in range(times))
+    note("forward", y)
+    note("calls in forward", len(calls))
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad])
