@@ -32,7 +32,7 @@ class Profile:
     shrink_declared: bool
 
 
-PROFILES = {"quick": Profile(12, 150, False), "default": Profile(40, 200, True), "soak": Profile(1000, 1000, True)}
+PROFILES = {"quick": Profile(12, 150, False), "default": Profile(60, 200, True), "soak": Profile(1000, 1000, True)}
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Law:
 
 
 LAWS: dict[str, Law] = {}
-PATIENCE = 20
+PATIENCE = 2000  # cases after which a declared limit that did not show is said to be gone
 
 
 def _worst(outcomes: Iterable[Outcome]) -> Verdict:
@@ -169,7 +169,7 @@ class Explorer:
     def __init__(self, device: str, profile: Profile, seed: int) -> None:
         self.device, self.profile, self.seed = device, profile, seed
         self.current: Law | None = None
-        self.drawn: dict[tuple[str, int], list[Runnable]] = {}
+        self.drawn: dict[tuple[str, float], list[Runnable]] = {}
         self.references: dict[str, Observation] = {}
 
     def reference(self, program: Runnable, device: str) -> Observation:
@@ -190,7 +190,7 @@ class Explorer:
 
         drive()
 
-    def programs(self, law: Law, claims: Implementation, times: int = 1) -> list[Runnable]:
+    def programs(self, law: Law, claims: Implementation, times: float = 1) -> list[Runnable]:
         """The distinct programs that a law is tried on, ``times`` as many as the profile says."""
         key = ("" if isinstance(law.programs, SearchStrategy) else claims.name, times)
         if law is not self.current:
@@ -262,7 +262,7 @@ class Explorer:
     def patiently(self, law: Law, implementation: Implementation, claims: Implementation, expected: Verdict) -> list[Outcome]:
         """Outcomes up to the first with the declared verdict: a rare limit gets more cases before it is said to be gone."""
         outcomes = []
-        for program in self.programs(law, claims, PATIENCE):
+        for program in self.programs(law, claims, PATIENCE / (self.profile.cases * law.effort)):
             outcomes.append(self.judge(law, program, implementation))
             if outcomes[-1].verdict.severity >= expected.severity:
                 break

@@ -43,6 +43,13 @@ SINGLE_NODE: dict[str, Known] = {
         "escaping_intermediates",
     ),
     **known(
+        "diverges",
+        "without an argument that requires grad there is no node: what the function reads gets no gradient, which is an "
+        "error only where nothing else in the loss requires grad",
+        "pytorch#7617",
+        "no_input_requires_grad",
+    ),
+    **known(
         "refuses",
         "forward makes no graph inside the function, so there is nothing to hook or to differentiate",
         "pytorch#90105; seen here",

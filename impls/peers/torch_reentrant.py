@@ -67,6 +67,7 @@ IMPLEMENTATION = Implementation(
         "an argument that gets no gradient gets zeros where plain leaves None",
         "seen here",
         "parameters_read_through_a_closure",
+        "a_backward_of_some_outputs_keeps_nothing",
     )
     | known("diverges", "torch.Generator arguments are not saved", "seen here", "explicit_generators_are_replayed")
     | known(
