@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from conformance.isolation import isolated
 from conformance.meters import Calls, Meter
 from conformance.programs import Runnable, load
-from conformance.verdicts import Diverges, Judged, Seen, Timeout, Verdict, difference, freeze, from_error
+from conformance.verdicts import Diverges, Judged, Seen, Timeout, Verdict, difference, freeze, from_error, largest
 from impls import Implementation
 from impls.plain import checkpoint as plain
 
@@ -138,6 +138,11 @@ class Case:
     def exact(self) -> bool:
         return "exact-sums" in self.implementation.capabilities
 
+    @functools.cached_property
+    def scale(self) -> float:
+        """The magnitude of what this program computes: of plain's outputs and gradients."""
+        return largest([*self.plain.gradients, self.plain.notes.get("forward")])
+
     def run(self, *meters: Meter) -> Observation:
         """Run under the implementation. An error that plain does not raise ends the case with its verdict."""
         checkpoint = functools.partial(self.implementation.checkpoint, **self.options)
@@ -165,7 +170,7 @@ class Case:
             after = theirs[len(mine)][1] if len(theirs) > len(mine) else before
         for leaf, old, new in zip(require, before, after, strict=True):
             now = freeze(leaf.grad)
-            if difference(old, now, self.exact) and difference(new, now, self.exact):
+            if difference(old, now, self.exact, "", self.scale) and difference(new, now, self.exact, "", self.scale):
                 raise Diverges(f"raised {type(seen.error).__name__}, but left a gradient that is wrong: {now}, plain {new}")
 
     def equals_plain(self) -> Observation:
@@ -178,7 +183,7 @@ class Case:
         for label, value in self.plain.notes.items():
             if label not in seen.notes:
                 break
-            found = difference(value, seen.notes[label], self.exact, label)
+            found = difference(value, seen.notes[label], self.exact, label, self.scale)
             if found:
                 raise Diverges(found)
         return seen

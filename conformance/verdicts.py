@@ -109,26 +109,37 @@ def freeze(value: Any) -> Any:
     return value
 
 
-def difference(expected: Any, seen: Any, exact: bool, path: str = "") -> str | None:
+def largest(value: Any) -> float:
+    """The largest finite entry, in magnitude, of the floating point tensors in a frozen value."""
+    if isinstance(value, tuple | list):
+        return max(map(largest, value), default=0.0)
+    if not isinstance(value, Seen) or not value.values.numel() or not (value.dtype.is_floating_point or value.dtype.is_complex):
+        return 0.0
+    entries = value.values.to_dense() if value.values.is_sparse else value.values
+    return float(entries.abs().nan_to_num(0, 0, 0).max())
+
+
+def difference(expected: Any, seen: Any, exact: bool, path: str = "", scale: float = 0.0) -> str | None:
     """Where and how two frozen values differ first, None if they do not.
 
     ``exact`` compares tensors bit for bit; otherwise sums may have been taken in another order, and each entry may
-    differ by 16 units of the dtype's resolution relative to the largest entry of its tensor.
+    differ by 16 units of the dtype's resolution relative to the largest entry of its tensor, or to ``scale``: what
+    another order changes is relative to the terms of a sum, which may be far larger than a sum in which they cancel.
     """
     if isinstance(expected, Seen) and isinstance(seen, Seen):
-        return _tensor_difference(expected, seen, exact, path)
+        return _tensor_difference(expected, seen, exact, path, scale)
     if isinstance(expected, tuple) and isinstance(seen, tuple) and len(expected) != len(seen):
         return f"{path}: plain {expected}, here {seen}"  # tuples of tensors have no ==
     if isinstance(expected, tuple) and isinstance(seen, tuple):
         for index, (one, other) in enumerate(zip(expected, seen, strict=True)):
-            found = difference(one, other, exact, f"{path}[{index}]")
+            found = difference(one, other, exact, f"{path}[{index}]", scale)
             if found:
                 return found
         return None
     return None if type(expected) is type(seen) and expected == seen else f"{path}: plain {expected}, here {seen}"
 
 
-def _tensor_difference(expected: Seen, seen: Seen, exact: bool, path: str) -> str | None:
+def _tensor_difference(expected: Seen, seen: Seen, exact: bool, path: str, scale: float) -> str | None:
     for name in ("kind", "dtype", "shape", "device", "requires_grad"):
         if getattr(expected, name) != getattr(seen, name):
             return f"{path}: {name} {getattr(expected, name)} under plain, {getattr(seen, name)} here"
@@ -144,6 +155,5 @@ def _tensor_difference(expected: Seen, seen: Seen, exact: bool, path: str) -> st
         if exact:
             same &= (one.signbit() == other.signbit()) | one.isnan()  # 0 and -0 are equal, and are not the same
         else:
-            largest = float(one.nan_to_num(0, 0, 0).abs().max()) if one.numel() else 0.0
-            same |= (one - other).abs() <= 16 * torch.finfo(one.dtype).eps * max(largest, 1e-30)
+            same |= (one - other).abs() <= 16 * torch.finfo(one.dtype).eps * max(largest(expected), scale, 1e-30)
     return None if bool(same.all()) else f"{path}: plain {expected}, here {seen}"

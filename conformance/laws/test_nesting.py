@@ -169,7 +169,7 @@ def test_any_implementation_inside_any_other(case: Case) -> None:
     if case.seen.error is not None:
         raise from_error(case.seen.error)
     for label, value in expected.notes.items():
-        found = difference(value, case.seen.notes[label], False, label)
+        found = difference(value, case.seen.notes[label], False, label, case.scale)
         if found:
             raise Diverges(found)
 

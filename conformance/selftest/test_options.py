@@ -83,7 +83,13 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str
     """Exit status and output of each run."""
     directory = tmp_path_factory.mktemp("runs")
     write(directory)
-    laws = ["-p", "no:cacheprovider", "conformance/laws/test_structure.py", "-k", "(keyword_arguments and not false) or unused_outputs"]
+    laws = [
+        "-p",
+        "no:cacheprovider",
+        "conformance/laws/test_structure.py",
+        "-k",
+        "(keyword_arguments and not false) or unused_outputs",
+    ]
     always = [*laws, "--profile", "quick", "--results", str(directory / "results.jsonl")]
     env = {**os.environ, "PYTHONPATH": str(directory)}
     command = [sys.executable, "-c", SEVERAL, json.dumps([[*always, *options] for options in RUNS.values()])]
