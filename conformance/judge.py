@@ -180,6 +180,9 @@ class Case:
             if seen.error is None:
                 raise Diverges(f"plain raises {type(self.plain.error).__name__}, here a value comes back")
             self.no_wrong_gradient(seen)
+            judged = from_error(seen.error)
+            if type(seen.error) is not type(self.plain.error) and judged.verdict is not Verdict.REFUSES:
+                raise judged
         for label, value in self.plain.notes.items():
             if label not in seen.notes:
                 break
