@@ -75,7 +75,8 @@ def from_error(error: BaseException) -> Judged:
     said = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else '(no message)'}"
     if isinstance(error, Timeout):
         return Hangs(str(error) or "no answer in time")
-    if isinstance(error, REFUSALS) and not isinstance(error, NOT_REFUSALS) and len(str(error).split()) > 2:
+    about_itself = isinstance(error, NOT_REFUSALS) or "INTERNAL ASSERT FAILED" in str(error)
+    if isinstance(error, REFUSALS) and not about_itself and len(str(error).split()) > 2:
         return Refuses(said)
     return Crashes(said)
 

@@ -5,6 +5,8 @@ Every entry is checked: a law that an implementation keeps after all, or breaks 
 
 from __future__ import annotations
 
+import torch
+
 from impls.implementation import Known, known
 
 _OWN_BACKWARD = "https://docs.pytorch.org/docs/stable/checkpoint.html, differences of the reentrant variant"
@@ -179,3 +181,28 @@ TORCH_NONREENTRANT: dict[str, Known] = {
         "two_threads_draw_their_own",
     ),
 }
+
+# What torch 2.11 does and 2.13 no longer; 2.12 and 2.14 have not been looked at.
+if torch.__version__.startswith("2.11."):
+    TORCH_NONREENTRANT |= {
+        **known(
+            "crashes",
+            "an error in a recomputation inside another one takes off hooks that are not there",
+            "seen here, internal assertion in SavedTensorHooks.cpp",
+            "an_error_leaves_hooks_and_grad_mode",
+            "an_error_leaves_the_stream_of_random_numbers",
+            "an_error_leaves_autocast",
+        ),
+        **known(
+            "diverges",
+            "what was recomputed before an error stays alive with the graph's objects after it was dropped",
+            "seen here",
+            "a_graph_that_failed_is_freed_when_dropped",
+        ),
+        **known(
+            "refuses",
+            "the device context is not restored; the check of metadata notices it",
+            "seen here",
+            "device_context_is_forwards",
+        ),
+    }

@@ -37,7 +37,7 @@ def test_an_error_of_a_refusing_type_that_says_something_refuses(kind: type[Exce
     assert judged.detail == f"{kind.__name__}: autograd.grad is not supported; call backward"
 
 
-@pytest.mark.parametrize("message", ["", " ", "\n", "unsupported", "bad input", "\n\n"])
+@pytest.mark.parametrize("message", ["", " ", "\n", "unsupported", "bad input", "\n\n", "x INTERNAL ASSERT FAILED at y"])
 def test_an_error_that_says_nothing_is_a_crash(message: str) -> None:
     assert from_error(RuntimeError(message)).verdict is Verdict.CRASHES
 
