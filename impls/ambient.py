@@ -76,17 +76,18 @@ def under(wanted: Modes) -> Iterator[None]:
                 stack.enter_context(torch.autocast(kind, dtype, enabled, wanted.cache))
         if wanted.device != present.device:
             stack.enter_context(torch.device("cpu") if wanted.device is None else wanted.device)
-        if wanted.dtype != present.dtype:
-            stack.callback(torch.set_default_dtype, present.dtype)
-            torch.set_default_dtype(wanted.dtype)
-        if wanted.deterministic != present.deterministic:
-            stack.callback(_set_deterministic, present.deterministic)
-            _set_deterministic(wanted.deterministic)
+        # These two are put back in any case: the function may set them and be stopped before it sets them back.
+        stack.callback(_set_global, present)
+        _set_global(wanted)
         yield
 
 
-def _set_deterministic(flags: tuple[bool, bool]) -> None:
-    torch._C._set_deterministic_algorithms(flags[0], warn_only=flags[1])
+def _set_global(wanted: Modes) -> None:
+    if torch.get_default_dtype() != wanted.dtype:
+        torch.set_default_dtype(wanted.dtype)
+    flags = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    if flags != wanted.deterministic:
+        torch._C._set_deterministic_algorithms(wanted.deterministic[0], warn_only=wanted.deterministic[1])
 
 
 GeneratorStates = list[tuple[torch.Generator, torch.Tensor]]

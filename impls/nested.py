@@ -36,7 +36,7 @@ Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
 _push_hooks = torch._C._autograd._push_saved_tensors_default_hooks
 _pop_hooks = torch._C._autograd._pop_saved_tensors_default_hooks
 _early_stop_override: ContextVar[bool | None] = ContextVar("early_stop_override", default=None)
-# Generators are process-wide, so recomputations take turns. One lock for all: two could be taken in either order.
+# Generators are process-wide, so recomputations that replay them take turns; one that waits for ever gets an error.
 _turn = threading.RLock()
 
 
@@ -66,8 +66,8 @@ class _Region:
         self.values: dict[int, weakref.ref[Values]] = {}
         self.modes = ambient.modes()
         self.states: ambient.GeneratorStates = []
-        self.early_stop = self.check = True
-        self.complete = False
+        self.lock = threading.RLock()
+        self.early_stop, self.check, self.complete = True, True, False
         self.operators: Operators | None = None
 
     def pack(self, tensor: torch.Tensor) -> _Slot:
@@ -89,13 +89,25 @@ class _Region:
         task = torch._C._current_graph_task_id()
         tensor = self.take(task, slot)
         if tensor is None:
-            with _turn, torch.inference_mode(False):
+            with self.alone(), torch.inference_mode(False):
                 tensor = self.take(task, slot)  # another thread of this backward may have come first
                 if tensor is None:
                     tensor = self.recompute(task, slot).pop(slot.index)
         if tensor._version != slot.version:
             self.refuse(f"saved tensor {slot.index} ({slot}) was changed in place during recomputation, unlike in forward")
         return tensor
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other threads from recomputing this region, and from drawing random numbers if they are replayed here."""
+        lock = _turn if self.states else self.lock
+        if not lock.acquire(timeout=300):
+            self.refuse("another thread does not end its recomputation, and those that replay random numbers take turns. "
+                        "If functions wait for each other, pass preserve_rng_state=False")  # fmt: skip
+        try:
+            yield
+        finally:
+            lock.release()
 
     def take(self, task: int, slot: _Slot) -> torch.Tensor | None:
         reference = self.values.get(task)

@@ -66,7 +66,9 @@ class Recomputation:
         """A tensor was saved in the region or in one inside it. At another version, it was changed since forward saved it.
 
         Versions of regions inside are compared too: what such a region returns is recomputed from what it reads, even
-        where nothing of its own is unpacked.
+        where nothing of its own is unpacked. So some programs are refused that plain accepts: those that rewrite a buffer
+        and then save it, and those that change a weight whose own part of the backward is over. What they read in the
+        recomputation is not what forward read, and whether that matters cannot be told here.
         """
         index, self.seen = self.seen, self.seen + 1
         if index < len(self.versions) and tensor._version != self.versions[index]:

@@ -274,3 +274,9 @@ def test_hooks_around_do_not_hide_changes(case: Case) -> None:
     _, right = case.run().notes["right or none"]
     if not all(right):
         raise Diverges(f"gradients of (p, x) should be right, or none after an error, and are right: {right}")
+
+
+@law(named(changes.copied, changes=st.integers(0, 3), nested=BOTH, around=BOTH))
+def test_hooks_that_copy_after_changes(case: Case) -> None:
+    """A tensor changed in place before it is passed is no error under hooks that bring back copies."""
+    case.equals_plain()

@@ -85,6 +85,15 @@ def test_keyword_arguments_that_are_false(case: Case) -> None:
     case.equals_plain()
 
 
+KIND = st.sampled_from(["dataclass", "enum"])
+
+
+@law(named(structure.sentinel, kind=KIND, nested=st.booleans()), needs=["non-tensor-arguments"], floor=3)
+def test_objects_without_tensors(case: Case) -> None:
+    """An object that holds no tensor is the same object in both runs."""
+    case.equals_plain()
+
+
 TIMES = st.integers(2, 4)
 
 

@@ -164,3 +164,22 @@ def argument(checkpoint: Any, note: Any, device: str, *, saved: bool, constant: 
     note("forward", y)
     y.backward(torch.ones_like(y))
     note("gradients 0", [p.grad, q.grad])
+
+
+def copied(checkpoint, note, device, *, changes, nested, around):
+    graph = torch.autograd.graph
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    def inner(h):
+        return (h * p).add_(1).sin()
+    def outer(h):
+        return (checkpoint(inner, h + 1) if nested else inner(h)).cos()
+    with graph.saved_tensors_hooks(lambda t: t.clone(), lambda t: t):
+        h = p + 1
+        for _ in range(changes):
+            h.add_(1)
+        y = checkpoint(outer, h)
+        y = checkpoint(outer, y) if around else y
+    note("forward", y)
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad])

@@ -30,3 +30,24 @@ def called_again(checkpoint, note, device, *, times, keyword, draws):
     note("calls in forward", len(calls))
     y.backward(torch.ones_like(y))
     note("gradients 0", [p.grad])
+
+
+def sentinel(checkpoint, note, device, *, kind, nested):
+    import dataclasses
+    import enum
+    @dataclasses.dataclass(frozen=True)
+    class Setting:
+        power: int
+    class Mode(Setting, enum.Enum):
+        CUBIC = (3,)
+    value = Mode.CUBIC if kind == "enum" else Setting(3)
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    def inner(h, setting):
+        return (h ** 3 if setting is value else h.cos()).sin()
+    def outer(h, setting):
+        return (checkpoint(inner, h.exp(), setting) if nested else inner(h.exp(), setting)).tanh()
+    y = checkpoint(outer, p, value)
+    note("forward", y)
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad])

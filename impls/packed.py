@@ -1,0 +1,55 @@
+"""One tensor, saved for later as autograd saves it: through the saved-tensor hooks that are active."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import torch
+
+
+class _SaveForBackward(torch.autograd.Function):
+    """Saves tensors for releases of torch that cannot make a saved tensor without a node."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: torch.Tensor, *tensors: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(*tensors)
+        return torch.empty(0)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> NoReturn:
+        raise AssertionError("nothing is connected to this node")
+
+
+class Packed:
+    """A tensor saved through whatever hooks are active, as autograd itself would save it (rule 2)."""
+
+    __slots__ = ("attributes", "node", "parameter", "saved")
+
+    def __init__(self, tensor: torch.Tensor, attributes: bool = True) -> None:
+        # A parameter outlives the region in any case, and hooks would bring it back as a plain tensor.
+        self.parameter: torch.Tensor | None = tensor if isinstance(tensor, torch.nn.Parameter) else None
+        self.saved: Any = None
+        self.node: Any = None
+        make = getattr(torch._C._autograd, "_make_saved_tensor", None)
+        if tensor.is_inference():
+            self.parameter = tensor
+        elif make is not None:
+            self.saved = make(tensor, is_output=False)
+        else:
+            self.node = _SaveForBackward.apply(torch.empty(0, requires_grad=True), tensor)  # its tensor keeps a node alive
+        self.attributes: dict[str, Any] = {}
+        if attributes and type(tensor) is torch.Tensor:  # hooks hand back another object; a subclass rebuilds its own
+            for name, value in vars(tensor).items():
+                self.attributes[name] = Packed(value, attributes=False) if isinstance(value, torch.Tensor) else value
+
+    def unpack(self, version: int | None = None) -> torch.Tensor:
+        """The tensor; at ``version``, where hooks bring back a copy, whose counter starts anew."""
+        if self.parameter is not None:
+            return self.parameter
+        tensor: torch.Tensor = self.saved.unpack() if self.node is None else self.node.grad_fn.saved_tensors[0]
+        if self.attributes and not vars(tensor):
+            for name, value in self.attributes.items():
+                vars(tensor)[name] = value.unpack() if isinstance(value, Packed) else value
+        if version is not None and tensor._version != version:
+            torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
+        return tensor
