@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -95,7 +97,7 @@ def _unexpected(result: Result) -> str:
     ]
     lines += [result.detail] if result.detail else []
     if result.law.options:
-        lines.append(f"checkpoint is called with {result.law.options}")
+        lines.append(f"checkpoint is called with {result.written_options()}")
     if result.program is not None:
         lines += ["", result.program.source]
     return "\n".join(lines)
@@ -119,20 +121,21 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     results_file.write(path, header, rows)
     terminalreporter.write_line(f"results: {path}")
     for name in dict.fromkeys(row["impl"] for row in rows if row["program"]):
-        terminalreporter.write_line(f"programs: python -m conformance.report --show {name} --results {path}")
+        terminalreporter.write_line(f"programs: {sys.executable} -m conformance.report --show {name} --results {path}")
     if published:
         report.main(["--write"])
 
 
 def _destination(config: pytest.Config) -> tuple[Path, bool]:
-    """Where the results go. A complete run with the default profile is published: README's matrix is made from it."""
+    """Where the results go. A complete run in which all is as declared is published: README's matrix is made from it."""
     if config.getoption("--results"):
         return config.getoption("--results"), False
     device, profile = config.stash[EXPLORER].device, config.getoption("--profile")
-    directory = results_file.ROOT / "results"
-    if profile == "default" and not config.getoption("--impl") and not config.getoption("--seed") and _complete(config):
+    directory, chosen = results_file.ROOT / "results", config.getoption("--impl")
+    if profile == "default" and not chosen and not config.getoption("--seed") and _complete(config):
         return directory / f"conformance-{device}.jsonl", True
-    return directory / "runs" / f"{profile}-{device}.jsonl", False
+    name = "-".join([profile, device, *(re.sub(r"\W+", "-", one) for one in chosen)])
+    return directory / "runs" / f"{name[:100]}.jsonl", False
 
 
 def _complete(config: pytest.Config) -> bool:
@@ -140,4 +143,4 @@ def _complete(config: pytest.Config) -> bool:
     held = config.stash[RESULTS]
     modules = {result.law.check.__module__.rsplit(".", 1)[-1] for result in held}
     files = {path.stem for path in (Path(__file__).parent / "laws").glob("test_*.py")}
-    return modules == files and len(held) == len(LAWS) * len(config.stash[CHOSEN])
+    return modules == files and len(held) == len(LAWS) * len(config.stash[CHOSEN]) and all(r.as_declared for r in held)

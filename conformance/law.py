@@ -140,8 +140,14 @@ class Result:
         name = self.implementation.name
         importing = f"import impls\n\ncheckpoint = impls.{'load' if ':' in name else 'get'}({name!r}).checkpoint"
         if self.law.options:
-            importing = f"import functools\n\n{importing}\ncheckpoint = functools.partial(checkpoint, **{self.law.options!r})"
+            needed = "import conformance.written.contexts\n" if any(map(callable, self.law.options.values())) else ""
+            partial = f"checkpoint = functools.partial(checkpoint, {self.written_options()})"
+            importing = f"import functools\n\n{needed}{importing}\n{partial}"
         return script(self.program, importing, self.device)
+
+    def written_options(self) -> str:
+        """The law's options as the arguments of a call."""
+        return ", ".join(f"{key}={_written(value)}" for key, value in self.law.options.items())
 
     def row(self) -> dict[str, Any]:
         """The result as a row of a results file."""
@@ -158,9 +164,13 @@ class Result:
             "statement": self.law.statement,
             "counts": {str(verdict): count for verdict, count in sorted(self.counts.items())},
             "as_declared": self.as_declared,
-            "options": {key: repr(value) for key, value in self.law.options.items()},
+            "options": self.written_options(),
             "seconds": round(self.seconds, 3),
         }
+
+
+def _written(value: Any) -> str:
+    return f"{value.__module__}.{value.__qualname__}" if callable(value) else repr(value)
 
 
 class Explorer:

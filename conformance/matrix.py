@@ -96,7 +96,8 @@ def _rich_table(rows: Sequence[Row], device: str, width: int | None, color: bool
     table = Table(title=f"device {device}", title_justify="left", show_edge=False)
     table.add_column("law", overflow="fold", min_width=24)
     for name in names:
-        table.add_column(name.replace("-", "-\n").replace(":", ":\n"), no_wrap=True)
+        longest = max((len(_cell(row)) for row in _of(rows, impl=name)), default=0)
+        table.add_column(name.replace("-", "-\n").replace(":", ":\n"), no_wrap=True, min_width=longest)
     for family in _families(rows):
         members = _of(rows, family=family)
         table.add_section()

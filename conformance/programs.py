@@ -202,11 +202,18 @@ def plain(function, *args, **kwargs):
 
 
 def observe(checkpoint):
-    seen = {{}}
-    keep = lambda value: value.detach().clone() if isinstance(value, torch.Tensor) else value
+    seen = {{"calls of regions": 0}}
+    keep = lambda x: f"{{x.tolist()}} requires_grad={{x.requires_grad}}" if isinstance(x, torch.Tensor) else x
     note = lambda label, value=None: seen.update({{label: torch.utils._pytree.tree_map(keep, value)}})
+
+    def counting(function, *args, **kwargs):
+        def counted(*args, **kwargs):
+            seen["calls of regions"] += 1
+            return function(*args, **kwargs)
+        return checkpoint(counted if callable(function) else function, *args, **kwargs)
+
     try:
-        run(checkpoint, note, "{device}")
+        run(counting, note, "{device}")
     except Exception as error:
         seen["error"] = f"{{type(error).__name__}}: {{error}}"
     return seen

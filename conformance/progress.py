@@ -30,6 +30,7 @@ class Live(Silent):
             TextColumn("{task.fields[unexpected]} unexpected"),
             console=Console(file=file, force_terminal=True),
             transient=True,
+            auto_refresh=False,  # a thread that draws would make objects while laws count them
         )
         self.task = self.progress.add_task("laws", total=total, unexpected=0)
         self.unexpected = 0
@@ -38,6 +39,7 @@ class Live(Silent):
     def advance(self, law: str, implementation: str, expected: bool) -> None:
         self.unexpected += not expected
         self.progress.update(self.task, advance=1, description=f"{implementation}: {law}", unexpected=self.unexpected)
+        self.progress.refresh()
 
     def stop(self) -> None:
         self.progress.stop()

@@ -136,7 +136,7 @@ def test_a_context_that_swallows_is_refused(case: Case) -> None:
     programs(sometimes=["closure"], operators=(*UNARY, "{0} @ {1}"), depth=1),
     needs=["context-fn"],
     floor=8,
-    context_fn=contexts.SELECTIVE,
+    context_fn=contexts.selective,
 )
 def test_selective_checkpointing(case: Case) -> None:
     """With PyTorch's selective contexts gradients equal plain's, and operators to be saved do not run again."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -55,4 +54,6 @@ def swallowing() -> tuple[AbstractContextManager[None], AbstractContextManager[N
     return _swallow(), nullcontext()
 
 
-SELECTIVE = partial(create_selective_checkpoint_contexts, [torch.ops.aten.mm.default])
+def selective() -> Any:
+    """PyTorch's contexts for a policy that saves the results of matrix products."""
+    return create_selective_checkpoint_contexts([torch.ops.aten.mm.default])
