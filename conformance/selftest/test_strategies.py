@@ -203,10 +203,17 @@ PRINTED: dict[str, Callable[[], Runnable]] = {
 
 def noted(program: Runnable) -> dict[str, Any]:
     """What a program notes under plain, and the error that it ends with."""
-    seen: dict[str, Any] = {}
-    keep = functools.partial(tree_map, lambda value: value.detach().clone() if isinstance(value, torch.Tensor) else value)
+    seen: dict[str, Any] = {"calls of regions": 0}
+
+    def text(value: Any) -> Any:
+        return f"{value.tolist()} requires_grad={value.requires_grad}" if isinstance(value, torch.Tensor) else value
+
+    def counting(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        seen["calls of regions"] += 1
+        return plain(function, *args, **kwargs)
+
     try:
-        load(program)(plain, lambda label, value: seen.update({label: keep(value)}), "cpu")
+        load(program)(counting, lambda label, value: seen.update({label: tree_map(text, value)}), "cpu")
     except RuntimeError as error:
         seen["error"] = f"RuntimeError: {error}"
     return seen
