@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import signal
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -75,6 +76,24 @@ def limited(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+def _metered(checkpoint: Callable[..., Any], meters: Sequence[Meter]) -> Callable[..., Any]:
+    """The checkpoint, with meters around the functions that it is given; one function stays one function."""
+    known: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
+    def through(function: Any, *args: Any, **kwargs: Any) -> Any:
+        if not callable(function):
+            return checkpoint(function, *args, **kwargs)
+        metered = known.get(id(function))  # it holds the function, so the identity is taken for as long as it is there
+        if metered is None:
+            metered = function
+            for meter in meters:
+                metered = meter.around(metered)
+            known[id(function)] = metered
+        return checkpoint(metered, *args, **kwargs)
+
+    return through
+
+
 def execute(program: Runnable, checkpoint: Callable[..., Any], device: str, meters: Sequence[Meter] = ()) -> Observation:
     """Run a program once; whatever it raises ends up in the observation."""
     seen = Observation()
@@ -95,12 +114,7 @@ def execute(program: Runnable, checkpoint: Callable[..., Any], device: str, mete
             with _disable_current_modes():  # the suite's own copies are not part of the run
                 seen.notes[label] = freeze(value)
 
-    def through(function: Any, *args: Any, **kwargs: Any) -> Any:
-        if callable(function):
-            for meter in (calls, *meters):
-                function = meter.around(function)
-        return checkpoint(function, *args, **kwargs)
-
+    through = _metered(checkpoint, (calls, *meters))
     with isolated(device), ExitStack() as stack:
         for meter in meters:
             stack.enter_context(meter)

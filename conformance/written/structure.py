@@ -25,8 +25,9 @@ def called_again(checkpoint, note, device, *, times, keyword, draws):
     def f(h):
         calls.append(None)
         return torch.nn.functional.dropout(h.sin(), 0.5) if draws else h.sin() * h
-    y = sum(checkpoint(f, h=p) if keyword else checkpoint(f, p) for _ in range(times))
-    note("forward", y)
+    outputs = [checkpoint(f, h=p) if keyword else checkpoint(f, p) for _ in range(times)]
+    y = sum(outputs)
+    note("forward", outputs)
     note("calls in forward", len(calls))
     y.backward(torch.ones_like(y))
     note("gradients 0", [p.grad])
