@@ -13,8 +13,9 @@ import torch
 
 import impls
 from conformance import matrix, report, results_file
-from conformance.law import LAWS, PROFILES, Explorer, Law, Result
+from conformance.law import LAWS, PROFILES, Explorer, Law
 from conformance.progress import Live, Silent, display
+from conformance.result import Result
 
 RESULTS = pytest.StashKey[list[Result]]()
 EXPLORER = pytest.StashKey[Explorer]()

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from conformance import judge as judging
 from conformance import law as laws
 from conformance.judge import Case
-from conformance.law import Explorer, Law, Profile, Result
+from conformance.law import Explorer, Law, Profile
 from conformance.programs import Program, operations
+from conformance.result import Result
 from conformance.strategies import named, programs
 from conformance.verdicts import Diverges, Hangs, Verdict
 from impls import Implementation, Known, get

@@ -1,0 +1,82 @@
+"""What holding one implementation to one law gave, and how it is written down."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from conformance.programs import Runnable, script
+from conformance.verdicts import Verdict
+from impls import Implementation
+
+if TYPE_CHECKING:
+    from conformance.law import Law
+
+
+@dataclass(frozen=True)
+class Result:
+    """What holding one implementation to one law gave."""
+
+    law: Law
+    implementation: Implementation
+    device: str
+    expected: Verdict
+    verdict: Verdict
+    counts: Counter[Verdict]
+    detail: str
+    program: Runnable | None
+    vacuous: str
+    seconds: float
+
+    @property
+    def cases(self) -> int:
+        return self.counts.total()
+
+    @property
+    def as_declared(self) -> bool:
+        """Whether this is the verdict that was declared; for a callable that declares nothing, or a better one."""
+        if self.vacuous:
+            return False
+        if self.implementation.declared:
+            return self.verdict == self.expected
+        return self.verdict.rank <= self.expected.rank
+
+    def script(self) -> str:
+        """The program as a script of its own, with the values under plain and under the implementation; else empty."""
+        if self.program is None:
+            return ""
+        name = self.implementation.name
+        importing = f"import impls\n\ncheckpoint = impls.{'load' if ':' in name else 'get'}({name!r}).checkpoint"
+        if self.law.options:
+            needed = "import conformance.written.contexts\n" if any(map(callable, self.law.options.values())) else ""
+            partial = f"checkpoint = functools.partial(checkpoint, {self.written_options()})"
+            importing = f"import functools\n\n{needed}{importing}\n{partial}"
+        return script(self.program, importing, self.device)
+
+    def written_options(self) -> str:
+        """The law's options as the arguments of a call."""
+        return ", ".join(f"{key}={_written(value)}" for key, value in self.law.options.items())
+
+    def row(self) -> dict[str, Any]:
+        """The result as a row of a results file."""
+        return {
+            "law": self.law.name,
+            "impl": self.implementation.name,
+            "device": self.device,
+            "expected": str(self.expected),
+            "verdict": str(self.verdict),
+            "cases": self.cases,
+            "detail": self.vacuous or self.detail,
+            "program": self.script(),
+            "family": self.law.family,
+            "statement": self.law.statement,
+            "counts": {str(verdict): count for verdict, count in sorted(self.counts.items())},
+            "as_declared": self.as_declared,
+            "options": self.written_options(),
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def _written(value: Any) -> str:
+    return f"{value.__module__}.{value.__qualname__}" if callable(value) else repr(value)
