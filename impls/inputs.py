@@ -33,7 +33,7 @@ class _Record:
 def _is_record(value: Any) -> bool:
     """Whether an object is all in its fields, so that it can be rebuilt from them exactly."""
     bases = type(value).__mro__[:-1]
-    return all(dataclasses.is_dataclass(base) and "__slots__" not in vars(base) for base in bases)
+    return bool(bases) and all(dataclasses.is_dataclass(base) and "__slots__" not in vars(base) for base in bases)
 
 
 class _Position(int):

@@ -118,3 +118,11 @@ def test_sequential_equals_the_chain() -> None:
     (gradient,) = torch.autograd.grad(y.sum(), x)
     (expected,) = torch.autograd.grad(x.sin().cos().tanh().exp().sum(), x)
     assert gradient.equal(expected)
+
+
+def test_a_bare_object_is_handed_on_as_it_is() -> None:
+    sentinel = object()
+    x = torch.ones(2, requires_grad=True)
+    checkpoint(lambda h, mark: h.sin() if mark is sentinel else h.cos(), x, sentinel).sum().backward()
+    assert x.grad is not None
+    assert x.grad.equal(x.detach().cos())
