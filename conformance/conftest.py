@@ -16,6 +16,7 @@ from conformance import matrix, report, results_file
 from conformance.law import LAWS, PROFILES, Explorer, Law
 from conformance.progress import Live, Silent, display
 from conformance.result import Result
+from conformance.second_device import second
 
 RESULTS = pytest.StashKey[list[Result]]()
 EXPLORER = pytest.StashKey[Explorer]()
@@ -37,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
     wanted = config.getoption("--impl") or impls.names()
     try:
         like = impls.get(config.getoption("--like"))
-        chosen = [impls.load(name) if ":" in name else impls.get(name) for name in dict.fromkeys(wanted)]
+        chosen = [impls.load(name, like.kind) if ":" in name else impls.get(name) for name in dict.fromkeys(wanted)]
     except ValueError as error:
         raise pytest.UsageError(str(error)) from error
     device = config.getoption("--device")
@@ -45,6 +46,8 @@ def pytest_configure(config: pytest.Config) -> None:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
         raise pytest.UsageError(f"--device {device}: torch cannot use it here: {error}") from error
+    if any(one.kind != "checkpoint" for one in chosen):
+        second(device)  # the engine makes its threads for devices at the first backward, so a device has to be there before
     config.stash[CHOSEN] = [(one, one if one.declared else like) for one in chosen]
     config.stash[EXPLORER] = Explorer(device, PROFILES[config.getoption("--profile")], config.getoption("--seed"))
     config.stash[RESULTS] = []
@@ -59,8 +62,16 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "hold" in metafunc.fixturenames:
-        chosen = metafunc.config.stash[CHOSEN]
+        law = metafunc.function.law
+        chosen = [pair for pair in metafunc.config.stash[CHOSEN] if pair[0].kind == law.kind]
         metafunc.parametrize("hold", chosen, ids=[one.name for one, _ in chosen], indirect=True)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A law of another kind than those of the implementations chosen is not about any of them."""
+    kinds = {implementation.kind for implementation, _ in config.stash[CHOSEN]}
+    laws = [getattr(getattr(item, "function", None), "law", None) for item in items]
+    items[:] = [item for item, law in zip(items, laws, strict=True) if law is None or law.kind in kinds]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -144,4 +155,6 @@ def _complete(config: pytest.Config) -> bool:
     held = config.stash[RESULTS]
     modules = {result.law.check.__module__.rsplit(".", 1)[-1] for result in held}
     files = {path.stem for path in (Path(__file__).parent / "laws").glob("test_*.py")}
-    return modules == files and len(held) == len(LAWS) * len(config.stash[CHOSEN]) and all(r.as_declared for r in held)
+    kinds = [implementation.kind for implementation, _ in config.stash[CHOSEN]]
+    due = sum(kinds.count(law.kind) for law in LAWS.values())
+    return modules == files and len(held) == due and all(result.as_declared for result in held)

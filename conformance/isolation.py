@@ -29,6 +29,13 @@ def _set(flags: tuple[Any, ...]) -> None:
         torch.set_autocast_dtype(kind, dtype)
 
 
+def _disable_hooks(message: str | None) -> None:
+    if message is None:
+        torch._C._autograd._saved_tensors_hooks_enable()
+    else:
+        torch._C._autograd._saved_tensors_hooks_disable(message)
+
+
 @contextmanager
 def isolated(device: str) -> Iterator[None]:
     """Put back the hooks for saved tensors, modes, grad mode, autocast, default dtype and determinism of this thread.
@@ -38,11 +45,14 @@ def isolated(device: str) -> Iterator[None]:
     """
     kinds = frozenset(kind for kind in ("cpu", torch.device(device).type) if torch.amp.is_autocast_available(kind))
     hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    disabled = torch._C._autograd._saved_tensors_hooks_get_disabled_error_message()
     modes = torch._C._len_torch_dispatch_stack(), torch._C._len_torch_function_stack()
     flags = _flags(kinds)
     try:
         yield
     finally:
+        if torch._C._autograd._saved_tensors_hooks_get_disabled_error_message() != disabled:
+            _disable_hooks(disabled)
         while torch._C._autograd._top_saved_tensors_default_hooks(True) not in (hooks, None):
             torch._C._autograd._pop_saved_tensors_default_hooks()
         while torch._C._len_torch_dispatch_stack() > modes[0]:

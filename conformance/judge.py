@@ -23,9 +23,21 @@ from torch.utils._python_dispatch import _disable_current_modes
 from conformance.isolation import isolated
 from conformance.meters import Calls, Meter
 from conformance.programs import Runnable, load
-from conformance.verdicts import Diverges, Judged, Seen, Timeout, Verdict, difference, freeze, from_error, largest
-from impls import Implementation
-from impls.plain import checkpoint as plain
+from conformance.references import REFERENCES
+from conformance.verdicts import (
+    VALUES,
+    Diverges,
+    Judged,
+    Measured,
+    Seen,
+    Timeout,
+    Verdict,
+    difference,
+    freeze,
+    from_error,
+    largest,
+)
+from impls import Implementation, Kind
 
 SECONDS_PER_CASE = 20
 
@@ -94,8 +106,10 @@ def _metered(checkpoint: Callable[..., Any], meters: Sequence[Meter]) -> Callabl
     return through
 
 
-def execute(program: Runnable, checkpoint: Callable[..., Any], device: str, meters: Sequence[Meter] = ()) -> Observation:
-    """Run a program once; whatever it raises ends up in the observation."""
+def execute(
+    program: Runnable, subject: Any, device: str, meters: Sequence[Meter] = (), kind: Kind = "checkpoint"
+) -> Observation:
+    """Run a program once, on what it is to judge; whatever it raises ends up in the observation."""
     seen = Observation()
     calls = Calls()
     run = load(program)
@@ -114,7 +128,7 @@ def execute(program: Runnable, checkpoint: Callable[..., Any], device: str, mete
             with _disable_current_modes():  # the suite's own copies are not part of the run
                 seen.notes[label] = freeze(value)
 
-    through = _metered(checkpoint, (calls, *meters))
+    through = _metered(subject, (calls, *meters)) if kind == "checkpoint" else subject
     with isolated(device), ExitStack() as stack:
         for meter in meters:
             stack.enter_context(meter)
@@ -132,6 +146,11 @@ def execute(program: Runnable, checkpoint: Callable[..., Any], device: str, mete
     return seen
 
 
+def plainly(program: Runnable, device: str, kind: Kind = "checkpoint") -> Observation:
+    """Run a program without what it is to judge."""
+    return execute(program, REFERENCES[kind], device, kind=kind)
+
+
 @dataclass
 class Case:
     """One program under one implementation on one device."""
@@ -140,17 +159,21 @@ class Case:
     implementation: Implementation
     device: str
     options: dict[str, Any] = field(default_factory=dict)
-    reference: Callable[[Runnable, str], Observation] = lambda program, device: execute(program, plain, device)
+    reference: Callable[[Runnable, str, Kind], Observation] = plainly
     recomputed: bool = False
 
     @functools.cached_property
     def plain(self) -> Observation:
-        """The oracle: the same program without checkpointing."""
-        return self.reference(self.program, self.device)
+        """The oracle: the same program without checkpointing, hooks or offloading."""
+        return self.reference(self.program, self.device, self.kind)
+
+    @property
+    def kind(self) -> Kind:
+        return self.implementation.kind
 
     @property
     def exact(self) -> bool:
-        return "exact-sums" in self.implementation.capabilities
+        return self.kind != "checkpoint" or "exact-sums" in self.implementation.capabilities
 
     @functools.cached_property
     def scale(self) -> float:
@@ -159,9 +182,11 @@ class Case:
 
     def run(self, *meters: Meter) -> Observation:
         """Run under the implementation. An error that plain does not raise ends the case with its verdict."""
-        checkpoint = functools.partial(self.implementation.checkpoint, **self.options)
-        seen = execute(self.program, checkpoint, self.device, meters)
-        self.recomputed |= seen.calls.total() > self.plain.calls.total()
+        subject = self.implementation.subject
+        if self.kind == "checkpoint":
+            subject = functools.partial(subject, **self.options)
+        seen = execute(self.program, subject, self.device, meters, self.kind)
+        self.recomputed |= self.kind == "checkpoint" and seen.calls.total() > self.plain.calls.total()
         if seen.error is not None and self.plain.error is None:
             self.no_wrong_gradient(seen)
             raise from_error(seen.error)
@@ -185,10 +210,11 @@ class Case:
         for leaf, old, new in zip(require, before, after, strict=True):
             now = freeze(leaf.grad)
             if difference(old, now, self.exact, "", self.scale) and difference(new, now, self.exact, "", self.scale):
-                raise Diverges(f"raised {type(seen.error).__name__}, but left a gradient that is wrong: {now}, plain {new}")
+                told = f"raised {type(seen.error).__name__}, but left a gradient that is wrong: {now}, plain {new}"
+                raise Diverges(told, None)
 
     def equals_plain(self) -> Observation:
-        """Every note equals plain's; where plain raises, so does the implementation."""
+        """Every note equals plain's, but those of costs; where plain raises, so does the implementation."""
         seen = self.seen
         if self.plain.error is not None:
             if seen.error is None:
@@ -200,9 +226,23 @@ class Case:
         for label, value in self.plain.notes.items():
             if label not in seen.notes:
                 break
+            if label.startswith("cost"):
+                continue
             found = difference(value, seen.notes[label], self.exact, label, self.scale)
             if found:
                 raise Diverges(found)
+        return seen
+
+    def as_expected(self) -> Observation:
+        """Every note "seen X" equals the note "expected X" of the same run; there is one at least."""
+        seen = self.seen
+        labels = [label.removeprefix("expected ") for label in seen.notes if label.startswith("expected ")]
+        if not labels:
+            raise ValueError(f"the program notes nothing that it expects: {list(seen.notes)}")
+        for label in labels:
+            found = difference(seen.notes[f"expected {label}"], seen.notes.get(f"seen {label}"), True, label)
+            if found:
+                raise Diverges(found.replace("plain", "expected", 1), Measured("expected"))
         return seen
 
 
@@ -214,6 +254,7 @@ class Outcome:
     verdict: Verdict
     detail: str = ""
     vacuous: str = ""
+    measured: Measured | None = VALUES
 
 
 def judge(check: Callable[[Case], None], case: Case, *, recomputes: bool, gradients: bool) -> Outcome:
@@ -221,7 +262,7 @@ def judge(check: Callable[[Case], None], case: Case, *, recomputes: bool, gradie
     try:
         check(case)
     except Judged as judged:
-        return Outcome(case.program, judged.verdict, judged.detail)
+        return Outcome(case.program, judged.verdict, judged.detail, measured=judged.measured)
     vacuous = ""
     if gradients and case.plain.error is not None:
         vacuous = f"plain raises {type(case.plain.error).__name__}"

@@ -7,19 +7,18 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import hypothesis
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.strategies import SearchStrategy
 
-from conformance.judge import Case, Observation, Outcome, execute, judge
+from conformance.judge import Case, Observation, Outcome, judge, plainly
 from conformance.programs import Runnable
 from conformance.result import Result
 from conformance.verdicts import Verdict
-from impls import Implementation
-from impls.plain import checkpoint as plain
+from impls import Implementation, Kind
 
 Programs = SearchStrategy[Any] | Callable[[Implementation], SearchStrategy[Any]]
 
@@ -42,7 +41,8 @@ class Law:
 
     ``programs`` is a strategy, or makes one for an implementation from what it claims. ``needs`` are the capabilities
     without which an implementation is expected to refuse. ``gradients`` and ``recomputes`` say what a case must show
-    in order to count: a gradient that is not zero, a function called more often than under plain.
+    in order to count: a gradient that is not zero, a function called more often than under plain. ``kind`` is the kind
+    of implementations that the law is about.
     """
 
     name: str
@@ -56,6 +56,7 @@ class Law:
     recomputes: bool = True
     effort: float = 1.0
     options: dict[str, Any] = field(default_factory=dict)
+    kind: Kind = "checkpoint"
 
     def strategy(self, claims: Implementation) -> SearchStrategy[Any]:
         return self.programs if isinstance(self.programs, SearchStrategy) else self.programs(claims)
@@ -78,6 +79,7 @@ def law(
     recomputes: bool = True,
     effort: float = 1.0,
     family: str = "",
+    kind: Kind = "checkpoint",
     **options: Any,
 ) -> Callable[[Callable[[Case], None]], Callable[..., None]]:
     """Make a test of a law. Its first docstring line is the statement, its module names the family unless ``family`` does.
@@ -91,7 +93,8 @@ def law(
         name = check.__name__.removeprefix("test_")
         belongs = family or check.__module__.rsplit(".", 1)[-1].removeprefix("test_")
         statement = check.__doc__.splitlines()[0]
-        made = Law(name, belongs, statement, check, programs, frozenset(needs), floor, gradients, recomputes, effort, options)
+        needed = frozenset(needs)
+        made = Law(name, belongs, statement, check, programs, needed, floor, gradients, recomputes, effort, options, kind)
         if name in LAWS and LAWS[name].family != belongs:
             raise ValueError(f"two laws are called {name}: in {LAWS[name].family} and in {belongs}")
         LAWS[name] = made
@@ -115,10 +118,10 @@ class Explorer:
         self.drawn: dict[tuple[str, float], list[Runnable]] = {}
         self.references: dict[str, Observation] = {}
 
-    def reference(self, program: Runnable, device: str) -> Observation:
+    def reference(self, program: Runnable, device: str, kind: Kind) -> Observation:
         """Plain's run of the program."""
         if program.source not in self.references:
-            self.references[program.source] = execute(program, plain, device)
+            self.references[program.source] = plainly(program, device, kind)
         return self.references[program.source]
 
     def given(self, strategy: SearchStrategy[Any], cases: int, phases: tuple[Phase, ...], use: Callable[[Any], None]) -> None:
@@ -172,9 +175,9 @@ class Explorer:
     def hold(self, law: Law, implementation: Implementation, claims: Implementation) -> Result:
         """Hold an implementation to a law, by the claims of that or another implementation."""
         started = time.perf_counter()
-        judged = Implementation(
-            implementation.name, implementation.checkpoint, capabilities=claims.capabilities, declared=implementation.declared
-        )
+        if implementation.kind != law.kind:
+            raise ValueError(f"law {law.name} judges kind {law.kind!r}, {implementation.name!r} is of {implementation.kind!r}")
+        judged = replace(implementation, capabilities=claims.capabilities, known={})
         collecting = gc.isenabled()
         gc.disable()  # a lifetime that needs the collector is a fault that must show
         try:
@@ -200,7 +203,9 @@ class Explorer:
         counts = Counter(outcome.verdict for outcome in outcomes)
         program = None if worst is Verdict.AGREES else shown.program
         seconds = time.perf_counter() - started
-        return Result(law, judged, self.device, expected, worst, counts, shown.detail, program, vacuous, seconds)
+        return Result(
+            law, judged, self.device, expected, worst, counts, shown.detail, program, vacuous, seconds, shown.measured
+        )
 
     def patiently(self, law: Law, implementation: Implementation, claims: Implementation, expected: Verdict) -> list[Outcome]:
         """Outcomes up to the first with the declared verdict: a rare limit gets more cases before it is said to be gone."""

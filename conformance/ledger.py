@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from conformance.judge import Case, Observation
-from conformance.meters import Moment, Storages
-from conformance.verdicts import Diverges
+from conformance.meters import Moment, Objects, Storages
+from conformance.verdicts import Diverges, Measured
 
 
 def nothing_kept(case: Case) -> Observation:
@@ -23,7 +23,7 @@ def _run(case: Case, where: tuple[str, ...]) -> Observation:
     case.equals_plain()
     for moment in [*storages.moments, storages.end()]:
         if moment.label.split()[0] in where and moment.kept:
-            raise Diverges(_told(moment))
+            raise Diverges(_told(moment), Measured("alive", ((moment.label, 0),)))
     return case.seen
 
 
@@ -31,3 +31,14 @@ def _told(moment: Moment) -> str:
     makers = ", ".join(sorted({made.region or "no region" for made in moment.kept}))
     count = len(moment.kept)
     return f"at '{moment.label}' {count} storages are alive, made in {makers}, that the program does not hold; expected: 0"
+
+
+def no_growth(case: Case) -> None:
+    """The run equals plain's, and from the third note "step" on there are as many Python objects as before."""
+    objects = Objects()
+    case.equals_plain()  # whatever is made once only is made here
+    case.run(objects)
+    counts = objects.counts[2:]
+    if len(set(counts)) > 1:
+        growth = [count - counts[0] for count in counts]
+        raise Diverges(f"from step to step the number of objects changes by {growth}; expected: not at all", None)

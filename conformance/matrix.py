@@ -30,7 +30,10 @@ def terminal(rows: Iterable[Row], *, width: int | None = None, color: bool = Fal
     rows = list(rows)
     if not rows:
         raise ValueError("there are no rows to show")
-    tables = [_table(_of(rows, device=device), device, width, color) for device in _distinct(rows, "device")]
+    groups = [
+        _of(rows, device=device, subject=kind) for device in _distinct(rows, "device") for kind in _distinct(rows, "subject")
+    ]
+    tables = [_table(group, group[0]["device"], width, color) for group in groups if group]
     counts = Counter(row["verdict"] for row in rows)
     verdicts = ", ".join(f"{counts[name]} {name}" for name in VERDICTS if counts[name])
     cases, unexpected = sum(row["cases"] for row in rows), sum(map(is_unexpected, rows))
@@ -38,12 +41,16 @@ def terminal(rows: Iterable[Row], *, width: int | None = None, color: bool = Fal
 
 
 def markdown(results: Results) -> str:
-    """The matrix of families × implementations, laws counted by verdict, and what it was measured on."""
-    return "\n\n".join(_markdown_table(results, device) for device in _distinct(results.rows, "device"))
+    """The matrix of families × implementations, one table a kind, laws counted by verdict, and what it was measured on."""
+    parts = []
+    for device in _distinct(results.rows, "device"):
+        rows = _of(results.rows, device=device)
+        tables = [_markdown_table(_of(rows, subject=kind)) for kind in _distinct(rows, "subject")]
+        parts += [_measured_on(results, device), *tables]
+    return "\n\n".join([*parts, LEGEND.replace(UNEXPECTED, f"\\{UNEXPECTED}")])
 
 
-def _markdown_table(results: Results, device: str) -> str:
-    rows = _of(results.rows, device=device)
+def _markdown_table(rows: Sequence[Row]) -> str:
     names = _distinct(rows, "impl")
     lines = [["family", *(f"`{name}`" for name in names)], ["---"] * (len(names) + 1)]
     for family in _families(rows):
@@ -52,9 +59,7 @@ def _markdown_table(results: Results, device: str) -> str:
         cells = [_tally(_of(members, impl=name)) for name in names]
         lines.append([f"{family} ({laws} {'law' if laws == 1 else 'laws'})", *cells])
     lines.append(["cases", *(str(sum(row["cases"] for row in _of(rows, impl=name))) for name in names)])
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    legend = LEGEND.replace(UNEXPECTED, f"\\{UNEXPECTED}")
-    return f"{_measured_on(results, device)}\n\n{table}\n\n{legend}"
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _tally(rows: Sequence[Row]) -> str:

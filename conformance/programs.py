@@ -1,12 +1,14 @@
 """What a program is: a small typed tree that prints as runnable Python. The printed text is what runs.
 
-A program defines ``run(checkpoint, note, device)``: it makes its leaves, runs its body, in which regions are called
-through ``checkpoint``, and then its driver, which asks for gradients. ``note(label, value)`` marks a point in time and
-what is to be compared there. Nothing else leaves a program, and nothing but its seed is random in it.
+A program defines ``run(checkpoint, note, device)``, with something else to judge in place of ``checkpoint`` where it is
+of another kind: it makes its leaves, runs its body, in which regions are called through ``checkpoint``, and then its
+driver, which asks for gradients. ``note(label, value)`` marks a point in time and what is to be compared there. Nothing
+else leaves a program, and nothing but its seed is random in it.
 """
 
 from __future__ import annotations
 
+import ast
 import functools
 import inspect
 import textwrap
@@ -14,6 +16,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any, Protocol
+
+from conformance.folding import folded
 
 Run = Callable[..., None]
 
@@ -168,19 +172,32 @@ def _region(region: Region) -> list[str]:
 
 @dataclass(frozen=True)
 class Named:
-    """A program written by hand as a function ``run(checkpoint, note, device, **arguments)``, with its arguments."""
+    """A program written by hand as a function ``run(checkpoint, note, device, **arguments)``, with its arguments.
+
+    The first parameter has another name where it is of another kind, such as ``graph``.
+    """
 
     function: Callable[..., None]
     arguments: tuple[tuple[str, Any], ...] = ()
 
     @functools.cached_property
     def source(self) -> str:
-        text = textwrap.dedent(inspect.getsource(self.function))
-        lines = text[text.index("def ") :].splitlines()
-        end = next(index for index, line in enumerate(lines) if line.rstrip().endswith(":"))
-        bindings = [f"    {name} = {value!r}" for name, value in self.arguments]
-        head = ["import torch", "", "def run(checkpoint, note, device):", "    torch.manual_seed(0)"]
-        return "\n".join([*head, *bindings, *lines[end + 1 :]]) + "\n"
+        function = _tree(self.function)
+        subject = function.args.args[0].arg
+        lines = [line for statement in folded(function, dict(self.arguments)) for line in _lines(statement)]
+        head = ["import torch", "", f"def run({subject}, note, device):", "    torch.manual_seed(0)"]
+        return "\n".join([*head, *(f"    {line}" if line else "" for line in lines)]) + "\n"
+
+
+@functools.cache
+def _tree(function: Callable[..., None]) -> ast.FunctionDef:
+    definition = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+    assert isinstance(definition, ast.FunctionDef)
+    return definition
+
+
+def _lines(statement: ast.stmt) -> list[str]:
+    return ast.unparse(ast.fix_missing_locations(statement)).splitlines()
 
 
 @functools.lru_cache(maxsize=4096)
@@ -229,3 +246,30 @@ for label in [*expected, *(seen.keys() - expected.keys())]:
 def script(program: Runnable, importing: str, device: str = "cpu") -> str:
     """The program as a script that prints what plain and the implementation do; ``importing`` binds ``checkpoint``."""
     return SCRIPT.format(source=program.source, importing=importing, device=device)
+
+
+JUDGING = """{source}
+
+import impls
+from conformance.references import REFERENCES
+
+def observe(subject):
+    seen = {{}}
+    keep = lambda x: f"{{x.tolist()}} requires_grad={{x.requires_grad}}" if isinstance(x, torch.Tensor) else x
+    note = lambda label, value=None: seen.update({{label: torch.utils._pytree.tree_map(keep, value)}})
+    try:
+        run(subject, note, "{device}")
+    except Exception as error:
+        seen["error"] = f"{{type(error).__name__}}: {{error}}"
+    return seen
+
+
+expected, seen = observe(REFERENCES["{kind}"]), observe({found}.subject)
+for label in [*expected, *(seen.keys() - expected.keys())]:
+    print(label, "plain", expected.get(label), "{kind}", seen.get(label), sep="\\n  ")
+"""
+
+
+def judging(program: Runnable, kind: str, found: str, device: str = "cpu") -> str:
+    """The program of another kind than checkpoint as a script; ``found`` is the text that gives the implementation."""
+    return JUDGING.format(source=program.source, kind=kind, found=found, device=device)

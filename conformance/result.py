@@ -6,8 +6,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from conformance.programs import Runnable, script
-from conformance.verdicts import Verdict
+from conformance.programs import Runnable, judging, script
+from conformance.scripts import script as standalone
+from conformance.verdicts import VALUES, Measured, Verdict
 from impls import Implementation
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class Result:
     program: Runnable | None
     vacuous: str
     seconds: float
+    measured: Measured | None = VALUES
 
     @property
     def cases(self) -> int:
@@ -46,8 +48,16 @@ class Result:
         """The program as a script of its own, with the values under plain and under the implementation; else empty."""
         if self.program is None:
             return ""
-        name = self.implementation.name
-        importing = f"import impls\n\ncheckpoint = impls.{'load' if ':' in name else 'get'}({name!r}).checkpoint"
+        if self.measured is not None and not any(map(callable, self.law.options.values())):
+            about = f"law {self.law.name}. {self.law.statement}"
+            return standalone(
+                self.program.source, self.implementation, about, self.measured, self.written_options(), self.device
+            )
+        name, kind = self.implementation.name, self.law.kind
+        found = f"impls.load({name!r}, {kind!r})" if ":" in name else f"impls.get({name!r})"
+        if kind != "checkpoint":
+            return judging(self.program, kind, found, self.device)
+        importing = f"import impls\n\ncheckpoint = {found}.checkpoint"
         if self.law.options:
             needed = "import conformance.written.contexts\n" if any(map(callable, self.law.options.values())) else ""
             partial = f"checkpoint = functools.partial(checkpoint, {self.written_options()})"
@@ -70,6 +80,7 @@ class Result:
             "detail": self.vacuous or self.detail,
             "program": self.script(),
             "family": self.law.family,
+            "subject": self.law.kind,
             "statement": self.law.statement,
             "counts": {str(verdict): count for verdict, count in sorted(self.counts.items())},
             "as_declared": self.as_declared,

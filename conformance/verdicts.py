@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -28,14 +28,34 @@ class Verdict(enum.StrEnum):
         return min(self.severity, 2)
 
 
+@dataclass(frozen=True)
+class Measured:
+    """What decided a verdict, so that a script can measure it again: notes, or numbers of which these are ``due``.
+
+    "values": notes that differ from plain's, or an error; "expected": notes that differ from those that the program itself
+    expects; "raises": an error that did not come. Numbers are told by function for "calls", by operator for "kernels", by
+    note for "alive", which counts storages that the program does not hold, and by phase for "packed".
+    """
+
+    what: Literal["values", "expected", "raises", "calls", "kernels", "alive", "packed"] = "values"
+    due: tuple[tuple[str, int], ...] = ()
+    at_most: bool = False
+
+
+VALUES = Measured()
+
+
 class Judged(Exception):
-    """Ends the judging of a case with a verdict other than agrees. Raised by the suite alone."""
+    """Ends the judging of a case with a verdict other than agrees. Raised by the suite alone.
+
+    ``measured`` is None where no script of a few lines can measure it.
+    """
 
     verdict: Verdict
 
-    def __init__(self, detail: str) -> None:
+    def __init__(self, detail: str, measured: Measured | None = VALUES) -> None:
         super().__init__(detail)
-        self.detail = detail
+        self.detail, self.measured = detail, measured
 
 
 class Diverges(Judged):

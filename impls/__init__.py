@@ -1,40 +1,60 @@
-"""Interchangeable implementations of activation checkpointing behind one interface."""
+"""Interchangeable implementations of activation checkpointing, and of what belongs to it, behind one interface."""
 
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
-from impls.implementation import CAPABILITIES, Implementation, Known
+from impls.implementation import CAPABILITIES, KINDS, Implementation, Kind, Known
 
-__all__ = ["CAPABILITIES", "Implementation", "Known", "get", "load", "names"]
+__all__ = ["CAPABILITIES", "GRAPH_NAMES", "KINDS", "Implementation", "Kind", "Known", "get", "load", "names"]
 
-_MODULES = {
-    "plain": "impls.plain",
-    "legacy": "impls.legacy",
-    "reentrant": "impls.reentrant",
-    "nested": "impls.nested",
-    "torch-reentrant": "impls.peers.torch_reentrant",
-    "torch-nonreentrant": "impls.peers.torch_nonreentrant",
-    "torch-nonreentrant-full": "impls.peers.torch_nonreentrant_full",
+GRAPH_NAMES = (
+    "saved_tensors_hooks",
+    "save_on_cpu",
+    "disable_saved_tensors_hooks",
+    "register_multi_grad_hook",
+    "allow_mutation_on_saved_tensors",
+    "Node",
+    "GradientEdge",
+    "get_gradient_edge",
+    "increment_version",
+)
+_MODULES: dict[str, tuple[Kind, str]] = {
+    "plain": ("checkpoint", "impls.plain"),
+    "legacy": ("checkpoint", "impls.legacy"),
+    "reentrant": ("checkpoint", "impls.reentrant"),
+    "nested": ("checkpoint", "impls.nested"),
+    "torch-reentrant": ("checkpoint", "impls.peers.torch_reentrant"),
+    "torch-nonreentrant": ("checkpoint", "impls.peers.torch_nonreentrant"),
+    "torch-nonreentrant-full": ("checkpoint", "impls.peers.torch_nonreentrant_full"),
+    "graph": ("graph", "impls.graph"),
+    "torch-graph": ("graph", "impls.peers.torch_graph"),
+    "offload": ("offload", "impls.offload"),
 }
 
 
-def names() -> tuple[str, ...]:
-    """The names of the implementations that come with the testbed."""
-    return tuple(_MODULES)
+def names(kind: Kind | None = None) -> tuple[str, ...]:
+    """The names of the implementations that come with the testbed, all of them or those of one kind.
+
+    Raises ValueError for a kind that does not exist.
+    """
+    if kind is not None and kind not in KINDS:
+        raise ValueError(f"kind is {kind!r}; it must be one of {', '.join(KINDS)}")
+    return tuple(name for name, (its, _) in _MODULES.items() if kind in (None, its))
 
 
 def get(name: str) -> Implementation:
     """The built-in implementation of that name; ValueError, which lists the names, when there is none."""
     if name not in _MODULES:
         raise ValueError(f"no implementation is called {name!r}; there are {', '.join(_MODULES)}, or pkg.mod:attr")
-    return importlib.import_module(_MODULES[name]).IMPLEMENTATION
+    return importlib.import_module(_MODULES[name][1]).IMPLEMENTATION
 
 
-def load(reference: str) -> Implementation:
-    """The implementation at ``"pkg.mod:attr"``: an :class:`Implementation`, or a callable that declares nothing.
+def load(reference: str, kind: Kind = "checkpoint") -> Implementation:
+    """The implementation at ``"pkg.mod:attr"``: an :class:`Implementation`, or something of ``kind`` that declares nothing.
 
-    Raises ValueError that says which part failed: the form, the import, the attribute, or its being callable.
+    Raises ValueError that says which part failed: the form, the import, the attribute, or its being of that kind.
     """
     module_name, colon, attribute = reference.partition(":")
     if not (module_name and colon and attribute):
@@ -49,6 +69,10 @@ def load(reference: str) -> Implementation:
         value = getattr(value, part)
     if isinstance(value, Implementation):
         return value
-    if not callable(value):
+    if kind == "graph":
+        if missing := [name for name in GRAPH_NAMES if not hasattr(value, name)]:
+            raise ValueError(f"{reference!r} has no {', '.join(missing)}; of kind graph are the names of torch.autograd.graph")
+    elif not callable(value):
         raise ValueError(f"{reference!r} is a {type(value).__name__}, neither callable nor an Implementation")
-    return Implementation(reference, value, summary="declares nothing", source=reference, declared=False)
+    subject: dict[str, Any] = {"checkpoint": value} if kind == "checkpoint" else {"provides": value}
+    return Implementation(reference, kind=kind, summary="declares nothing", source=reference, declared=False, **subject)

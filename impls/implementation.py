@@ -1,13 +1,15 @@
-"""The record by which an implementation of activation checkpointing presents itself."""
+"""The record by which an implementation presents itself: of checkpointing, of graph hooks, or of an offloaded model."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn, get_args
 
 VerdictName = Literal["agrees", "refuses", "diverges", "crashes", "hangs"]
+Kind = Literal["checkpoint", "graph", "offload"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 CAPABILITIES: Mapping[str, str] = MappingProxyType(
     {
@@ -30,6 +32,15 @@ CAPABILITIES: Mapping[str, str] = MappingProxyType(
         "subset-requests": "torch.autograd.grad and backward(inputs=...)",
     }
 )
+GRAPH_CAPABILITIES: Mapping[str, str] = MappingProxyType(
+    {
+        "logging": "logged_backward writes down the nodes that a backward executes",
+        "min-bytes": "the option min_bytes of save_on_cpu",
+    }
+)
+_CAPABILITIES: Mapping[Kind, Mapping[str, str]] = MappingProxyType(
+    {"checkpoint": CAPABILITIES, "graph": GRAPH_CAPABILITIES, "offload": {}}
+)
 
 
 @dataclass(frozen=True)
@@ -46,30 +57,65 @@ def known(verdict: VerdictName, reason: str, source: str, *laws: str) -> dict[st
     return dict.fromkeys(laws, Known(verdict, reason, source))
 
 
+def _no_checkpoint(*_: object, **__: object) -> NoReturn:
+    raise TypeError("this implementation is not of kind 'checkpoint': it has no checkpoint to call; see its field provides")
+
+
 @dataclass(frozen=True)
 class Implementation:
-    """One way to checkpoint, what it claims, and where it is known to fall short.
+    """One implementation of one kind, what it claims, and where it is known to fall short.
 
-    ``checkpoint(function, *args, **kwargs)`` calls ``function`` and returns its value. ``capabilities`` are names
-    from :data:`CAPABILITIES`; a law that needs one that is missing expects a refusal. ``known`` maps the name of a
-    law to the verdict that is expected instead, with reason and source. ``declared`` is False for a bare callable,
-    which is judged by the claims of another implementation.
+    Of kind "checkpoint", ``checkpoint(function, *args, **kwargs)`` calls ``function`` and returns its value. Of kind
+    "graph", ``provides`` has the public names of ``torch.autograd.graph``; of kind "offload", it is a class that is
+    called as ``OffloadModel(model, device, ...)``. ``capabilities`` are names that exist for the kind, such as
+    those in :data:`CAPABILITIES`; a law that needs one that is missing expects a refusal. ``known`` maps the name of
+    a law to the verdict that is expected instead, with reason and source. ``declared`` is False for what says nothing
+    of itself and is judged by the claims of another implementation. ``binding`` is Python source for scripts, which
+    binds what is judged to the name ``checkpoint``, ``graph`` or ``OffloadModel``; without it a plain import does.
 
-    Raises ValueError for a capability that does not exist. It is not checked that ``checkpoint`` works.
+    Raises ValueError for a kind or a capability that does not exist, and when what the kind asks for is not given.
+    It is not checked that it works.
     """
 
     name: str
-    checkpoint: Callable[..., Any]
+    checkpoint: Callable[..., Any] = _no_checkpoint
     summary: str = ""
     source: str = ""
     capabilities: frozenset[str] = frozenset()
     known: Mapping[str, Known] = field(default_factory=dict)
     declared: bool = True
+    kind: Kind = "checkpoint"
+    provides: Any = None
+    binding: str = ""
 
     def __post_init__(self) -> None:
-        unknown = sorted(self.capabilities - CAPABILITIES.keys())
+        if self.kind not in KINDS:
+            raise ValueError(f"kind of {self.name!r} is {self.kind!r}; it must be one of {', '.join(KINDS)}")
+        is_checkpoint = self.kind == "checkpoint"
+        if (self.checkpoint is _no_checkpoint) is is_checkpoint or (self.provides is None) is not is_checkpoint:
+            wanted, other = ("checkpoint", "provides") if is_checkpoint else ("provides", "checkpoint")
+            raise ValueError(f"{self.name!r} is of kind {self.kind!r}: {wanted} must be given, and {other} must not")
+        there = _CAPABILITIES[self.kind]
+        unknown = sorted(self.capabilities - there.keys())
         if unknown:
-            raise ValueError(f"capabilities of {self.name!r}: {unknown} do not exist; there are {sorted(CAPABILITIES)}")
+            raise ValueError(f"capabilities of {self.name!r}: {unknown} do not exist; there are {sorted(there)}")
+
+    @property
+    def subject(self) -> Any:
+        """What the programs of this kind are given: the checkpoint, or what the implementation provides."""
+        return self.checkpoint if self.kind == "checkpoint" else self.provides
+
+    def importing(self, name: str) -> str:
+        """Python source that binds what is judged to ``name``."""
+        if self.binding:
+            return self.binding
+        if ":" in self.name:
+            where, _, attribute = self.name.partition(":")
+            return f"import {where}\n\n{name} = {where}.{attribute}" + ("" if not self.declared else ".subject")
+        module, its = getattr(self.subject, "__module__", None), getattr(self.subject, "__qualname__", None)
+        if module and its and its.isidentifier():
+            return f"from {module} import {its}" + ("" if its == name else f" as {name}")
+        return f"import impls\n\n{name} = impls.get({self.name!r}).subject"
 
     def expected(self, law: str, needs: frozenset[str] = frozenset()) -> VerdictName:
         """The verdict that this implementation declares for a law that needs the given capabilities."""

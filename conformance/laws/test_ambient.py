@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from conformance.judge import Case
 from conformance.law import law
 from conformance.strategies import named
-from conformance.verdicts import Diverges, Refuses
+from conformance.verdicts import Diverges, Measured, Refuses
 from conformance.written import ambient
 
 MODE = st.sampled_from(["as is", "grad", "no_grad"])
@@ -39,7 +39,8 @@ def test_nothing_to_differentiate_costs_one_call(case: Case) -> None:
     """Under no_grad and inference mode a region calls its function once and returns plain's value."""
     seen = case.equals_plain()
     if seen.calls != case.plain.calls:
-        raise Diverges(f"the functions are called {dict(case.plain.calls)} times under plain, {dict(seen.calls)} here")
+        told = f"the functions are called {dict(case.plain.calls)} times under plain, {dict(seen.calls)} here"
+        raise Diverges(told, Measured("calls", tuple(case.plain.calls.items())))
 
 
 @law(named(ambient.arguments, leaf=st.booleans(), nested=st.booleans(), view=st.booleans()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from dataclasses import replace
-from typing import cast
+from typing import Literal, cast
 
 from hypothesis import strategies as st
 
@@ -16,7 +16,7 @@ from conformance.oracle import costs
 from conformance.programs import Block, Leaf, Line, Named, Op, Program, Region, Statement
 from conformance.strategies import named, programs
 from conformance.trace import OPERATORS, trace
-from conformance.verdicts import Diverges
+from conformance.verdicts import Diverges, Measured
 from conformance.written import nesting as written
 
 
@@ -34,10 +34,12 @@ def _program(case: Case) -> Program:
     return cast(Program, case.program)
 
 
-def _differ(what: str, expected: Counter[str], seen: Counter[str]) -> None:
+def _differ(what: Literal["calls", "kernels", "calls in a later backward"], expected: Counter[str], seen: Counter[str]) -> None:
     if expected != seen:
         wrong = sorted(name for name in expected | seen if expected[name] != seen[name])
-        raise Diverges(", ".join(f"{what} of {name}: {expected[name]} due, {seen[name]} seen" for name in wrong))
+        told = ", ".join(f"{what} of {name}: {expected[name]} due, {seen[name]} seen" for name in wrong)
+        measured = Measured(what, tuple((name, expected[name]) for name in wrong)) if what in ("calls", "kernels") else None
+        raise Diverges(told, measured)
 
 
 def _calls(case: Case, early_stop: bool) -> None:
@@ -93,7 +95,8 @@ def test_no_region_runs_too_often(case: Case) -> None:
     bound = costs(_program(case), early_stop=False).calls
     for name, count in case.seen.calls.items():
         if count > bound[name]:
-            raise Diverges(f"{name} was called {count} times, {bound[name]} at most are due")
+            measured = Measured("calls", ((name, bound[name]),), at_most=True)
+            raise Diverges(f"{name} was called {count} times, {bound[name]} at most are due", measured)
 
 
 @law(_costed("partial"), needs=["early-stop"], floor=8)
@@ -114,15 +117,18 @@ def test_requests_for_a_subset_recompute_what_they_need(case: Case) -> None:
 def test_a_leaf_at_depth_d_runs_d_plus_one_times(case: Case) -> None:
     """What lies below d regions runs d + 1 times: in forward, and once for each of these regions."""
     for name, count in case.seen.calls.items():
-        if count != int(name.split()[1]) + 1:
-            raise Diverges(f"the function of {name} was called {count} times, {int(name.split()[1]) + 1} are due")
+        due = int(name.split()[1]) + 1
+        if count != due:
+            measured = Measured("calls", ((name, due),))
+            raise Diverges(f"the function of {name} was called {count} times, {due} are due", measured)
 
 
 @law(named(written.siblings, siblings=st.integers(1, 5)), needs=["recomputes"], floor=3)
 def test_a_parent_is_recomputed_once_for_all_its_regions(case: Case) -> None:
     """Regions that share inputs make their parent run once more in a backward, not once for each of them."""
     if case.equals_plain().calls["parent"] != 2:
-        raise Diverges(f"the parent ran {case.seen.calls['parent']} times, 2 are due")
+        measured = Measured("calls", (("parent", 2),))
+        raise Diverges(f"the parent ran {case.seen.calls['parent']} times, 2 are due", measured)
 
 
 @law(_costed("retain"), floor=8)
@@ -166,7 +172,8 @@ def test_recomputed_tensors_die_as_they_are_unpacked(case: Case) -> None:
             bound = bounds[moment.label].pop(0) if bounds[moment.label] else 0
             alive = sum(bool(made.region) for made in moment.alive)
             if alive > bound:
-                raise Diverges(f"when {moment.label.split()[1]} is due, {alive} tensors of the inside are alive, not {bound}")
+                told = f"when {moment.label.split()[1]} is due, {alive} tensors of the inside are alive, not {bound}"
+                raise Diverges(told, None)
 
 
 @st.composite
@@ -202,4 +209,5 @@ def test_a_backward_during_another_recomputes_for_itself(case: Case) -> None:
     around = 2 if dict(cast(Named, case.program).arguments)["nested"] else 1
     calls, due = case.equals_plain().calls["function"], 1 + 2 * around
     if calls > due:
-        raise Diverges(f"the function was called {calls} times; due are one in forward, {around} in each backward")
+        measured = Measured("calls", (("function", due),), at_most=True)
+        raise Diverges(f"the function was called {calls} times; due are one in forward, {around} in each backward", measured)

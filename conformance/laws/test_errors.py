@@ -12,7 +12,7 @@ from conformance.judge import Case, execute
 from conformance.law import law
 from conformance.meters import Calls, Kernels
 from conformance.strategies import UNARY, named, programs
-from conformance.verdicts import Diverges, Refuses
+from conformance.verdicts import Diverges, Measured, Refuses
 from conformance.written import changes, contexts, errors
 from impls import Implementation
 from impls.plain import checkpoint as plain
@@ -38,21 +38,21 @@ def _must_be_reported(case: Case) -> None:
         if "forward" not in calls.until:
             raise  # of the option, before anything could go wrong
         return
-    raise Diverges("the recomputation saved other tensors than forward did, and nothing was said")
+    raise Diverges("the recomputation saved other tensors than forward did, and nothing was said", Measured("raises"))
 
 
 @law(named(errors.differing, change=st.sampled_from(CHANGES), before=st.integers(0, 2), nested=st.booleans()))
 def test_other_saved_tensors_are_reported(case: Case) -> None:
     """A recomputation that saves fewer tensors, or one of another shape, dtype or device, is an error."""
     if _equals_or_refuses(case) and case.recomputed:
-        raise Diverges("the recomputation saved other tensors than forward did, and nothing was said")
+        raise Diverges("the recomputation saved other tensors than forward did, and nothing was said", Measured("raises"))
 
 
 @law(named(errors.differing, change=st.just("corrupts"), before=st.integers(0, 5), nested=st.booleans()))
 def test_corruption_by_the_recomputation_is_reported(case: Case) -> None:
     """A recomputation that changes in place a tensor that was saved, which forward did not do, is an error."""
     if _equals_or_refuses(case) and case.recomputed:
-        raise Diverges("the recomputation changed a saved tensor in place, and nothing was said")
+        raise Diverges("the recomputation changed a saved tensor in place, and nothing was said", Measured("raises"))
 
 
 @law(
@@ -116,10 +116,10 @@ def test_contexts_are_entered_once_for_each_run(case: Case) -> None:
     due = Counter({"forward": forward, "recomputation": seen.calls.total() - forward})
     entered = Counter(name for what, name in contexts.Logged.log if what == "enter")
     if entered != due:
-        raise Diverges(f"contexts due {dict(due)}, entered {dict(entered)}")
+        raise Diverges(f"contexts due {dict(due)}, entered {dict(entered)}", None)
     for run in zip(*[iter(contexts.Logged.log)] * 3, strict=True):
         if [what for what, _ in run] != ["enter", "run", "leave"]:
-            raise Diverges(f"a function should run inside of its context, and this happened: {run}")
+            raise Diverges(f"a function should run inside of its context, and this happened: {run}", None)
 
 
 @law(
@@ -145,7 +145,7 @@ def test_selective_checkpointing(case: Case) -> None:
     case.run(here)
     execute(case.program, plain, case.device, (there,))
     if here.counts != there.counts:
-        raise Diverges(f"mm runs {there.counts['mm']} times under plain, {here.counts['mm']} here")
+        raise Diverges(f"mm runs {there.counts['mm']} times under plain, {here.counts['mm']} here", None)
 
 
 FORM = st.sampled_from(["fallback", "retry", "suppress"])
@@ -273,7 +273,7 @@ def test_hooks_around_do_not_hide_changes(case: Case) -> None:
     """Saved-tensor hooks around a region do not make a wrong gradient of a change in place that is an error without."""
     _, right = case.run().notes["right or none"]
     if not all(right):
-        raise Diverges(f"gradients of (p, x) should be right, or none after an error, and are right: {right}")
+        raise Diverges(f"gradients of (p, x) should be right, or none after an error, and are right: {right}", None)
 
 
 @law(named(changes.copied, changes=st.integers(0, 3), nested=BOTH, around=BOTH))

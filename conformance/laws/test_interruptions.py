@@ -26,7 +26,7 @@ def _error_comes_out(case: Case) -> None:
     """The error that was raised inside is the one that came out."""
     notes = case.equals_plain().notes
     if "raised" in notes and notes["raised"] != notes.get("came"):
-        raise Diverges(f"the function raised {notes['raised']}, {notes.get('came', 'nothing')} came out of it")
+        raise Diverges(f"the function raised {notes['raised']}, {notes.get('came', 'nothing')} came out of it", None)
 
 
 @law(exactly("error in forward", "forward", "error in forward", "backward", "drop", "error in forward"), floor=8)

@@ -98,7 +98,8 @@ def test_each_recomputed_tensor_dies_at_its_unpack(case: Case) -> None:
     for label, _, recomputed in _due(storages.moments):
         index, count = int(label.split()[1]), recomputed["f"]
         if count > index:
-            raise Diverges(f"when operator {index} is due, {count} recomputed tensors are alive, expected at most {index}")
+            told = f"when operator {index} is due, {count} recomputed tensors are alive, expected at most {index}"
+            raise Diverges(told, None)
 
 
 @law(exactly("forward", "whole", "backward", depth=1).map(watched), floor=8)
@@ -113,7 +114,8 @@ def test_recomputed_tensors_live_no_longer_than_saved_ones(case: Case) -> None:
         for other, count in recomputed.items():
             allowed = freeing[label][region] if other == region else 0
             if count > allowed:
-                raise Diverges(f"at '{label}' {count} recomputed tensors of {other} are alive, expected at most {allowed}")
+                told = f"at '{label}' {count} recomputed tensors of {other} are alive, expected at most {allowed}"
+                raise Diverges(told, None)
 
 
 @law(named(lifetimes.tail, saving=st.integers(1, 3), after=st.integers(0, 2), levels=st.integers(1, 3), passes=PASSES),
@@ -132,7 +134,7 @@ def test_steps_leave_nothing_behind(case: Case) -> None:
     counts = objects.counts[2:]
     if len(set(counts)) > 1:
         growth = [count - counts[0] for count in counts]
-        raise Diverges(f"from step to step the number of objects changes by {growth}; expected: not at all")
+        raise Diverges(f"from step to step the number of objects changes by {growth}; expected: not at all", None)
 
 
 @law(named(lifetimes.callables, kind=st.sampled_from(("module", "method", "partial", "lambda")), passes=PASSES), floor=5)

@@ -104,7 +104,7 @@ def test_preserve_rng_state_switched_off(case: Case) -> None:
         raise AssertionError("the program does not foresee the stream that plain leaves")
     if case.recomputed and not seen.notes["drawn twice"]:
         where = "after forward's draws alone" if seen.notes["drawn once"] else "somewhere else"
-        raise Diverges(f"the stream should be after the draws of forward and recomputation, and is {where}")
+        raise Diverges(f"the stream should be after the draws of forward and recomputation, and is {where}", None)
 
 
 FORMS = st.sampled_from(["positional", "list", "dict"])

@@ -11,6 +11,7 @@ from impls.limits import TORCH_NONREENTRANT
 
 IMPLEMENTATION = Implementation(
     name="torch-nonreentrant",
+    binding="from torch.utils.checkpoint import checkpoint\n\ncheckpoint = functools.partial(checkpoint, use_reentrant=False)",
     checkpoint=functools.partial(torch.utils.checkpoint.checkpoint, use_reentrant=False),
     summary="torch.utils.checkpoint with use_reentrant=False",
     source="https://docs.pytorch.org/docs/stable/checkpoint.html",

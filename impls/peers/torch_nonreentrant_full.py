@@ -11,6 +11,8 @@ from impls.limits import RUNS_TO_THE_END, TORCH_NONREENTRANT
 
 IMPLEMENTATION = Implementation(
     name="torch-nonreentrant-full",
+    binding="from torch.utils.checkpoint import checkpoint\n\n"
+    "checkpoint = functools.partial(checkpoint, use_reentrant=False, early_stop=False)",
     checkpoint=functools.partial(torch.utils.checkpoint.checkpoint, use_reentrant=False, early_stop=False),
     summary="torch.utils.checkpoint with use_reentrant=False and early_stop=False",
     source="https://docs.pytorch.org/docs/stable/checkpoint.html",

@@ -11,6 +11,7 @@ from impls.limits import RUNS_TO_THE_END, SINGLE_NODE
 
 IMPLEMENTATION = Implementation(
     name="torch-reentrant",
+    binding="from torch.utils.checkpoint import checkpoint\n\ncheckpoint = functools.partial(checkpoint, use_reentrant=True)",
     checkpoint=functools.partial(torch.utils.checkpoint.checkpoint, use_reentrant=True),
     summary="torch.utils.checkpoint with use_reentrant=True",
     source="https://docs.pytorch.org/docs/stable/checkpoint.html",
