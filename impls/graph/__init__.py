@@ -1,0 +1,37 @@
+"""A drop-in for ``torch.autograd.graph`` that loses neither checks nor memory, and saved tensors that live elsewhere."""
+
+from __future__ import annotations
+
+import sys
+
+from impls.graph.edges import GradientEdge, Node, get_gradient_edge, increment_version
+from impls.graph.executed import log, logged_backward
+from impls.graph.gradients import register_multi_grad_hook
+from impls.graph.hooks import disable_saved_tensors_hooks, saved_tensors_hooks
+from impls.graph.host import save_on_cpu, saved_on
+from impls.graph.mutation import allow_mutation_on_saved_tensors
+from impls.implementation import Implementation
+
+__all__ = [
+    "GradientEdge",
+    "Node",
+    "allow_mutation_on_saved_tensors",
+    "disable_saved_tensors_hooks",
+    "get_gradient_edge",
+    "increment_version",
+    "log",
+    "logged_backward",
+    "register_multi_grad_hook",
+    "save_on_cpu",
+    "saved_on",
+    "saved_tensors_hooks",
+]
+
+IMPLEMENTATION = Implementation(
+    name="graph",
+    kind="graph",
+    provides=sys.modules[__name__],
+    summary="saved-tensor hooks that keep autograd's checks and own no graph, and graph tools",
+    source="the public names of torch.autograd.graph; designed anew",
+    capabilities=frozenset({"min-bytes", "logging"}),
+)

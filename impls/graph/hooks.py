@@ -1,0 +1,182 @@
+"""Pairs of saved-tensor hooks that lose neither autograd's check of changes in place nor the memory of a saved output.
+
+Autograd gives up its version check where hooks are active, because it cannot know whether they made a copy. Whether
+they did shows when a tensor is unpacked: if it reads the storage that was packed, it must be at the version that was
+packed. Autograd also keeps what a pack hook returns as it is, so an operator's result that comes back from its own
+hook owns itself for ever, through its graph. Here the graph gets an alias without a graph instead.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from impls.graph.memory import shares, storages
+from impls.versions import Counter, counter
+
+_push = torch._C._autograd._push_saved_tensors_default_hooks
+_pop = torch._C._autograd._pop_saved_tensors_default_hooks
+
+
+class _Alias:
+    """An attached tensor as the graph may own it: the object while others keep it alive, else its values without a graph."""
+
+    __slots__ = ("tensor", "values")
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = weakref.ref(tensor)
+        self.values = tensor.detach()
+
+    def get(self) -> torch.Tensor:
+        tensor = self.tensor()
+        return self.values if tensor is None else tensor
+
+
+class _Saved:
+    """What the graph owns in place of a saved tensor: what the pack hook returned, and the version of what it was given."""
+
+    __slots__ = ("aliases", "counter", "looks", "memory", "origin", "uncopied", "value", "version")
+
+    def __init__(self, value: Any, tensor: torch.Tensor) -> None:
+        self.memory, self.origin = storages(tensor), weakref.ref(tensor)
+        self.aliases: list[_Alias] = []
+        self.value = _detached(value, self.memory, self.aliases)
+        self.uncopied = isinstance(value, torch.Tensor) and shares(value, self.memory)
+        # What is kept anyway may be kept by its counter too; otherwise the counter is followed without the memory.
+        self.counter: Counter = tensor.detach() if self.uncopied or self.aliases else counter(tensor)
+        self.version = self.counter._version
+        self.looks = type(tensor).__name__, tensor.dtype, tensor.shape, tensor.device
+
+    def restored(self) -> Any:
+        return _attached(self.value) if self.aliases else self.value
+
+    def check(self, tensor: Any) -> None:
+        now = self.counter._version
+        if now == self.version or not isinstance(tensor, torch.Tensor):
+            return
+        # A change may also give the object other memory, and a copy that is made after the change is one of the change.
+        if self.uncopied or tensor is self.origin() or shares(tensor, self.memory):
+            kind, dtype, shape, device = self.looks
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an inplace operation: a "
+                f"{kind} of {dtype} {list(shape)} on {device}, of which saved-tensor hooks kept no copy, is at version {now}; "
+                f"expected version {self.version} instead. Clone it before changing it, or let the pack hook copy it"
+            )
+
+
+def _detached(value: Any, memory: tuple[StorageWeakRef, ...], aliases: list[_Alias]) -> Any:
+    """The value with an alias in place of each tensor, also inside tuples, that reads the memory and belongs to a graph."""
+    if _is_tuple(value):
+        parts = [_detached(part, memory, aliases) for part in value]
+        unchanged = all(new is old for new, old in zip(parts, value, strict=True))
+        return value if unchanged else _rebuilt(value, parts)
+    if not isinstance(value, torch.Tensor) or not _attached_to_graph(value) or not shares(value, memory):
+        return value
+    aliases.append(_Alias(value))
+    return aliases[-1]
+
+
+def _attached(value: Any) -> Any:
+    if isinstance(value, _Alias):
+        return value.get()
+    return _rebuilt(value, [_attached(part) for part in value]) if _is_tuple(value) else value
+
+
+def _is_tuple(value: Any) -> bool:
+    return type(value) is tuple or (isinstance(value, tuple) and hasattr(value, "_fields"))
+
+
+def _rebuilt(like: tuple[Any, ...], parts: list[Any]) -> tuple[Any, ...]:
+    """A tuple of the same type; named tuples and the like are made without running their constructor."""
+    return tuple.__new__(type(like), parts)
+
+
+def _attached_to_graph(tensor: torch.Tensor) -> bool:
+    base = tensor._base if tensor._is_view() else None
+    return tensor.grad_fn is not None or (base is not None and base.grad_fn is not None)
+
+
+class saved_tensors_hooks:  # noqa: N801 (torch's name)
+    """While the context is open, what autograd saves on this thread goes through ``pack_hook`` and ``unpack_hook``.
+
+    ``pack_hook(tensor)`` may return anything; ``unpack_hook`` gets that and returns a tensor of the same values. Of
+    contexts inside one another only the innermost is asked. One object may be entered again, also inside itself.
+
+    Unlike in ``torch.autograd.graph``, a change in place between pack and unpack raises RuntimeError if what ``pack_hook``
+    or ``unpack_hook`` returned reads the packed storage; a copy is not affected by such a change. And a pack hook may
+    return its argument, or a view of it, alone or inside tuples: ``unpack_hook`` gets the same object if it is still
+    alive, else an alias that has its values, storage and version, but no graph and no Python attributes.
+
+    Raises TypeError when a hook is not callable, RuntimeError when hooks are disabled, or when a thread leaves a context
+    that it has not entered. Not covered, in lists, dicts and objects that the pack hook returns: a result of an operator
+    still owns its own graph, and a copy that the unpack hook makes of what was changed meanwhile is not noticed.
+    """
+
+    def __init__(self, pack_hook: Callable[[torch.Tensor], Any], unpack_hook: Callable[[Any], torch.Tensor]) -> None:
+        for name, hook in (("pack_hook", pack_hook), ("unpack_hook", unpack_hook)):
+            if not callable(hook):
+                raise TypeError(f"{name} is {hook!r}; it must be callable with one argument")
+        self.pack_hook, self.unpack_hook = pack_hook, unpack_hook
+
+    def __enter__(self) -> None:
+        _push(self._pack, self._unpack)
+
+    def __exit__(self, *_: object) -> None:
+        _take_off(self)
+
+    def _pack(self, tensor: torch.Tensor) -> _Saved:
+        return _Saved(self.pack_hook(tensor), tensor)
+
+    def _unpack(self, saved: _Saved) -> torch.Tensor:
+        tensor = self.unpack_hook(saved.restored())
+        saved.check(tensor)
+        return tensor
+
+
+@contextmanager
+def pushed(pack: Callable[[torch.Tensor], Any], unpack: Callable[[Any], torch.Tensor]) -> Iterator[None]:
+    """A pair of bound methods as torch calls them, with none of what :class:`saved_tensors_hooks` adds."""
+    _push(pack, unpack)
+    try:
+        yield
+    finally:
+        _take_off(pack.__self__)  # type: ignore[attr-defined]
+
+
+def _take_off(owner: object) -> None:
+    """Take off the innermost pair of an object; contexts are not always left in reverse order, in generators for one."""
+    above = []
+    while (top := torch._C._autograd._top_saved_tensors_default_hooks(True)) is not None:
+        _pop()
+        if getattr(top[0], "__self__", None) is owner:
+            break
+        above.append(top)
+    for pair in reversed(above):
+        _push(*pair)
+    if top is None:
+        raise RuntimeError("saved-tensor hooks: this thread leaves a context that it has not entered, or has left already")
+
+
+@contextmanager
+def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
+    """While the context is open, entering saved-tensor hooks on this thread raises RuntimeError with this message.
+
+    Contexts nest: the message of the one outside is back when the one inside is left, also through an error. Raises
+    RuntimeError with the message when hooks are active already, TypeError when the message is not a string.
+    """
+    if not isinstance(error_message, str):
+        raise TypeError(f"error_message is {error_message!r}; it must be a str")
+    before = torch._C._autograd._saved_tensors_hooks_get_disabled_error_message()
+    try:
+        torch._C._autograd._saved_tensors_hooks_disable(error_message)
+        yield
+    finally:
+        if before is None:
+            torch._C._autograd._saved_tensors_hooks_enable()
+        else:
+            torch._C._autograd._saved_tensors_hooks_disable(before)

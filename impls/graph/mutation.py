@@ -1,0 +1,186 @@
+"""Saved tensors that may be changed: they are cloned just before the first operator that writes to what they read.
+
+A dispatch mode sees every operator on this thread with the tensors it writes to. Saved tensors are found by the storage
+they read, so it does not matter through which view, list or ``out=`` argument a change comes, nor with which version
+counter. The graph alone owns the handle of a saved tensor; what the context knows of it goes when the graph does.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
+
+from impls.graph.hooks import pushed
+from impls.graph.memory import Region, regions, storages
+from impls.graph.replicas import form, replica
+
+# Operators whose schema keeps quiet about the running statistics that they write in training; by position of arguments.
+_BATCH_NORMS = ("aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm")
+_STATISTICS, _TRAINING = (3, 4), 5
+
+
+class Handle:
+    """Stands in the graph for one saved tensor, or for several that read the same elements at the same time."""
+
+    __slots__ = ("__weakref__", "memory", "place", "regions", "version")
+
+    def __init__(self, tensor: torch.Tensor, place: Any) -> None:
+        self.place, self.regions = place, regions(tensor)
+        self.memory = storages(tensor)  # as long as these are referred to, their numbers are not given to others
+        self.version: int | None = tensor._version  # None once elements beside it were changed, which its counter tells too
+
+
+class SavedTensors:
+    """What a context knows: ``original`` has the saved tensors that are as they were, ``cloned`` copies of the others.
+
+    Both map the handles that some graph owns to tensors. Leaving the context empties them.
+    """
+
+    def __init__(self) -> None:
+        self.original: MutableMapping[Handle, torch.Tensor] = weakref.WeakKeyDictionary()
+        self.cloned: MutableMapping[Handle, torch.Tensor] = weakref.WeakKeyDictionary()
+        self.readers: dict[int, set[weakref.ref[Handle]]] = {}
+        self.open = True
+
+    def pack(self, tensor: torch.Tensor) -> Handle:
+        """The hook that saves: a new handle, or the one that has these elements already."""
+        shape = form(tensor)
+        place = weakref.ref(tensor) if shape is None else (tensor.storage_offset(), shape)
+        for handle in self.reading(regions(tensor)):
+            if handle in self.original and _same(handle.place, place) and self.untouched(handle):
+                return handle
+        handle = Handle(tensor, place)
+        self.original[handle] = tensor.detach()  # not the tensor: an operator would own its result together with its graph
+        for number in {region.storage for region in handle.regions}:
+            self.readers.setdefault(number, set()).add(weakref.ref(handle, _forgetting(self.readers, number)))
+        return handle
+
+    def unpack(self, handle: Handle) -> torch.Tensor:
+        """The hook that brings back: the values at the time of saving."""
+        if not self.open:
+            raise RuntimeError("allow_mutation_on_saved_tensors: this graph was recorded in a context that has been left, and "
+                               "what it saved went with it. Run backward inside the same `with` block as forward")  # fmt: skip
+        if not self.untouched(handle):
+            raise RuntimeError("allow_mutation_on_saved_tensors: a saved tensor was changed in place where the context does "
+                               "not see it: on another thread, by a kernel that calls increment_version, or, once it was "
+                               "cloned, in backward. Clone it before changing it")  # fmt: skip
+        return self.cloned[handle] if handle in self.cloned else self.original[handle]
+
+    def reading(self, written: list[Region]) -> list[Handle]:
+        """The handles that are alive and read from the same storages."""
+        found: dict[Handle, None] = {}
+        for region in written:
+            for weak in tuple(self.readers.get(region.storage, ())):
+                if (handle := weak()) is not None:
+                    found[handle] = None
+        return list(found)
+
+    def untouched(self, handle: Handle) -> bool:
+        tensor = self.cloned[handle] if handle in self.cloned else self.original[handle]
+        return handle.version is None or tensor._version == handle.version
+
+    def replace(self, handle: Handle, clone: torch.Tensor) -> None:
+        self.cloned[handle], handle.version = clone, clone._version
+        del self.original[handle]
+
+    def close(self) -> None:
+        self.open = False
+        for table in (self.original, self.cloned, self.readers):
+            table.clear()
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, weakref.ref) and isinstance(other, weakref.ref):
+        return one() is not None and one() is other()
+    return bool(type(one) is type(other) and one == other)
+
+
+def _forgetting(readers: dict[int, set[weakref.ref[Handle]]], number: int) -> Any:
+    def forget(dead: weakref.ref[Handle]) -> None:
+        alive = readers.get(number, set())
+        alive.discard(dead)
+        if not alive:
+            readers.pop(number, None)
+
+    return forget
+
+
+class _CloneFirst(TorchDispatchMode):
+    def __init__(self, saved: SavedTensors) -> None:
+        super().__init__()
+        self.saved = saved
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        written = list(_written(func, args, kwargs)) if self.saved.readers else []
+        if not written:
+            return func(*args, **kwargs)
+        before = [region for tensor in written for region in regions(tensor)]
+        spared = {}
+        for handle in self.saved.reading(before):
+            if handle not in self.saved.original:
+                continue
+            if torch.Tag.inplace_view in func.tags:  # another shape, or another storage, for the same elements
+                handle.version = None
+            elif _meet(handle.regions, before):
+                self.saved.replace(handle, replica(self.saved.original[handle]))
+            else:
+                # An `out` argument may be given another size, and then reaches further than it did.
+                spared[handle] = replica(self.saved.original[handle]) if _has_out(func) else None
+        result = func(*args, **kwargs)
+        after = [region for tensor in written for region in regions(tensor)] if spared else []
+        for handle, clone in spared.items():
+            if clone is not None and _meet(handle.regions, after):
+                self.saved.replace(handle, clone)
+            else:
+                handle.version = None
+        return result
+
+
+def _has_out(func: Any) -> bool:
+    return any(argument.is_out for argument in func._schema.arguments)
+
+
+def _meet(some: list[Region], others: list[Region]) -> bool:
+    return any(one.overlaps(other) for one in some for other in others)
+
+
+def _written(func: Any, args: Any, kwargs: Any) -> Iterator[torch.Tensor]:
+    """The tensors that an operator writes to, alone and in lists, by position and by name."""
+    quiet = _STATISTICS if func._schema.name in _BATCH_NORMS and args[_TRAINING] else ()
+    for index, argument in enumerate(func._schema.arguments):
+        if index in quiet or (argument.alias_info is not None and argument.alias_info.is_write):
+            value = args[index] if index < len(args) else kwargs.get(argument.name)
+            for each in value if isinstance(value, list | tuple) else (value,):
+                if isinstance(each, torch.Tensor):
+                    yield each
+
+
+@contextmanager
+def allow_mutation_on_saved_tensors() -> Iterator[SavedTensors]:
+    """While the context is open, tensors that autograd saves on this thread may be changed in place before backward.
+
+    A saved tensor is cloned just before an operator writes to it, once; backward gets the values at the time of saving.
+    Gives a :class:`SavedTensors`, for a look at what was cloned. It is decided by spans of bytes: a saved view is
+    cloned when what is written starts before its end and ends after its start, also where the two only interleave.
+    Operators that change shape or storage alone (``resize_``, ``set_``, ``t_``, ...) clone nothing, and what was saved
+    keeps the shape and the storage that it had.
+
+    Forward and backward run inside the same context: RuntimeError from a backward outside, from a context inside another
+    one on the same thread, and from a backward that needs a tensor that was changed on another thread. Not seen:
+    changes through numpy or by kernels that do not tell the version counter; ``untyped_storage().resize_``; what is
+    saved while other saved-tensor hooks are innermost. Source: ``torch.autograd.graph.allow_mutation_on_saved_tensors``.
+    """
+    if any(isinstance(mode, _CloneFirst) for mode in _get_current_dispatch_mode_stack()):
+        raise RuntimeError("allow_mutation_on_saved_tensors: contexts cannot be nested; the one outside covers what is inside")
+    saved = SavedTensors()
+    try:
+        with pushed(saved.pack, saved.unpack), _CloneFirst(saved):
+            yield saved
+    finally:
+        saved.close()
