@@ -1,0 +1,280 @@
+"""Parameters and buffers that change: in forward, and between forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from impls.offload import OffloadModel
+
+
+class Clamped(nn.Module):
+    """Keeps its weight between bounds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.linspace(-2, 2, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            self.weight.clamp_(-1, 1)
+        return x * self.weight
+
+
+class Assigning(nn.Module):
+    """Replaces a buffer after it was saved for backward."""
+
+    mean: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.ones(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x * self.mean
+        self.mean = self.mean * 0.5 + x.detach().mean(0)
+        return y * self.mean
+
+
+class Counting(nn.Module):
+    """Counts in a buffer, in place."""
+
+    calls: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls.add_(1)
+        return x * self.calls.clone()
+
+
+MAKES: list[Callable[[], nn.Module]] = [
+    lambda: nn.BatchNorm1d(4),
+    lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4)),
+    lambda: nn.Sequential(nn.Unflatten(1, (2, 2)), nn.InstanceNorm1d(2, track_running_stats=True), nn.Flatten()),
+    Clamped,
+    Assigning,
+    Counting,
+]
+
+
+def _built(make: Callable[[], nn.Module]) -> list[nn.Module]:
+    torch.manual_seed(0)
+    return [nn.Linear(4, 4), make(), nn.Linear(4, 4)]
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+@pytest.mark.parametrize("make", MAKES)
+def test_what_forward_changes_is_changed_once_a_step(make: Callable[[], nn.Module], checkpoint: bool) -> None:
+    results = []
+    for model in (nn.Sequential(*_built(make)), OffloadModel(_built(make), "cpu", checkpoint_activation=checkpoint)):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        torch.manual_seed(1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.randn(3, 4)).square().sum().backward()
+            optimizer.step()
+        results.append([*model.state_dict().values(), *(parameter.grad for parameter in model.parameters())])
+    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_batch_norm_may_run_twice_before_backward(checkpoint: bool) -> None:
+    results = []
+    for model in (
+        nn.Sequential(*_built(MAKES[0])),
+        OffloadModel(_built(MAKES[0]), "cpu", checkpoint_activation=checkpoint),
+    ):
+        torch.manual_seed(1)
+        one, other = model(torch.randn(3, 4)), model(torch.randn(3, 4))
+        one.square().sum().backward()
+        other.square().sum().backward()
+        results.append([*model.state_dict().values(), *(parameter.grad for parameter in model.parameters())])
+    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
+
+
+def test_statistics_are_updated_without_gradients_too() -> None:
+    plain, model = nn.BatchNorm1d(4), OffloadModel([nn.BatchNorm1d(4)], "cpu", num_slices=1)
+    x = torch.randn(3, 4)
+    with torch.no_grad():
+        assert torch.equal(plain(x), model(x))
+    assert all(torch.equal(one, other) for one, other in zip(plain.buffers(), model.buffers(), strict=True))
+
+
+def test_each_microbatch_starts_from_what_the_one_before_left() -> None:
+    plain, x = nn.Sequential(*_built(Counting)), torch.randn(4, 4)
+    model = OffloadModel(_built(Counting), "cpu", checkpoint_activation=True, num_microbatches=2)
+    expected = torch.cat([plain(part) for part in x.split(2)])
+    expected.sum().backward()
+    actual = model(x)
+    actual.sum().backward()
+    assert torch.equal(actual, expected)
+    assert torch.equal(next(model.buffers()), next(plain.buffers()))
+    torch.testing.assert_close([p.grad for p in model.parameters()], [p.grad for p in plain.parameters()])
+
+
+def test_a_clamped_weight_gets_its_gradient_from_all_microbatches() -> None:
+    plain, x = nn.Sequential(Clamped()), torch.randn(5, 4)
+    model = OffloadModel([Clamped()], "cpu", num_slices=1, checkpoint_activation=True, num_microbatches=3)
+    for one in (plain, model):
+        one(x).square().sum().backward()
+    torch.testing.assert_close([p.grad for p in model.parameters()], [p.grad for p in plain.parameters()])
+    assert float(next(model.parameters()).detach().abs().max()) == 1
+
+
+class Halving(Clamped):
+    """Halves its weight before it uses it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            self.weight.mul_(0.5)
+        return x * self.weight
+
+
+def test_each_microbatch_is_differentiated_at_the_weight_that_it_used() -> None:
+    plain, x = Halving(), torch.randn(4, 4, requires_grad=True)
+    parts = [part.requires_grad_() for part in x.detach().split(2)]
+    expected = [torch.autograd.grad(plain(part).sum(), part)[0] for part in parts]
+    model = OffloadModel([Halving()], "cpu", num_slices=1, checkpoint_activation=True, num_microbatches=2)
+    assert torch.equal(torch.autograd.grad(model(x).sum(), x)[0], torch.cat(expected))
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_weight_that_the_next_forward_changes_is_an_error_as_in_plain(checkpoint: bool) -> None:
+    offloaded = OffloadModel([Halving()], "cpu", num_slices=1, checkpoint_activation=checkpoint)
+    for model in (Halving(), offloaded):
+        y = model(torch.randn(2, 4, requires_grad=True)).sum()
+        model(torch.randn(2, 4))
+        if checkpoint and model is offloaded:
+            y.backward()  # it runs again from where it started
+        else:
+            with pytest.raises(RuntimeError, match="version"):
+                y.backward()
+
+
+def _step(model: nn.Module, parameter: nn.Parameter) -> None:
+    parameter.grad = torch.ones_like(parameter)
+    torch.optim.SGD([parameter], lr=0.1).step()
+
+
+def _load(model: nn.Module, parameter: nn.Parameter) -> None:
+    model.load_state_dict({name: value * 2 for name, value in model.state_dict().items()})
+
+
+@pytest.mark.parametrize("change", [_step, _load])
+@pytest.mark.parametrize("options", [{}, {"checkpoint_activation": True}])
+def test_a_weight_that_changed_since_forward_is_an_error(change: Callable[[Any, Any], None], options: dict[str, Any]) -> None:
+    layers = [nn.Linear(4, 4) for _ in range(3)]
+    model = OffloadModel(layers, "cpu", **options)
+    y = model(torch.randn(2, 4)).sum()
+    change(model, layers[1].weight)
+    with pytest.raises(RuntimeError, match=r"weight.* is at version \d; expected version \d"):
+        y.backward()
+    model.zero_grad()
+    model(torch.randn(2, 4)).sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_a_bias_may_change_as_in_plain_unless_slices_run_again() -> None:
+    for checkpoint in (False, True):
+        layer = nn.Linear(4, 4)
+        model = OffloadModel([layer], "cpu", num_slices=1, checkpoint_activation=checkpoint)
+        y = model(torch.randn(2, 4)).sin().sum()
+        with torch.no_grad():
+            layer.bias.add_(1)
+        if checkpoint:
+            with pytest.raises(RuntimeError, match="bias"):
+                y.backward()
+        else:
+            y.backward()
+
+
+def test_data_that_was_replaced_since_forward_is_an_error() -> None:
+    layer = nn.Linear(4, 4)
+    y = OffloadModel([nn.Linear(4, 4), layer], "cpu", num_slices=2)(torch.randn(2, 4)).sum()
+    layer.weight.data = torch.zeros(4, 4)
+    with pytest.raises(RuntimeError, match="given other data"):
+        y.backward()
+
+
+def test_an_assigned_state_leaves_the_graph_of_before_as_it_was() -> None:
+    layers, x = [nn.Linear(4, 4), nn.Linear(4, 4)], torch.randn(2, 4, requires_grad=True)
+    (expected,) = torch.autograd.grad(nn.Sequential(*layers)(x).square().sum(), x)
+    model = OffloadModel(layers, "cpu", num_slices=2)
+    y = model(x).square().sum()
+    model.load_state_dict({name: value + 1 for name, value in model.state_dict().items()}, assign=True)
+    assert torch.equal(torch.autograd.grad(y, x)[0], expected)
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_an_activation_that_changed_since_forward_is_an_error(checkpoint: bool) -> None:
+    kept: list[torch.Tensor] = []
+
+    class Keeping(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            kept.append(x.exp())
+            return kept[-1] * 2
+
+    y = OffloadModel([nn.Linear(2, 2), Keeping()], "cpu", num_slices=1, checkpoint_activation=checkpoint)(torch.randn(1, 2))
+    kept[0].detach().add_(1)
+    with pytest.raises(RuntimeError, match="version"):
+        y.sum().backward()
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_weight_that_forward_changes_after_its_use_is_an_error_as_in_plain(checkpoint: bool) -> None:
+    class Late(nn.Linear):
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
+            y = super().forward(input)
+            with torch.no_grad():
+                self.weight.mul_(0.5)
+            return y
+
+    layers = [nn.Linear(2, 2), Late(2, 2)]
+    offloaded = OffloadModel([nn.Linear(2, 2), Late(2, 2)], "cpu", num_slices=2, checkpoint_activation=checkpoint)
+    for model in (nn.Sequential(*layers), offloaded):
+        y = model(torch.randn(1, 2)).sum()
+        with pytest.raises(RuntimeError, match="version"):
+            y.backward()
+
+
+class _Grown(nn.Linear):
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        self.weight.mul_(2)
+        return super().forward(input)
+
+
+class _Replacing(nn.Linear):
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        self.weight = nn.Parameter(self.weight.detach() * 2)
+        return super().forward(input)
+
+
+class _Remembering(nn.BatchNorm1d):
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        self.running_mean = input.mean(0)
+        return input
+
+
+@pytest.mark.parametrize(("kind", "words"), [(_Grown, "leaf Variable"), (_Replacing, "assigned parameter '0.weight'")])
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_change_that_cannot_be_written_back_is_an_error(kind: Any, words: str, checkpoint: bool) -> None:
+    layer = kind(2, 2)
+    before, weight = layer.weight.detach().clone(), layer.weight
+    model = OffloadModel([layer], "cpu", num_slices=1, checkpoint_activation=checkpoint)
+    with pytest.raises(RuntimeError, match=words):
+        model(torch.randn(1, 2))
+    assert layer.weight is weight
+    assert torch.equal(weight, before)
+
+
+def test_a_buffer_with_a_graph_is_an_error() -> None:
+    model = OffloadModel([nn.Linear(2, 2), _Remembering(2)], "cpu", num_slices=1)
+    with pytest.raises(RuntimeError, match=r"gave buffer '1\.running_mean' a graph"):
+        model(torch.randn(3, 2))

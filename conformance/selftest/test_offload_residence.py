@@ -1,0 +1,316 @@
+"""Where parameters are and when, what goes from one device to the other, and what is left behind."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from conformance.second_device import Moves, second
+from impls.offload import OffloadModel
+from impls.offload.route import Arrival, Route
+
+SIM = second("cpu")  # before any backward of the process, which settles for how many devices autograd has threads
+WIDTHS = (3, 5, 4, 6, 2)
+
+
+class Loads:
+    """Every load of a slice, with the copies that are alive."""
+
+    def __init__(self) -> None:
+        self.copies: list[tuple[tuple[str, ...], list[StorageWeakRef]]] = []
+        self.most = 0
+        self.events: list[Any] = []
+
+    def alive(self) -> list[tuple[str, ...]]:
+        return [names for names, copies in self.copies if any(not copy.expired() for copy in copies)]
+
+    def note(self, copies: Mapping[str, torch.Tensor]) -> None:
+        if copies:
+            self.copies.append((tuple(copies), [StorageWeakRef(copy.untyped_storage()) for copy in copies.values()]))
+        self.most = max(self.most, len(self.alive()))
+
+    def order(self) -> list[str]:
+        return [names[0].partition(".")[0] for names, _ in self.copies]
+
+
+@pytest.fixture
+def loads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loads]:
+    made, load = Loads(), Route.load
+
+    def noted(self: Route, originals: Mapping[str, torch.Tensor]) -> Arrival:
+        arrival = load(self, originals)
+        made.note(arrival.copies)
+        made.events.append(arrival.done)
+        return arrival
+
+    monkeypatch.setattr(Route, "load", noted)
+    gc.disable()  # nothing may wait for the collector
+    yield made
+    gc.enable()
+
+
+def _layers() -> list[nn.Module]:
+    torch.manual_seed(0)
+    pairs = itertools.pairwise(WIDTHS)
+    return [nn.Sequential(nn.Linear(one, other), nn.Tanh(), nn.Dropout(0.2)) for one, other in pairs]
+
+
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"checkpoint_activation": True},
+    {"checkpoint_activation": True, "num_microbatches": 3},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_slices_are_loaded_once_each_way_and_two_at_most(options: dict[str, Any], loads: Loads) -> None:
+    model = OffloadModel(_layers(), "cpu", num_slices=4, **options)
+    y = model(torch.randn(6, 3, requires_grad=True))  # otherwise the first slice saves nothing of its own
+    assert loads.alive() == []
+    y.sum().backward()
+    assert loads.order() == ["0", "1", "2", "3", "3", "2", "1", "0"]
+    assert loads.most == 2
+    assert loads.alive() == []
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_without_gradients_slices_are_loaded_once(options: dict[str, Any], loads: Loads) -> None:
+    with torch.no_grad():
+        OffloadModel(_layers(), "cpu", num_slices=4, **options)(torch.randn(6, 3))
+    assert (loads.order(), loads.most, loads.alive()) == (["0", "1", "2", "3"], 2, [])
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_a_backward_loads_the_slices_that_it_needs(options: dict[str, Any], loads: Loads) -> None:
+    model = OffloadModel(_layers(), "cpu", num_slices=4, **options)
+    y = model(torch.randn(6, 3)).sum()
+    loads.copies.clear()
+    torch.autograd.grad(y, list(model.get_submodule("2").parameters()))
+    assert loads.order() == ["3", "2"]
+    assert loads.alive() == []
+
+
+def test_a_slice_of_which_nothing_was_saved_is_not_loaded_again(loads: Loads) -> None:
+    model = OffloadModel([nn.Embedding(5, 4), nn.Linear(4, 4)], "cpu", num_slices=2)
+    model(torch.tensor([1, 2])).sum().backward()
+    assert loads.order() == ["0", "1", "1"]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_nothing_is_left_after_an_error(options: dict[str, Any], loads: Loads) -> None:
+    layers = _layers()
+    model = OffloadModel(layers, "cpu", num_slices=4, **options)
+    handle = layers[2].register_forward_hook(_fail)
+    with pytest.raises(ValueError, match="on purpose"):
+        model(torch.randn(6, 3))
+    handle.remove()
+    assert loads.alive() == []
+    y = model(torch.randn(6, 3)).sum()
+    handle = next(layers[1].parameters()).register_hook(_fail)
+    with pytest.raises(ValueError, match="on purpose"):
+        y.backward()
+    handle.remove()
+    del y
+    assert loads.alive() == []
+    assert [task() for task in model._residence.tasks.values()] in ([None], [])
+
+
+def _fail(*_: Any) -> None:
+    raise ValueError("on purpose")
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_a_graph_that_is_dropped_frees_what_was_saved(options: dict[str, Any]) -> None:
+    model, freed = OffloadModel(_layers(), "cpu", num_slices=2, **options), []
+    kept: list[StorageWeakRef] = []
+    for module in model.modules():
+        if isinstance(module, nn.Tanh):
+            module.register_forward_hook(lambda m, args, y: kept.append(StorageWeakRef(y.untyped_storage())))
+    gc.disable()
+    y = model(torch.randn(6, 3))
+    freed.append([reference.expired() for reference in kept])
+    del y
+    freed.append([reference.expired() for reference in kept])
+    gc.enable()
+    assert any(freed[0]) == (options != {})
+    assert all(freed[1])
+
+
+def _bytes(tensors: Iterator[torch.Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_parameters_come_twice_a_step_and_gradients_go_once(options: dict[str, Any]) -> None:
+    model = OffloadModel(_layers(), SIM, num_slices=4, **options)
+    size, boundaries = _bytes(model.parameters()), 4 * 6 * sum(WIDTHS[:-1]) * bool(options)
+    x = torch.randn(6, 3, device=SIM, requires_grad=True)
+    with Moves() as forward:
+        y = model(x)
+    with Moves() as backward:
+        y.sum().backward()
+    assert forward.totals == _positive({f"cpu→{SIM}": size, f"{SIM}→cpu": boundaries})
+    assert backward.totals == {f"cpu→{SIM}": size + boundaries, f"{SIM}→cpu": size}
+
+
+def _positive(totals: dict[str, int]) -> dict[str, int]:
+    return {kind: count for kind, count in totals.items() if count}
+
+
+def test_only_what_changed_is_copied_back() -> None:
+    model = OffloadModel([nn.Linear(3, 4), nn.BatchNorm1d(4)], SIM, num_slices=2)
+    with torch.no_grad(), Moves() as training:
+        model(torch.randn(2, 3, device=SIM))
+    with torch.no_grad(), Moves() as evaluation:
+        model.eval()(torch.randn(2, 3, device=SIM))
+    assert training.totals[f"{SIM}→cpu"] == _bytes(model.buffers())
+    assert evaluation.totals[f"{SIM}→cpu"] == 0
+
+
+def _trained(model: nn.Module, place: str) -> list[torch.Tensor]:
+    optimizer, results = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), []
+    torch.manual_seed(1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        y = model(torch.randn(6, 3).to(place))
+        y.square().sum().backward()
+        optimizer.step()
+        results.append(y.detach().cpu())
+    return [*results, *(value.clone() for value in model.state_dict().values())]
+
+
+@pytest.mark.parametrize("options", OPTIONS[:2])
+@pytest.mark.parametrize("slices", [1, 2, 5])
+def test_copies_on_side_streams_do_not_race(options: dict[str, Any], slices: int) -> None:
+    def layers() -> list[nn.Module]:
+        return [*_layers(), nn.BatchNorm1d(WIDTHS[-1])]
+
+    torch.get_device_module(SIM).forget_hazards()
+    expected = _trained(nn.Sequential(*layers()), "cpu")
+    actual = _trained(OffloadModel(layers(), SIM, num_slices=slices, **options), SIM)
+    assert all(torch.equal(one, other) for one, other in zip(expected, actual, strict=True))
+    assert torch.get_device_module(SIM).hazards() == ()
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_what_is_on_its_way_when_an_error_comes_is_waited_for(options: dict[str, Any]) -> None:
+    torch.get_device_module(SIM).forget_hazards()
+    layers = _layers()
+    layers[1].register_forward_hook(_fail)
+    with pytest.raises(ValueError, match="on purpose"):
+        OffloadModel(layers, SIM, num_slices=4, **options)(torch.randn(6, 3))
+    assert torch.get_device_module(SIM).hazards() == ()
+
+
+def test_a_load_that_nobody_uses_is_waited_for() -> None:
+    torch.get_device_module(SIM).forget_hazards()
+    arrival = Route(torch.device(SIM, 0), torch.device("cpu")).load({"weight": torch.ones(3)})
+    del arrival
+    assert torch.get_device_module(SIM).hazards() == ()
+
+
+@pytest.mark.parametrize("place", ["cpu", SIM])
+@pytest.mark.parametrize("options", OPTIONS[:2])
+def test_statistics_that_two_slices_share_are_seen_by_the_second(options: dict[str, Any], place: str) -> None:
+    def layers() -> list[nn.Module]:
+        torch.manual_seed(0)
+        first, second = nn.BatchNorm1d(3), nn.BatchNorm1d(3)
+        second.running_mean, second.running_var = first.running_mean, first.running_var  # of which no version tells
+        return [first, nn.Linear(3, 3), second]
+
+    expected = _trained(nn.Sequential(*layers()), "cpu")
+    actual = _trained(OffloadModel(layers(), place, num_slices=3, **options), place)
+    assert all(torch.equal(one, other) for one, other in zip(expected, actual, strict=True))
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_the_host_waits_for_what_reads_and_writes_parameters(
+    options: dict[str, Any], loads: Loads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    event, waited = torch.get_device_module(SIM).Event, set()
+    synchronize = event.synchronize
+
+    def noted(self: Any) -> None:
+        waited.add(self)
+        synchronize(self)
+
+    monkeypatch.setattr(event, "synchronize", noted)
+    model = OffloadModel(_layers(), SIM, num_slices=4, **options)
+    y = model(torch.randn(6, 3)).sum()
+    assert len(loads.events) == 4
+    assert set(loads.events) <= waited
+    y.backward()
+    assert loads.events[-1] in waited  # copies in are made in order
+
+
+def test_buffers_are_there_as_soon_as_forward_is_over() -> None:
+    plain, model = nn.BatchNorm1d(3), OffloadModel([nn.BatchNorm1d(3)], SIM, num_slices=1)
+    x = torch.randn(6, 3)
+    with torch.no_grad():
+        plain(x)
+        model(x.to(SIM))
+    assert all(torch.equal(one, other) for one, other in zip(plain.buffers(), model.buffers(), strict=True))
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_parameters_may_change_as_soon_as_forward_is_over(options: dict[str, Any]) -> None:
+    model, x = OffloadModel(_layers(), SIM, num_slices=4, **options).eval(), torch.randn(6, 3)
+    with torch.no_grad():
+        expected = nn.Sequential(*_layers()).eval()(x)
+        y = model(x.to(SIM))
+        for parameter in model.parameters():
+            parameter.zero_()
+    torch.testing.assert_close(y.cpu(), expected)
+
+
+def test_gradients_and_parameters_stay_on_the_offload_device() -> None:
+    model = OffloadModel(_layers(), SIM)
+    model(torch.randn(6, 3)).sum().backward()
+    devices = [
+        (parameter.device.type, parameter.grad.device.type) for parameter in model.parameters() if parameter.grad is not None
+    ]
+    assert devices == [("cpu", "cpu")] * 8
+
+
+def test_a_model_comes_from_another_device_with_its_parameters() -> None:
+    layers = [nn.Linear(3, 3).to(SIM)]
+    parameters = list(layers[0].parameters())
+    model = OffloadModel(layers, SIM, num_slices=1)
+    assert all(one is other for one, other in zip(model.parameters(), parameters, strict=True))
+    assert {parameter.device.type for parameter in parameters} == {"cpu"}
+
+
+@pytest.mark.parametrize("options", OPTIONS[:2])
+def test_threads_may_share_a_model(options: dict[str, Any]) -> None:
+    model = OffloadModel([nn.Linear(4, 4) for _ in range(4)], "cpu", **options)
+    inputs = [torch.randn(2, 4) for _ in range(4)]
+    expected = [torch.autograd.grad(model(x).square().sum(), list(model.parameters())) for x in inputs]
+    found: dict[int, list[Any]] = {}
+
+    def work(index: int) -> None:
+        found[index] = [torch.autograd.grad(model(inputs[index]).square().sum(), list(model.parameters())) for _ in range(5)]
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
+    _each(threads, threading.Thread.start)
+    _each(threads, threading.Thread.join)
+    for index, grads in enumerate(expected):
+        assert all(torch.equal(one, other) for again in found[index] for one, other in zip(grads, again, strict=True))
+
+
+def _each(threads: list[threading.Thread], act: Callable[[threading.Thread], Any]) -> None:
+    for thread in threads:
+        act(thread)
+
+
+def test_an_lstm_keeps_its_own_weights() -> None:
+    lstm = nn.LSTM(3, 3)
+    OffloadModel([lstm], "cpu", num_slices=1)(torch.randn(2, 1, 3))[0].sum().backward()
+    assert all(one is other for one, other in zip(lstm._flat_weights, lstm.parameters(), strict=True))

@@ -1,0 +1,1 @@
+"""Programs that use what is in ``impls`` as its users do."""

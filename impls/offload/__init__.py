@@ -1,0 +1,23 @@
+"""OffloadModel: a model that computes on one device, slice by slice, and lives on another."""
+
+from __future__ import annotations
+
+from impls.implementation import Implementation, known
+from impls.offload.cutting import slices
+from impls.offload.model import OffloadModel
+
+__all__ = ["IMPLEMENTATION", "OffloadModel", "slices"]
+
+IMPLEMENTATION = Implementation(
+    name="offload",
+    kind="offload",
+    provides=OffloadModel,
+    summary="slices of a model on the device in turn, activations checkpointed, microbatches",
+    source="FairScale's OffloadModel; arXiv 2002.05645, arXiv 2101.06840",
+    known=known(
+        "diverges",
+        "autocast caches the casts of leaves, and a loaded copy is none: its gradients are added after the cast, not before",
+        "at::autocast::cached_cast",
+        "autocast_casts_a_weight_once",
+    ),
+)

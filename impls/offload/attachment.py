@@ -1,0 +1,97 @@
+"""Loaded copies in the graph: what gradients a copy gets arrive at the parameter that it was made from.
+
+Two nodes stand between a copy and its parameter. The one on the computing device sends the gradient off; the one on the
+parameter's side waits for it. The engine runs them on different threads, so the device need not stop for the host.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from impls.graph.streams import Lane
+from impls.offload.route import Route
+
+
+class _Mail:
+    """Gradients on their way, by the backward that they belong to."""
+
+    __slots__ = ("events",)
+
+    def __init__(self) -> None:
+        self.events: dict[int, Any] = {}
+
+
+class _Values:
+    """Hides a tensor from autograd, which would take it for an input."""
+
+    __slots__ = ("tensor",)
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+
+
+class _Arrive(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, parameter: torch.Tensor, mail: _Mail) -> torch.Tensor:
+        ctx.mail = mail
+        return parameter.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        event = ctx.mail.events.pop(torch._C._current_graph_task_id(), None)
+        if event is not None:
+            event.synchronize()
+        return grads[0], None
+
+
+class _Send(torch.autograd.Function):
+    """A gradient's copy on the host, made on a side stream."""
+
+    @staticmethod
+    def forward(ctx: Any, grad: torch.Tensor, lane: Lane, mail: _Mail) -> torch.Tensor:
+        ctx.device = grad.device
+        copy, mail.events[torch._C._current_graph_task_id()] = lane.fetch(grad.detach())
+        return copy
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return grads[0].to(ctx.device), None, None
+
+
+class _Attach(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, near: torch.Tensor, values: _Values, lane: Lane | None, mail: _Mail | None) -> torch.Tensor:
+        ctx.device, ctx.lane, ctx.mail = near.device, lane, mail
+        return values.tensor.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        grad = grads[0]
+        if ctx.mail is None:
+            return None, None, None, None
+        if ctx.lane is None or grad.layout is not torch.strided:
+            return grad.to(ctx.device), None, None, None
+        return _Send.apply(grad, ctx.lane, ctx.mail), None, None, None
+
+
+def attach(values: torch.Tensor, parameter: torch.Tensor, route: Route) -> torch.Tensor:
+    """An alias of ``values`` whose gradient goes to ``parameter``; without a graph if that one requires none.
+
+    It has a graph under no_grad too, as a parameter still requires grad there.
+    """
+    if not parameter.requires_grad:
+        return values.detach()
+    mail = _Mail()
+    side = route.lane if parameter.device == route.offload_device else None
+    with torch.enable_grad():
+        return _Attach.apply(_Arrive.apply(parameter, mail), _Values(values), side, mail)
+
+
+def attach_to_nothing(values: torch.Tensor, requires_grad: bool) -> torch.Tensor:
+    """An alias that looks like an attached one and whose gradient goes nowhere, for a recomputation."""
+    if not requires_grad:
+        return values.detach()
+    with torch.enable_grad():
+        return _Attach.apply(torch.empty(0, requires_grad=True), _Values(values), None, None)

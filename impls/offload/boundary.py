@@ -1,0 +1,67 @@
+"""What a checkpointed slice was called with: copies on the offload device until the slice is run again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from impls.arguments import hooks_are_active
+from impls.graph.host import saved_on
+from impls.graph.replicas import replica
+from impls.offload.attachment import attach_to_nothing
+from impls.offload.route import Route
+from impls.packed import Packed
+
+
+class _Copy:
+    """A tensor at the boundary between two slices, at the value and version that it had there."""
+
+    __slots__ = ("packed", "requires_grad", "version")
+
+    def __init__(self, tensor: torch.Tensor, route: Route) -> None:
+        self.requires_grad, self.version = tensor.requires_grad, 0 if tensor.is_inference() else tensor._version
+        value = tensor.detach()
+        # The slice may change it in place. Hooks of the user decide where it lives, but may not copy it.
+        if hooks_are_active() or value.device == route.offload_device:
+            value = replica(value)
+        own = nullcontext() if hooks_are_active() else saved_on(route.offload_device, pin_memory=route.lane is not None)
+        with own:
+            self.packed = Packed(value)
+
+    def restore(self) -> torch.Tensor:
+        value = self.packed.unpack().detach()
+        if not self.requires_grad and value.is_inference():
+            return value
+        value = replica(value)  # it may be needed again, and this run may change it
+        torch._C._autograd._unsafe_set_version_counter((value,), (self.version,))
+        return attach_to_nothing(value, self.requires_grad)
+
+
+class Boundary:
+    """The arguments of one run of a slice. Tensors that pytree reaches are copied, each once; other values are kept.
+
+    Not watched: tensors inside objects that pytree does not know.
+    """
+
+    def __init__(self, args: Sequence[Any], kwargs: dict[str, Any], route: Route) -> None:
+        leaves, self.structure = tree_flatten((tuple(args), kwargs))
+        tensors = {id(leaf): leaf for leaf in leaves if isinstance(leaf, torch.Tensor)}
+        order = {key: index for index, key in enumerate(tensors)}
+        self.copies = [_Copy(tensor, route) for tensor in tensors.values()]
+        self.places = [order.get(id(leaf)) for leaf in leaves]
+        self.others = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+
+    @property
+    def generators(self) -> tuple[torch.Generator, ...]:
+        """The generators among the arguments, whose states a recomputation replays."""
+        return tuple(leaf for leaf in self.others if isinstance(leaf, torch.Generator))
+
+    def restore(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments anew, in fresh containers."""
+        tensors = [copy.restore() for copy in self.copies]
+        leaves = [other if place is None else tensors[place] for place, other in zip(self.places, self.others, strict=True)]
+        return tree_unflatten(leaves, self.structure)

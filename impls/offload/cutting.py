@@ -1,0 +1,105 @@
+"""A model cut into slices, and the models that cannot be cut."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+
+class Chain(nn.Module):
+    """Consecutive modules under the names that they have in the model; the first gets all arguments, the others one value."""
+
+    def __init__(self, modules: dict[str, nn.Module]) -> None:
+        super().__init__()
+        self._modules.update(modules)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        first, *others = self._modules.values()
+        assert first is not None
+        value = first(*args, **kwargs)
+        for module in others:
+            assert module is not None
+            value = module(value)
+        return value
+
+
+def slices(counts: Sequence[int], num_slices: int) -> tuple[tuple[int, ...], ...]:
+    """Indices of the modules in each of ``num_slices`` slices, for modules of so many parameters, in order.
+
+    A slice aims at total // num_slices parameters: the next one begins where a module would take one that has parameters
+    beyond that, as long as one is left. The last ones may be empty. Raises ValueError when num_slices is below 1.
+    Source: FairScale's OffloadModel.
+    """
+    if num_slices < 1:
+        raise ValueError(f"num_slices is {num_slices}; it must be 1 or more")
+    share = sum(counts) // num_slices
+    cut: list[list[int]] = [[]]
+    held = 0
+    for index, count in enumerate(counts):
+        if held and held + count > share and len(cut) < num_slices:
+            cut.append([])
+            held = 0
+        cut[-1].append(index)
+        held += count
+    return tuple(map(tuple, [*cut, *([] for _ in range(num_slices - len(cut)))]))
+
+
+def children(model: Any) -> dict[str, nn.Module]:
+    """The modules that ``model`` runs one after the other, by name.
+
+    Raises TypeError for anything but an nn.Sequential that has no forward of its own, or a list, tuple or ModuleList of
+    modules; ValueError for one that is empty, that has tensors or hooks beside its modules, or parameters without a shape.
+    """
+    accepted = "it must be an nn.Sequential, or a list, tuple or nn.ModuleList of modules"
+    if isinstance(model, nn.Sequential):
+        if type(model).forward is not nn.Sequential.forward or "forward" in vars(model):
+            raise TypeError(f"model is a {type(model).__name__} with a forward of its own; {accepted}")
+        named = dict(model._modules)
+    elif isinstance(model, nn.ModuleList | list | tuple):
+        named = {str(index): module for index, module in enumerate(model)}
+    else:
+        raise TypeError(f"model is of type {type(model).__name__}; {accepted}")
+    if not named:
+        raise ValueError("model is empty; it must have a module at least")
+    if isinstance(model, nn.Module):
+        _refuse_extras(model)
+    for name, module in named.items():
+        _refuse_module(name, module)
+    return named
+
+
+def _refuse_extras(model: nn.Module) -> None:
+    if model._parameters or model._buffers:
+        names = sorted([*model._parameters, *model._buffers])
+        raise ValueError(f"model has parameters or buffers of its own ({', '.join(names)}); they must belong to its modules")
+    hooks = (model._forward_hooks, model._forward_pre_hooks, model._backward_hooks, model._backward_pre_hooks)
+    if any(hooks):
+        raise ValueError("model has hooks of its own, which would not run; register them on the OffloadModel or on its modules")
+
+
+def _refuse_module(name: str, module: Any) -> None:
+    if isinstance(module, torch.jit.ScriptModule) or not isinstance(module, nn.Module):
+        raise TypeError(
+            f"module {name!r} of model is a {type(module).__name__}; it must be an nn.Module, and not a scripted one"
+        )
+    for inner, tensor in [*module.named_parameters(), *module.named_buffers()]:
+        if is_lazy(tensor):
+            raise ValueError(f"parameter {name}.{inner} of model has no shape yet; run the model once before it is cut")
+
+
+def refuse_shared(cut: Sequence[Sequence[str]], named: dict[str, nn.Module]) -> None:
+    """Raise ValueError when a module, or one inside it, belongs to two slices."""
+    owner: dict[nn.Module, tuple[int, str]] = {}
+    for number, names in enumerate(cut):
+        for name in names:
+            for inner, module in named[name].named_modules(prefix=name):
+                before, where = owner.setdefault(module, (number, inner))
+                if before != number:
+                    raise ValueError(
+                        f"model has one {type(module).__name__} as {where!r} in slice {before} and as {inner!r} in slice "
+                        f"{number}; a module must belong to one slice. Share its parameters between two modules instead"
+                    )

@@ -1,0 +1,39 @@
+"""A slice's modules run on parameters and buffers that they do not own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from impls.offload.cutting import Chain
+from impls.offload.saved import Run
+from impls.offload.use import Use
+
+
+def execute(use: Use, chain: Chain, given: dict[str, torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run a slice on these parameters and buffers; ``given`` then says what it has under each name."""
+    with use.residence.turn(), Run(use, given, pristine=use.recomputed):
+        put = {place: given[name] for place, name in use.places.items()}
+        recurrent = [(module, dict(vars(module))) for module in chain.modules() if isinstance(module, nn.RNNBase)]
+        try:
+            return torch.func.functional_call(chain, put, args, kwargs, tie_weights=False)
+        finally:
+            for module, attributes in recurrent:
+                for name in ("_flat_weights", "_flat_weight_refs"):
+                    vars(module)[name] = attributes[name]  # or it would keep the copies, which it has in lists of its own
+            _collect(given, put, use.places)
+
+
+def _collect(given: dict[str, torch.Tensor], put: dict[str, torch.Tensor], places: dict[str, str]) -> None:
+    before = dict(given)
+    for place, name in places.items():
+        if put[place] is before[name]:
+            continue
+        if list(places.values()).count(name) > 1:
+            raise RuntimeError(
+                f"{place!r} was assigned in forward, and is one with {name!r} of another module; an OffloadModel cannot write "
+                "that back. Change it in place"
+            )
+        given[name] = put[place]

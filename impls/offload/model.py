@@ -1,0 +1,201 @@
+"""OffloadModel: a model that computes on one device and lives on another, slice by slice."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_map
+
+from impls.offload.cutting import Chain, children, refuse_shared, slices
+from impls.offload.microbatches import Call, join, split
+from impls.offload.residence import Residence
+from impls.offload.route import Route
+from impls.offload.turn import Turn, nodes_of
+from impls.offload.use import Below
+
+
+class OffloadModel(nn.Module):
+    """A chain of modules whose parameters are on ``offload_device``, but for those of the slice that computes on ``device``.
+
+    Called as the model is: the first module gets all arguments, moved to ``device``; each other one gets the value of the
+    one before it, a tuple as one argument. The result is on ``device``. Modules, ``state_dict``, parameters and buffers
+    have the model's own names, and parameters stay the objects they were, so that optimizers, hooks, saving and loading
+    work as they do without it. Gradients are where parameters are. With one microbatch all values are those of the
+    model on ``device``, to the last bit.
+
+    Args:
+        model: an nn.Sequential, or a list, tuple or nn.ModuleList of modules.
+        device: where modules compute.
+        offload_device: where parameters, buffers, gradients and checkpointed activations are.
+        num_slices: into how many slices the model is cut, by :func:`impls.offload.slices`. Two of them at most are loaded.
+        checkpoint_activation: keep only what slices pass on to each other, and run each slice again in backward.
+        num_microbatches: into how many parts the rows of all inputs are split (dimension 0, as ``torch.tensor_split``
+            does); outputs are joined along dimension 0. Sums over rows are then taken in another order.
+
+    Each parameter is copied to the device twice a step, and its gradient comes back once. What forward changes in place
+    (running statistics, a clamped weight) is copied back once, and a recomputation neither sees nor repeats that.
+
+    Raises TypeError or ValueError, naming the argument, for a model that cannot be cut, a module in two slices, and
+    options that are not as described; ValueError when called with fewer rows than microbatches; RuntimeError in backward
+    when a parameter that it needs was changed since forward: any of the slice with ``checkpoint_activation``, otherwise
+    those that plain autograd would miss. Warns when batch norm takes its statistics from microbatches.
+
+    Not checked: that rows do not depend on each other; changes of parameters through ``.data`` or numpy in forward, which
+    are lost. A parameter in several slices gets its gradients summed slice by slice. Under autocast a weight that one
+    slice uses several times is cast each time, so gradients are added in its own dtype. A module that checkpoints itself
+    reads its own parameters when it is recomputed, and raises where these are on another device. Memory that modules keep
+    in attributes of their own stays where it is, as does what cuDNN makes of an LSTM's weights. Of the user's saved-tensor
+    hooks around a checkpointed model those for inputs of slices are asked, and decide where these live.
+
+    Threads may share a model; a module's own ``parameters()``, unlike the model's, gives copies while another thread runs
+    it. Source: FairScale's OffloadModel; Pudipeddi et al. 2020 (arXiv 2002.05645); Ren et al. 2021 (arXiv 2101.06840).
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        device: torch.device | str,
+        offload_device: torch.device | str = torch.device("cpu"),  # noqa: B008 - the signature is given
+        num_slices: int = 3,
+        checkpoint_activation: bool = False,
+        num_microbatches: int = 1,
+    ) -> None:
+        named = children(model)
+        route = Route(_device("device", device), _device("offload_device", offload_device))
+        _count("num_slices", num_slices, len(named), "the number of modules")
+        _count("num_microbatches", num_microbatches)
+        if not isinstance(checkpoint_activation, bool):
+            raise TypeError(f"checkpoint_activation is {checkpoint_activation!r}; it must be True or False")
+        if num_microbatches > 1 and not checkpoint_activation:
+            raise ValueError(f"num_microbatches is {num_microbatches}; more than 1 needs checkpoint_activation=True")
+        cut = _cut(named, num_slices)
+        refuse_shared(cut, named)
+        super().__init__()
+        for name, module in named.items():
+            self.add_module(name, module)
+        if isinstance(model, nn.Module):
+            self.training = model.training
+        self._cut, self._route, self._residence = cut, route, Residence(route)
+        self._checkpoint_activation, self._num_microbatches = checkpoint_activation, num_microbatches
+        _move(self, route)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The model's value; see the class for what happens to arguments and results."""
+        if tuple(self._modules) != tuple(name for names in self._cut for name in names):
+            raise RuntimeError(f"the modules of this OffloadModel are {list(self._modules)}; it was made of {self._cut}")
+        if self._num_microbatches > 1:
+            self._warn_of_statistics()
+        calls = split(*_to_device(args, kwargs, self._route.device), self._num_microbatches)
+        turns = [
+            Turn(index, Chain({name: self.get_submodule(name) for name in names}), self._residence)
+            for index, names in enumerate(names for names in self._cut if names)
+        ]
+        try:
+            return join(self._run(turns, calls))
+        finally:
+            # Parameters may be changed and buffers read from now on: copies from and to them have to be over.
+            for turn in turns:
+                turn.settle()
+
+    def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:
+        """As for any module; not while another thread runs a slice, when modules have copies."""
+        with self._residence.turn():
+            return iter(list(super().named_parameters(*args, **kwargs)))
+
+    def named_buffers(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, torch.Tensor]]:
+        """As for any module; not while another thread runs a slice, when modules have copies."""
+        with self._residence.turn():
+            return iter(list(super().named_buffers(*args, **kwargs)))
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
+        """As for any module; not while another thread runs a slice, when modules have copies."""
+        with self._residence.turn():
+            return super().state_dict(*args, **kwargs)
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """As for any module; not while another thread runs a slice, when modules have copies."""
+        with self._residence.turn():
+            return super().load_state_dict(*args, **kwargs)
+
+    def _run(self, turns: list[Turn], calls: list[Call]) -> list[Any]:
+        below: Below | None = None
+        values: list[Any] = []
+        turns[0].load()
+        for index, turn in enumerate(turns):
+            for following in turns[index + 1 : index + 2]:
+                following.load()
+            values = turn.run(calls, below, self._checkpoint_activation, turns[:index])
+            below = turn.use, nodes_of(values)
+            calls = [((value,), {}) for value in values]
+        return values
+
+    def _warn_of_statistics(self) -> None:
+        for name, module in self.named_modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm) and (module.training or module.running_mean is None):
+                warnings.warn(
+                    f"{name} is a {type(module).__name__} that takes statistics from its input: with num_microbatches="
+                    f"{self._num_microbatches} it normalises each microbatch by itself, unlike the whole batch",
+                    UserWarning,
+                    stacklevel=5,
+                )
+                return
+
+
+def _to_device(args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.device) -> Call:
+    """The arguments with all tensors on the device; one that is given twice stays one."""
+    moved: dict[int, torch.Tensor] = {}
+
+    def move(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        if id(leaf) not in moved:
+            moved[id(leaf)] = leaf.to(device)
+        return moved[id(leaf)]
+
+    return tree_map(move, (args, kwargs))
+
+
+def _device(name: str, device: Any) -> torch.device:
+    """The device with its index; TypeError or ValueError for one that tensors cannot be made on."""
+    if not isinstance(device, torch.device | str):
+        raise TypeError(f"{name} is {device!r}; it must be a torch.device or the name of one")
+    try:
+        made = torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError) as error:  # a build without CUDA says so by an AssertionError
+        raise ValueError(f"{name} is {str(device)!r}, where no tensor can be made: {error}") from error
+    if made.type == "meta":
+        raise ValueError(f"{name} is 'meta', which keeps no values; it must be a device that does, such as 'cpu' or 'cuda'")
+    return made
+
+
+def _count(name: str, value: Any, most: int | None = None, what: str = "") -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} is {value!r}; it must be an int")
+    if value < 1 or (most is not None and value > most):
+        accepted = "1 or more" if most is None else f"between 1 and {what}, {most}"
+        raise ValueError(f"{name} is {value}; it must be {accepted}")
+
+
+def _cut(named: dict[str, nn.Module], num_slices: int) -> tuple[tuple[str, ...], ...]:
+    names = list(named)
+    counts = [sum(parameter.numel() for parameter in module.parameters()) for module in named.values()]
+    return tuple(tuple(names[index] for index in indices) for indices in slices(counts, num_slices))
+
+
+def _move(model: nn.Module, route: Route) -> None:
+    """Bring parameters, buffers and gradients to the offload device, pinned where that can be, as the objects they are."""
+    pin = route.lane is not None and route.lane.pinned
+    for tensor in [*model.parameters(), *model.buffers()]:
+        grad, tensor.grad = tensor.grad, None
+        value = tensor.detach().to(route.offload_device)
+        value = value.pin_memory() if pin and value.layout is torch.strided else value
+        if torch._has_compatible_shallow_copy_type(tensor, value):
+            tensor.data = value
+        else:
+            same = nn.Parameter(value, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else value
+            torch.utils.swap_tensors(tensor, same)
+        tensor.grad = None if grad is None else grad.to(route.offload_device)

@@ -1,0 +1,89 @@
+"""What is loaded while backward runs: the slice in turn and the one before it, which comes next.
+
+Backward asks for slices in reverse order. The first time it asks for one, that slice is loaded whole, or was already on
+its way, and the one before is sent for. What is loaded belongs to the engine's task and goes with it.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
+import torch
+
+from impls.offload.route import Arrival, Route
+from impls.offload.use import Loaded, Use
+
+
+class _Task:
+    """What one backward has loaded. Callable, so that the engine's task can own it as its final callback."""
+
+    def __init__(self) -> None:
+        self.current: tuple[int, Loaded] | None = None
+        self.coming: tuple[int, Loaded] | None = None
+        self.last: Arrival | None = None
+
+    def __call__(self) -> None:
+        self.current = self.coming = None
+        if self.last is not None:
+            self.last.settle()  # parameters may be changed once backward is over, and must not be read any more
+            self.last = None
+
+    def __del__(self) -> None:
+        self()
+
+    def load(self, use: Use) -> tuple[int, Loaded]:
+        loaded = use.load()
+        self.last = Arrival({}, loaded.arrival.lane, loaded.arrival.done)
+        return use.index, loaded
+
+    def take(self, use: Use, names: Collection[str]) -> Loaded:
+        if self.current is not None and self.current[0] == use.index and self.current[1].serves(use.stamps, names):
+            return self.current[1]
+        self.current, self.coming = self.coming, None  # the one before goes first, so that two are the most there are
+        if self.current is None or self.current[0] != use.index or not self.current[1].serves(use.stamps, names):
+            self.current = None
+            self.current = self.load(use)
+        following = use.next()
+        if following is not None:
+            self.coming = self.load(following)
+        return self.current[1]
+
+
+class Residence:
+    """The backward passes of one model that have something loaded, and whose turn it is to have copies in the modules."""
+
+    def __init__(self, route: Route) -> None:
+        self.route = route
+        self.tasks: dict[int, weakref.ref[_Task]] = {}
+        self.loading, self.running = threading.RLock(), threading.RLock()
+
+    def __reduce__(self) -> tuple[type[Residence], tuple[Route]]:
+        return Residence, (self.route,)
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Keep other threads from running modules of the model, or looking at their parameters, while these are copies."""
+        if not self.running.acquire(timeout=300):
+            raise RuntimeError("another thread does not end its run of a slice of this OffloadModel, and slices take turns")
+        try:
+            yield
+        finally:
+            self.running.release()
+
+    def take(self, use: Use, names: Collection[str]) -> Loaded:
+        """What is loaded of a use's slice in the backward that is under way; outside of one, it is loaded for this once."""
+        number = torch._C._current_graph_task_id()
+        if number == -1:
+            return use.load()
+        with self.loading:
+            reference = self.tasks.get(number)
+            task = None if reference is None else reference()
+            if task is None:
+                task = _Task()
+                self.tasks = {key: weak for key, weak in self.tasks.items() if weak() is not None}
+                self.tasks[number] = weakref.ref(task)
+                torch.autograd.Variable._execution_engine.queue_callback(task)
+            return task.take(use, names)

@@ -1,0 +1,88 @@
+"""The way of tensors between the offload device and the one that computes.
+
+On an accelerator, with the host as offload device, copies run on side streams: the host waits for none of them but
+gradients and what forward changed, which it reads. Elsewhere the same calls copy at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from impls.graph.streams import Lane, lane
+
+
+class Arrival:
+    """Copies on the computing device, and the event after which they are there; None when they already are."""
+
+    __slots__ = ("__weakref__", "copies", "done", "lane")
+
+    def __init__(self, copies: dict[str, torch.Tensor], lane: Lane | None, done: Any) -> None:
+        self.copies, self.lane, self.done = copies, lane, done
+
+    def wait(self) -> None:
+        """Let the current stream wait for the copies."""
+        if self.lane is not None:
+            self.lane.module.current_stream(self.lane.device).wait_event(self.done)
+
+    def settle(self) -> None:
+        """Let the host wait until the originals are no longer read."""
+        if self.lane is not None:
+            self.done.synchronize()
+
+    def __del__(self) -> None:
+        # The memory belongs to the computing stream, which may give it away at once: it must not be written any more.
+        if self.copies:
+            self.wait()
+
+
+class Route:
+    """Both directions between two devices; picklable, since streams belong to the process."""
+
+    def __init__(self, device: torch.device, offload_device: torch.device) -> None:
+        self.device, self.offload_device = device, offload_device
+
+    @property
+    def lane(self) -> Lane | None:
+        """The side streams, where there are any to use."""
+        return lane(self.device) if self.offload_device.type == "cpu" and self.device.type != "cpu" else None
+
+    def load(self, originals: Mapping[str, torch.Tensor]) -> Arrival:
+        """Copies on the computing device, at version 1 and without a graph.
+
+        The memory is of the current stream, and copying waits for what that stream has to do now: so what was dropped
+        before is used again, and no more is held than was asked for, however far the host runs ahead.
+        """
+        side = self.lane
+        with torch.inference_mode(False), torch.no_grad():
+            copies = {name: torch.empty_like(tensor, device=self.device) for name, tensor in originals.items()}
+            if side is None:
+                for name, tensor in originals.items():
+                    copies[name].copy_(tensor)
+                return Arrival(copies, None, None)
+            free, done = side.module.Event(), side.module.Event()
+            free.record(side.module.current_stream(self.device))
+            with side.module.stream(side.back):
+                side.back.wait_event(free)
+                for name, tensor in originals.items():
+                    copies[name].copy_(tensor, non_blocking=True)
+                done.record(side.back)
+        return Arrival(copies, side, done)
+
+    def bring(self, tensor: torch.Tensor, target: torch.Tensor) -> Any:
+        """Write a tensor into one on the offload device; returns the event that the host has to wait for, or None."""
+        side = self.lane
+        with torch.no_grad():
+            if side is None or tensor.device != self.device:
+                target.copy_(tensor)
+                return None
+            written, done = side.module.Event(), side.module.Event()
+            written.record(side.module.current_stream(self.device))
+            with side.module.stream(side.outward):
+                side.outward.wait_event(written)
+                target.copy_(tensor, non_blocking=True)
+                tensor.record_stream(side.outward)
+                done.record(side.outward)
+            return done

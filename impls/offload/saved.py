@@ -1,0 +1,131 @@
+"""What autograd saves while a slice runs: a reference where it is a loaded copy, which is loaded again when it is needed.
+
+All else is handed to the saved-tensor hooks around the model, if there are any, and kept as autograd keeps it otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import torch
+
+from impls.versions import Counter, counter
+
+_push = torch._C._autograd._push_saved_tensors_default_hooks
+_pop = torch._C._autograd._pop_saved_tensors_default_hooks
+
+
+class Loader(Protocol):
+    """Gives a copy of a parameter or buffer once the slice's turn is over."""
+
+    references: int
+
+    def again(self, name: str) -> torch.Tensor: ...
+
+
+class Run:
+    """One run of a slice on loaded copies, and the saved-tensor hooks for it.
+
+    ``copies`` are what the modules are given, by name. With ``pristine`` a copy that the run has changed is not referred
+    to but saved like any other tensor, since it will not be the value that is loaded again.
+    """
+
+    def __init__(self, loader: Loader, copies: Mapping[str, torch.Tensor], *, pristine: bool) -> None:
+        self.loader, self.pristine = loader, pristine
+        self.copies = dict(copies)
+        self.versions = {name: copy._version for name, copy in copies.items()}
+        self.storages = {number: name for name, copy in copies.items() if (number := storage_number(copy)) is not None}
+        self.counters: dict[str, Counter] = {}
+        self.outer: tuple[Callable[..., Any], Callable[..., Any]] | None = None
+
+    def __enter__(self) -> Run:
+        self.outer = torch._C._autograd._top_saved_tensors_default_hooks(True)
+        _push(self.pack, _unpack)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _pop()
+        self.outer = None
+        for each in self.counters.values():
+            each._version  # noqa: B018 - a counter that follows its tensor weakly keeps what it saw last
+        self.copies, self.storages = {}, {}
+
+    def pack(self, tensor: torch.Tensor) -> _Reference | _Handed | _Kept:
+        number = storage_number(tensor)
+        name = None if number is None else self.storages.get(number)
+        if name is not None and not (self.pristine and self.copies[name]._version != self.versions[name]):
+            return _Reference(self, name, tensor)
+        return _Kept(tensor) if self.outer is None else _Handed(tensor, *self.outer)
+
+    def count(self, name: str) -> Counter:
+        """What tells the version of a copy without keeping it."""
+        if name not in self.counters:
+            self.counters[name] = counter(self.copies[name])
+        return self.counters[name]
+
+
+def storage_number(tensor: torch.Tensor) -> int | None:
+    """What tells a storage from others that exist; None for tensors that have none."""
+    return tensor.untyped_storage()._cdata if torch._C._has_storage(tensor) else None
+
+
+def _unpack(packed: _Reference | _Handed | _Kept) -> torch.Tensor:
+    return packed.unpack()
+
+
+def _refuse(what: str, now: int, then: int) -> None:
+    raise RuntimeError(
+        "one of the variables needed for gradient computation has been modified by an inplace operation: "
+        f"{what} is at version {now}; expected version {then} instead. Clone it before changing it"
+    )
+
+
+class _Reference:
+    """Stands in the graph for a loaded copy or a view of one."""
+
+    __slots__ = ("conjugated", "dtype", "layout", "name", "negated", "run", "version")
+
+    def __init__(self, run: Run, name: str, tensor: torch.Tensor) -> None:
+        self.run, self.name, self.version = run, name, run.count(name)._version
+        self.dtype, self.layout = tensor.dtype, (tensor.size(), tensor.stride(), tensor.storage_offset())
+        self.conjugated, self.negated = tensor.is_conj(), tensor.is_neg()
+        run.loader.references += 1
+
+    def unpack(self) -> torch.Tensor:
+        now = self.run.counters[self.name]._version
+        if now != self.version:
+            _refuse(f"parameter or buffer {self.name!r} of an offloaded model", now, self.version)
+        copy = self.run.copies.get(self.name)  # backward may run inside the slice
+        copy = (self.run.loader.again(self.name) if copy is None else copy).detach()
+        if copy.dtype != self.dtype:
+            copy = torch.empty(0, dtype=self.dtype, device=copy.device).set_(copy.untyped_storage())
+        tensor = copy.as_strided(*self.layout)
+        tensor = tensor.conj() if self.conjugated else tensor
+        return torch._neg_view(tensor) if self.negated else tensor
+
+
+class _Kept:
+    """A saved tensor as autograd keeps it. An alias without a graph: a result that owned its own node would never die."""
+
+    __slots__ = ("tensor", "version")
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor, self.version = tensor.detach(), tensor._version
+
+    def unpack(self) -> torch.Tensor:
+        if self.tensor._version != self.version:
+            _refuse(f"{self.tensor.dtype} {list(self.tensor.shape)}", self.tensor._version, self.version)
+        return self.tensor
+
+
+class _Handed:
+    """A saved tensor as the hooks around the model packed it."""
+
+    __slots__ = ("hook", "packed")
+
+    def __init__(self, tensor: torch.Tensor, pack: Callable[..., Any], unpack: Callable[..., Any]) -> None:
+        self.packed, self.hook = pack(tensor), unpack
+
+    def unpack(self) -> torch.Tensor:
+        return self.hook(self.packed)

@@ -1,0 +1,127 @@
+"""A slice's turn in forward: its microbatches run on loaded copies, and what they changed is written back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from impls.nested import checkpoint
+from impls.offload.attachment import attach, attach_to_nothing
+from impls.offload.boundary import Boundary
+from impls.offload.changes import Changes
+from impls.offload.cutting import Chain
+from impls.offload.execution import execute
+from impls.offload.microbatches import Call
+from impls.offload.residence import Residence
+from impls.offload.statistics import Statistics
+from impls.offload.use import Below, Loaded, Use
+
+Tensors = dict[str, torch.Tensor]
+
+
+class Turn:
+    """One slice in one call of the model; ``copies`` are what its modules are given."""
+
+    def __init__(self, index: int, chain: Chain, residence: Residence) -> None:
+        self.index, self.chain, self.residence, self.route = index, chain, residence, residence.route
+        self.title = f"slice {index} ({', '.join(chain._modules)})"
+        self.use = Use(index, chain, residence)
+        self.loaded: Loaded | None = None
+        self.copies: Tensors = {}
+        self.changes = Changes(self.title, self.use, chain)
+        self.reading: list[Any] = []
+
+    def load(self) -> None:
+        """Send for the slice."""
+        self.loaded = self.use.load()
+        self.reading.append(self.loaded.arrival.done)
+
+    def run(self, calls: Sequence[Call], below: Below | None, checkpointed: bool, earlier: Sequence[Turn]) -> list[Any]:
+        """The values for all microbatches; ``below`` is the use of the turn before, ``earlier`` are all turns before."""
+        present = Use(self.index, self.chain, self.residence)
+        if not present.same(self.use) or any(turn.changes.concern(present) for turn in earlier):
+            for turn in earlier:
+                turn.settle()  # what they wrote back has to be there before it is read
+            self.use, self.changes = present, Changes(self.title, present, self.chain)
+            self.load()
+        assert self.loaded is not None
+        self.use.below, self.use.recomputed = below, checkpointed and torch.is_grad_enabled()
+        self.loaded.arrival.wait()
+        try:
+            for name, values in self.loaded.arrival.copies.items():
+                self.attach(name, values)
+            results = [self.run_one(*call) for call in calls]
+            self.changes.write_back(self.copies)
+            return results
+        finally:
+            self.loaded, self.copies = None, {}
+
+    def attach(self, name: str, values: torch.Tensor) -> None:
+        """Give the modules these values under this name from now on."""
+        self.copies[name] = attach(values, self.use.tensors[name], self.route)
+
+    def run_one(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        start: Tensors = {}
+        for name in sorted(self.changes.names):  # start from what the microbatch before left, in a copy of its own
+            start[name] = self.copies[name].detach()
+            own = self.route.load({name: start[name]})
+            own.wait()
+            self.attach(name, own.copies[name])
+        if not self.use.recomputed:
+            return self.forward(args, kwargs)
+        self.changes.begin(start)
+        region = _Region(self, Boundary(args, kwargs, self.route))
+        region.first = lambda: self.forward(args, kwargs)
+        try:
+            return checkpoint(region, *region.boundary.generators)
+        finally:
+            region.first = None
+
+    def forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        given = dict(self.copies)
+        before = {name: (copy._version, copy.grad_fn) for name, copy in given.items()}
+        statistics = Statistics() if self.use.has_statistics() else None
+        with statistics or nullcontext():
+            value = execute(self.use, self.chain, given, args, kwargs)
+        self.changes.note(self.copies, before, given, statistics.updated if statistics else set())
+        self.copies = given
+        return value
+
+    def settle(self) -> None:
+        """Let the host wait for the copies that read and write parameters and buffers."""
+        for event in (*self.reading, *self.changes.pending):
+            if event is not None:
+                event.synchronize()
+
+
+class _Region:
+    """One microbatch of a slice as a checkpointed region: runs in forward on the turn's copies, later on others."""
+
+    def __init__(self, turn: Turn, boundary: Boundary) -> None:
+        self.use, self.chain, self.boundary = turn.use, turn.chain, boundary
+        self.start = turn.changes.starts[-1]
+        self.flags = {name: tensor.requires_grad for name, tensor in turn.use.tensors.items()}
+        self.first: Callable[[], Any] | None = None
+        self.__qualname__ = turn.title
+
+    def __call__(self, *_: torch.Generator) -> Any:
+        if self.first is not None:
+            return self.first()
+        loaded = self.use.resident([name for name in self.flags if name not in self.start])
+        copies = {name: loaded[name] for name in self.flags if name not in self.start}
+        if self.start:
+            own = self.use.residence.route.load(self.start)
+            own.wait()
+            copies |= own.copies
+        given = {name: attach_to_nothing(copies[name], flag) for name, flag in self.flags.items()}
+        args, kwargs = self.boundary.restore()
+        return execute(self.use, self.chain, given, args, kwargs)
+
+
+def nodes_of(values: Any) -> tuple[Any, ...]:
+    """The nodes that the tensors in a value came from."""
+    return tuple(leaf.grad_fn for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor) and leaf.grad_fn is not None)
