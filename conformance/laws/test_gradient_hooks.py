@@ -1,0 +1,146 @@
+"""One hook for several gradients: called once in each backward with final gradients, whatever else is going on."""
+
+from __future__ import annotations
+
+import functools
+
+from hypothesis import strategies as st
+
+from conformance.judge import Case
+from conformance.law import law
+from conformance.ledger import all_freed, no_growth
+from conformance.strategies import named
+from conformance.written import graph_gradient_handles as handles
+from conformance.written import graph_gradients as gradients
+
+graph_law = functools.partial(law, kind="graph", recomputes=False)
+
+BOTH, MODE = st.booleans(), st.sampled_from(["all", "any"])
+TENSORS = st.lists(st.sampled_from(["p", "q", "unused", "a", "b", "c", "d"]), min_size=1, max_size=4).map(tuple)
+LOSS = st.sampled_from(["d", "b", "c + b", "a"])
+WHOLE, PASSES = st.none(), st.integers(1, 3)
+
+
+@graph_law(
+    named(gradients.every, tensors=TENSORS, loss=LOSS, request=WHOLE, passes=PASSES), gradients=False, effort=0.7, floor=4
+)
+def test_a_hook_on_all_gets_final_gradients(case: Case) -> None:
+    """In mode "all" the hook is called once a backward, with the gradients of autograd.grad, None where there is none."""
+    case.as_expected()
+
+
+NONLEAVES = st.lists(st.sampled_from(["a", "b", "c", "d"]), min_size=1, max_size=3).map(tuple)
+ASKED = st.lists(st.sampled_from(["p", "q", "a", "b"]), min_size=1, max_size=2, unique=True).map(tuple)
+
+
+@graph_law(
+    named(gradients.every, tensors=NONLEAVES, loss=LOSS, request=ASKED, passes=st.integers(1, 2)),
+    gradients=False,
+    effort=0.7,
+    floor=4,
+)
+def test_a_hook_on_all_waits_for_those_that_take_part(case: Case) -> None:
+    """Where a backward is asked for some gradients, the hook gets those of the tensors on the way there, None for others."""
+    case.as_expected()
+
+
+@graph_law(named(gradients.every, tensors=TENSORS, loss=LOSS, request=ASKED, passes=st.integers(1, 2)), gradients=False)
+def test_a_hook_on_leaves_when_some_are_asked_for(case: Case) -> None:
+    """Where a backward is asked for some gradients, the hook gets those of the leaves asked for, None for the others."""
+    case.as_expected()
+
+
+NAMES = st.lists(st.sampled_from(["a", "b"]), min_size=1, max_size=3).filter(lambda names: "a" in names).map(tuple)
+
+
+@graph_law(named(gradients.undefined, order=NAMES, passes=st.integers(1, 2)), gradients=False)
+def test_an_undefined_gradient_is_none(case: Case) -> None:
+    """A tensor whose gradient a Function leaves undefined gets None, and holds nothing up."""
+    case.as_expected()
+
+
+WATCHED = st.lists(st.sampled_from("abc"), min_size=1, max_size=3, unique=True).map(tuple)
+
+
+@graph_law(named(gradients.died, watched=WATCHED, dead=WATCHED, asked=WATCHED), gradients=False, effort=0.7)
+def test_a_tensor_that_died_holds_nothing_up(case: Case) -> None:
+    """Tensors that are watched and no longer there hold nothing up, and get None where the backward does not reach them."""
+    case.as_expected()
+
+
+CHOSEN = st.lists(st.integers(0, 4), min_size=1, max_size=4).map(tuple)
+
+
+@graph_law(
+    named(gradients.first, chosen=CHOSEN, request=st.none() | st.integers(0, 4), passes=PASSES),
+    gradients=False,
+    effort=0.7,
+    floor=4,
+)
+def test_a_hook_on_any_gets_the_first_gradient(case: Case) -> None:
+    """In mode "any" the hook is called once a backward, with the gradient of the tensor that comes first."""
+    case.as_expected()
+
+
+OTHER = st.sampled_from([(0,), (1,), (2,), (0, 1), (0, 2), (0, 1, 2)])
+
+
+@graph_law(named(gradients.inside, mode=MODE, where=st.sampled_from(["hook", "between"]), other=OTHER), gradients=False)
+def test_a_backward_inside_another_is_kept_apart(case: Case) -> None:
+    """A backward that runs inside of another, in the hook or between its gradients, has a call of its own."""
+    case.as_expected()
+
+
+@graph_law(named(gradients.threads, mode=MODE, other=OTHER, first=BOTH), gradients=False, effort=0.5)
+def test_backwards_on_two_threads_are_kept_apart(case: Case) -> None:
+    """Two backwards at once over graphs that share the tensors have a call each, with their own gradients."""
+    case.as_expected()
+
+
+ERROR = st.sampled_from(["Exception", "KeyboardInterrupt"])
+FAILING = named(handles.failing, mode=MODE, error=ERROR, where=st.sampled_from(["between", "hook"]), rounds=st.integers(1, 3))
+
+
+@graph_law(FAILING)
+def test_a_backward_after_an_error_is_right(case: Case) -> None:
+    """After a backward that raised, in the hook or before all gradients were there, the next one calls the hook as usual."""
+    case.equals_plain()
+
+
+@graph_law(FAILING)
+def test_an_error_retains_no_gradient(case: Case) -> None:
+    """After a backward that raised, in the hook or before all gradients were there, no gradient is kept."""
+    all_freed(case)
+
+
+WHEN = st.sampled_from(["before", "midway", "with", "after", "in another"])
+
+
+@graph_law(named(handles.removed, mode=MODE, when=WHEN, again=BOTH), gradients=False)
+def test_a_removed_hook_is_not_called(case: Case) -> None:
+    """A hook that is removed, even while a backward is under way, is not called any more, and others are."""
+    case.as_expected()
+
+
+@graph_law(
+    named(handles.pickled, mode=MODE, way=st.sampled_from(["pickle", "copy", "deepcopy"]), tensors=st.integers(1, 3)),
+    gradients=False,
+)
+def test_handles_pickle_and_copy(case: Case) -> None:
+    """A handle can be pickled and copied, the hook goes on, and what comes back has a remove that can be called."""
+    case.as_expected()
+
+
+@graph_law(named(handles.grows, mode=MODE, fails=BOTH, retained=BOTH), floor=4)
+def test_repeated_backwards_leave_nothing_behind(case: Case) -> None:
+    """Backward after backward, failed ones among them, there are no more objects than before."""
+    no_growth(case)
+
+
+KIND = st.sampled_from(["mode", "no grad", "number", "text"])
+
+
+@graph_law(named(handles.wrong, kind=KIND, mode=MODE), gradients=False)
+def test_what_has_no_gradient_cannot_be_watched(case: Case) -> None:
+    """An unknown mode, a tensor that does not require grad, and what is no tensor is refused, and nothing is registered."""
+    case.as_expected()

@@ -1,0 +1,113 @@
+"""Tools for graphs: edges stand for tensors, versions count changes, and a backward can be logged."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from hypothesis import strategies as st
+
+from conformance.judge import Case
+from conformance.law import law
+from conformance.ledger import all_freed
+from conformance.strategies import named
+from conformance.written import graph_tools as tools
+
+graph_law = functools.partial(law, kind="graph", recomputes=False)
+
+BOTH = st.booleans()
+INNER = ("result", "view", "view of a leaf", "changed", "one of several", "sorted", "function", "above a function")
+
+
+def _edge(kinds: tuple[str, ...], role: str) -> st.SearchStrategy[Any]:
+    return named(tools.edge, kind=st.sampled_from(kinds), role=st.just(role), dies=BOTH)
+
+
+@graph_law(_edge(("leaf", "parameter", *INNER), "input"), gradients=False)
+def test_an_edge_stands_for_an_input(case: Case) -> None:
+    """The gradient of a loss with respect to an edge is that of its tensor: a leaf, view, or any output of any node."""
+    case.as_expected()
+
+
+@graph_law(_edge(INNER, "output"), gradients=False)
+def test_an_edge_stands_for_an_output(case: Case) -> None:
+    """Gradients that are asked of an edge are those of its tensor, also once the tensor is gone."""
+    case.as_expected()
+
+
+@graph_law(
+    named(tools.edge_freed, kind=st.sampled_from(["result", "function", "above a function"]), used=BOTH), effort=0.5, floor=4
+)
+def test_an_edge_keeps_its_graph_and_no_longer(case: Case) -> None:
+    """An edge keeps the graph below it alive, custom Functions too, and the graph is freed with it."""
+    all_freed(case)
+
+
+WRONG = st.sampled_from(["no grad", "integer", "none", "number", "list", "node"])
+
+
+@graph_law(named(tools.edge_refused, wrong=WRONG), gradients=False)
+def test_what_has_no_edge_is_refused(case: Case) -> None:
+    """A tensor that does not require grad and what is no tensor is refused by an error that says so."""
+    case.as_expected()
+
+
+KIND = st.sampled_from(["result", "leaf", "function", "view", "sum", "tensor", "none"])
+
+
+@graph_law(named(tools.nodes, kind=KIND), gradients=False)
+def test_nodes_are_known_as_such(case: Case) -> None:
+    """Nodes of operators, leaves and custom Functions are instances of Node, and nothing else is."""
+    case.as_expected()
+
+
+FORM = st.sampled_from(["tensor", "list", "tuple", "generator", "set", "nothing"])
+
+
+@graph_law(named(tools.versions, form=FORM, times=st.integers(1, 2), view=BOTH), gradients=False)
+def test_an_incremented_version_is_a_change(case: Case) -> None:
+    """increment_version counts a change of one tensor or several, no other, and backward refuses what was saved before."""
+    case.as_expected()
+
+
+NOT = st.sampled_from([3, None, "text"])
+
+
+@graph_law(named(tools.versions_refused, wrong=NOT, first=BOTH, alone=BOTH), gradients=False)
+def test_versions_of_tensors_alone(case: Case) -> None:
+    """What is no tensor has no version: it is refused, and no version is changed, of those beside it either."""
+    case.as_expected()
+
+
+@graph_law(named(tools.versions_of_inference, form=st.sampled_from(["alone", "list"])), gradients=False, floor=2)
+def test_inference_tensors_have_no_version(case: Case) -> None:
+    """An inference tensor is passed over by increment_version, and others beside it are not."""
+    case.as_expected()
+
+
+STEPS = st.lists(st.sampled_from(["sin", "t", "dtype", "views", "function"]), min_size=1, max_size=4).map(tuple)
+
+
+def _logged(order: st.SearchStrategy[str], level: str, error: bool) -> st.SearchStrategy[Any]:
+    return named(tools.logged, steps=STEPS, order=order, level=st.just(level), error=st.just(error))
+
+
+LOGGING: dict[str, Any] = {"needs": ["logging"], "gradients": False, "effort": 0.5}
+
+
+@graph_law(_logged(st.just("alone"), "info", False), **LOGGING)
+def test_nothing_is_logged_below_debug_level(case: Case) -> None:
+    """When the logger is not at debug level, a backward logs nothing."""
+    case.as_expected()
+
+
+@graph_law(_logged(st.sampled_from(["outside first", "other first", "twice"]), "debug", False), **LOGGING)
+def test_one_backward_alone_is_logged(case: Case) -> None:
+    """Each node that the backward executes is logged once with shape and dtype of its gradients, and no other backward is."""
+    case.as_expected()
+
+
+@graph_law(_logged(st.just("alone"), "debug", True), **LOGGING)
+def test_logging_ends_with_an_error(case: Case) -> None:
+    """A backward that raises is logged up to there, and the next one is not."""
+    case.as_expected()

@@ -1,0 +1,282 @@
+"""Changes of saved tensors: where they are allowed, backward sees what was saved, and no more is cloned than must be."""
+
+from __future__ import annotations
+
+import functools
+
+from hypothesis import strategies as st
+
+import impls
+from conformance.judge import Case
+from conformance.law import law
+from conformance.ledger import all_freed, no_growth
+from conformance.strategies import CORE, OPERATORS, named, programs
+from conformance.written import graph_mutation as mutation
+from conformance.written import graph_mutation_errors as errors
+from conformance.written.graph_generated import Around
+
+graph_law = functools.partial(law, kind="graph", recomputes=False)
+
+BOTH = st.booleans()
+CONTEXT = "graph.allow_mutation_on_saved_tensors()"
+# An operator that saves a buffer and then writes it gives a hook what is not there yet.
+INSIDE = sorted({*OPERATORS, *CORE, "no-grad", "hooks", "closure", "escaping"} - {"late-noise"})
+REQUESTS = ["grad", "inputs", "partial", "retain", "complex", "bfloat16", "non-contiguous"]
+
+
+def _around(*always: str, requests: list[str]) -> st.SearchStrategy[Around]:
+    return st.builds(Around, programs(always, [*INSIDE, *requests], depth=1), st.just(CONTEXT), st.just(True))
+
+
+@graph_law(_around(requests=[*REQUESTS, "create-graph"]), effort=0.7, floor=3)
+def test_nothing_changes_where_nothing_is_changed(case: Case) -> None:
+    """Programs that change no saved tensor get plain's gradients where such changes are allowed."""
+    case.equals_plain()
+
+
+@graph_law(_around("mutated", requests=REQUESTS), effort=0.7, floor=3)
+def test_tensors_changed_after_forward(case: Case) -> None:
+    """Tensors changed in place after forward give the gradients of their values in forward, whatever had saved them."""
+    case.equals_plain()
+
+
+@graph_law(_around("corrupted", requests=REQUESTS), effort=0.7, floor=3)
+def test_tensors_changed_in_forward(case: Case) -> None:
+    """Tensors that forward changes in place after they were saved give the gradients of the values that were saved."""
+    case.equals_plain()
+
+
+OPERATOR = st.sampled_from(
+    ["sin", "exp", "mul", "square", "pow", "div", "matmul", "linear", "softmax", "layer_norm", "where", "max", "function"]
+)
+SAVED = st.sampled_from(["first", "second", "result", "leaf"])
+WAYS = ["method", "zero", "copy", "item", "index", "masked", "random"]
+VIEWS = ["part", "column", "flat", "transposed"]
+
+
+@graph_law(
+    named(
+        mutation.mutated,
+        operator=OPERATOR,
+        saved=SAVED,
+        mutation=st.sampled_from([*WAYS, "swap"]),
+        grad=BOTH,
+        passes=st.just(1),
+    ),
+    effort=0.8,
+    floor=3,
+)
+def test_a_saved_tensor_changed_by_a_method(case: Case) -> None:
+    """A saved tensor, input, result or leaf of any operator, that a method writes to gives the gradients of its saved value."""
+    case.equals_plain()
+
+
+@graph_law(
+    named(mutation.mutated, operator=OPERATOR, saved=SAVED, mutation=st.sampled_from(VIEWS), grad=BOTH, passes=st.just(1)),
+    effort=0.7,
+    floor=3,
+)
+def test_a_saved_tensor_changed_through_a_view(case: Case) -> None:
+    """A saved tensor that is written to through a view of it, at any offset, gives the gradients of its saved value."""
+    case.equals_plain()
+
+
+BASED = st.sampled_from(["base", "method", "part", "column", "flat"])
+
+
+@graph_law(
+    named(mutation.mutated, operator=OPERATOR, saved=st.just("view"), mutation=BASED, grad=st.just(False), passes=st.just(1)),
+    effort=0.6,
+    floor=3,
+)
+def test_a_saved_view_changed_through_its_base(case: Case) -> None:
+    """A view that was saved gives the gradients of its saved value when its base is written to, or another view of that."""
+    case.equals_plain()
+
+
+INDEX = st.tuples(st.just("gather"), st.just("index")) | st.tuples(st.just("where"), st.just("condition"))
+
+
+@graph_law(
+    INDEX.flatmap(
+        lambda pair: named(
+            mutation.mutated,
+            operator=st.just(pair[0]),
+            saved=st.just(pair[1]),
+            mutation=st.sampled_from(["zero", "copy", "item", "random"]),
+            grad=st.just(False),
+            passes=st.just(1),
+        )
+    ),
+    floor=4,
+)
+def test_a_saved_index_or_condition_changed(case: Case) -> None:
+    """Indices and conditions that were saved and then changed give the gradients of what they were."""
+    case.equals_plain()
+
+
+@graph_law(
+    named(mutation.mutated, operator=OPERATOR, saved=SAVED, mutation=st.sampled_from(["method", "zero"]), grad=st.just(False),
+          passes=st.integers(2, 3)), effort=0.6, floor=3)  # fmt: skip
+def test_changes_between_backward_passes(case: Case) -> None:
+    """A tensor that is changed before each backward over a retained graph gives the gradients of its saved value each time."""
+    case.equals_plain()
+
+
+@graph_law(
+    named(mutation.mutated, operator=OPERATOR, saved=SAVED, mutation=st.just("data"), grad=st.just(False), passes=st.just(1)),
+    effort=0.5,
+)
+def test_changes_through_data(case: Case) -> None:
+    """A saved tensor that is changed through .data gives the gradients of its saved value."""
+    case.equals_plain()
+
+
+WRITTEN = st.sampled_from(["mul", "square", "exp", "gather", "many"])
+
+
+@graph_law(named(mutation.written, operator=WRITTEN, mutation=st.sampled_from(["add out", "mul out", "mm out", "cat out"])))
+def test_a_saved_tensor_as_out(case: Case) -> None:
+    """A saved tensor that an operator writes its result to gives the gradients of its saved value."""
+    case.equals_plain()
+
+
+SEVERAL = st.sampled_from(["sort out", "max out", "topk out", "frexp out"])
+
+
+@graph_law(named(mutation.written, operator=WRITTEN, mutation=SEVERAL), effort=0.5)
+def test_saved_tensors_as_several_outs(case: Case) -> None:
+    """Saved tensors that an operator writes several results to give the gradients of their saved values."""
+    case.equals_plain()
+
+
+FOREACH = st.sampled_from(["foreach mul", "foreach add", "foreach copy", "foreach zero"])
+
+
+@graph_law(named(mutation.written, operator=WRITTEN, mutation=FOREACH))
+def test_saved_tensors_in_a_list(case: Case) -> None:
+    """Saved tensors that a foreach operator writes to give the gradients of their saved values."""
+    case.equals_plain()
+
+
+@graph_law(named(mutation.written, operator=WRITTEN, mutation=st.just("foreach of views")), floor=4)
+def test_views_of_saved_tensors_in_a_list(case: Case) -> None:
+    """Saved tensors of which a foreach operator writes to views give the gradients of their saved values."""
+    case.equals_plain()
+
+
+OPTIMIZER = st.sampled_from(["SGD", "Adam", "AdamW", "RMSprop"])
+
+
+@graph_law(
+    named(mutation.stepped, optimizer=OPTIMIZER, foreach=st.sampled_from([None, True, False]), steps=st.integers(1, 2)),
+    effort=0.4,
+)
+def test_weights_stepped_before_backward_where_allowed(case: Case) -> None:
+    """Weights that an optimizer changes between forward and backward give the gradients of what they were in forward."""
+    case.equals_plain()
+
+
+SAVES, CHANGES = ["sin", "square"], ["change", "out", "drop", "backward", "unrelated"]
+
+
+def _events(kinds: list[str]) -> st.SearchStrategy[tuple[tuple[str, int], ...]]:
+    return st.lists(st.tuples(st.sampled_from(kinds), st.integers(0, 1)), min_size=1, max_size=8).map(tuple)
+
+
+@graph_law(named(mutation.counted, events=_events([*SAVES, *CHANGES])), gradients=False, effort=0.7, floor=3)
+def test_counts_of_clones_are_exact(case: Case) -> None:
+    """Cloned is each saved tensor once that is changed while a graph needs it: nothing else, and nothing twice."""
+    case.as_expected()
+
+
+@graph_law(named(mutation.counted, events=_events([*SAVES, "result", *CHANGES, "view", "view"])), gradients=False, effort=0.7)
+def test_counts_of_clones_are_exact_through_views(case: Case) -> None:
+    """Cloned is each saved tensor once, results too, that is changed while a graph needs it, also through a view."""
+    case.as_expected()
+
+
+SPAN = st.tuples(st.integers(0, 7), st.integers(1, 8)).filter(lambda span: span[0] < span[1])
+
+
+@graph_law(named(mutation.beside, saved=SPAN, changed=SPAN), gradients=False)
+def test_a_change_beside_a_saved_view_clones_nothing(case: Case) -> None:
+    """A saved view is cloned when a change of its base reaches it, and not when other elements are changed."""
+    case.as_expected()
+
+
+@graph_law(named(errors.nested, depth=st.integers(1, 2), saved=BOTH), gradients=False, floor=3)
+def test_contexts_cannot_be_nested(case: Case) -> None:
+    """A context inside of another is refused with a RuntimeError, and the one around it goes on as before."""
+    case.as_expected()
+
+
+@graph_law(named(errors.left, change=st.sampled_from(["nothing", "inside", "after"]), other=BOTH), gradients=False)
+def test_backward_after_the_context_is_refused(case: Case) -> None:
+    """A backward after the context was left, or in another one, is refused with a RuntimeError that names the context."""
+    case.as_expected()
+
+
+ERROR = st.sampled_from(["Exception", "KeyboardInterrupt"])
+
+
+@graph_law(
+    named(errors.failed, error=ERROR, where=st.sampled_from(["forward", "backward"]), rounds=st.integers(1, 2)),
+)
+def test_a_context_is_over_after_an_error(case: Case) -> None:
+    """After an error changes are refused outside again, and a new context works."""
+    case.equals_plain()
+
+
+@graph_law(named(errors.several, contexts=st.integers(2, 3), change=st.sampled_from(["nothing", "input", "result", "both"])))
+def test_one_context_after_another(case: Case) -> None:
+    """Contexts one after another each give the gradients of the values that were saved in them."""
+    case.equals_plain()
+
+
+LEAVES = st.sampled_from(["backward", "leave"])
+
+
+@graph_law(named(errors.threads, main=LEAVES, other=LEAVES), gradients=False, floor=4)
+def test_contexts_of_threads_are_independent(case: Case) -> None:
+    """Two threads can be in a context of their own at the same time, and leave it in any order."""
+    case.as_expected()
+
+
+NAMES = st.lists(st.sampled_from(["exp", "tanh", "sin", "matmul"]), min_size=1, max_size=3).map(tuple)
+CHANGED = st.sampled_from(["nothing", "input", "result"])
+FREEING = st.lists(st.sampled_from(["backward", "grad", "change", "drop"]), max_size=3).map(tuple)
+
+
+@graph_law(
+    named(errors.freed, operators=NAMES, change=CHANGED, steps=FREEING, inside=BOTH), gradients=False, effort=0.6, floor=3
+)
+def test_originals_and_clones_die_with_their_graph(case: Case) -> None:
+    """What was saved and what was cloned for it die with the graph, inside of the context and after it."""
+    all_freed(case)
+
+
+@graph_law(named(errors.grows, change=BOTH), floor=2)
+def test_a_context_leaves_nothing_behind(case: Case) -> None:
+    """Step after step in one context there are no more objects than before."""
+    no_growth(case)
+
+
+CHECKPOINT = st.sampled_from(impls.names("checkpoint"))
+CHANGE = st.sampled_from(["method", "view", "foreach"])
+
+
+@graph_law(
+    named(
+        mutation.mixed,
+        checkpoint=CHECKPOINT,
+        change=CHANGE,
+        order=st.sampled_from(["before", "after"]),
+        passes=st.integers(1, 2),
+    ),
+    effort=0.6,
+    floor=3,
+)
+def test_changes_beside_checkpointed_regions(case: Case) -> None:
+    """Beside checkpointed regions of any kind a changed tensor gives the gradients of its saved value."""
+    case.equals_plain()

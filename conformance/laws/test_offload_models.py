@@ -1,0 +1,251 @@
+"""Offloaded models as modules: inputs and outputs, hooks, errors, saving, names, shared parameters, and what is refused."""
+
+from __future__ import annotations
+
+import functools
+
+from hypothesis import strategies as st
+
+from conformance import pieces
+from conformance.judge import Case
+from conformance.law import law
+from conformance.offloaded import as_expected, equals_plain, offloaded, written
+from conformance.pieces import LAYERS, NOISE, PICKLED, SMOOTH, STATE
+from conformance.verdicts import Refuses
+from conformance.written import offload_models, offload_refusals, offload_uses
+
+offload_law = functools.partial(law, kind="offload", family="offload-models", recomputes=False, effort=0.4, floor=3)
+counted_law = functools.partial(offload_law, gradients=False)
+HERE = st.just(False)
+FEW, SLICES, INDICES = st.integers(1, 3), st.integers(1, 4), st.integers(0, 9)
+NAMES = ("nested", "torch-nonreentrant")
+ERRORS = st.sampled_from(("ValueError", "KeyboardInterrupt"))
+
+
+OTHERS = st.lists(st.sampled_from(("float", "long", "same", "number")), max_size=3).map(tuple)
+MICROBATCHES = st.integers(0, 3)  # none: activations are not checkpointed
+
+
+@counted_law(
+    written(
+        offload_models.many_inputs,
+        others=OTHERS,
+        keyword=st.booleans(),
+        table=st.booleans(),
+        microbatches=MICROBATCHES,
+        grad=st.booleans(),
+        home=st.booleans(),
+    )
+)
+def test_the_first_module_gets_every_input(case: Case) -> None:
+    """Several inputs, by position and by name, in containers, integers and numbers reach the first module, split by rows."""
+    as_expected(case)
+
+
+KINDS = ("tuple", "list", "dict", "namedtuple", "the same twice", "a view", "nothing but numbers", "one column")
+
+
+@offload_law(written(offload_models.outputs, kind=st.sampled_from(KINDS), microbatches=FEW, checkpoint=st.booleans()))
+def test_outputs_have_their_structure(case: Case) -> None:
+    """Containers, shapes, and which outputs require grad are the plain model's, also when microbatches are joined."""
+    equals_plain(case)
+
+
+@offload_law(offloaded(offload_uses.hooks_on_parameters, index=INDICES, removed=st.booleans()))
+def test_hooks_of_parameters_see_their_gradients(case: Case) -> None:
+    """Hooks on parameters are called as often as under plain, with the same gradients, which they may change."""
+    equals_plain(case)
+
+
+@offload_law(
+    offloaded(offload_uses.hooks_on_modules, SMOOTH, index=INDICES, kind=st.sampled_from(("pre", "forward", "backward"))),
+)
+def test_hooks_of_modules_have_their_effect(case: Case) -> None:
+    """Hooks on the model's modules change inputs, outputs and gradients as they do in the plain model."""
+    equals_plain(case)
+
+
+@offload_law(
+    offloaded(offload_uses.hooks_around, (*LAYERS, *NOISE), kind=st.sampled_from(("save_on_cpu", "copies", "same"))),
+)
+def test_hooks_for_saved_tensors_around_a_model(case: Case) -> None:
+    """With the user's own hooks for saved tensors around forward, gradients are the plain model's."""
+    equals_plain(case)
+
+
+@offload_law(
+    offloaded(
+        offload_uses.interrupted,
+        index=INDICES,
+        where=st.sampled_from(("forward", "again", "gradient")),
+        error=ERRORS,
+        away=HERE,
+    )
+)
+def test_a_step_after_an_error_equals_plain(case: Case) -> None:
+    """After an error in forward, in a recomputation or in backward, the next step is the plain model's."""
+    equals_plain(case)
+
+
+@offload_law(offloaded(offload_uses.region_around, (*LAYERS, *NOISE), name=st.sampled_from(NAMES), passes=st.integers(1, 2)))
+def test_a_checkpoint_around_a_model(case: Case) -> None:
+    """A model inside a region of nested or of torch's checkpoint has the plain model's gradients."""
+    equals_plain(case)
+
+
+THROUGH = st.sampled_from(("state_dict", "assign", "deepcopy"))
+
+
+@offload_law(
+    offloaded(offload_uses.saved_and_loaded, (*LAYERS, pieces.counting), through=THROUGH, steps=FEW),
+)
+def test_training_goes_on_after_saving_and_loading(case: Case) -> None:
+    """A model that is saved and loaded, or copied, with its optimizer in the middle of training goes on as plain's does."""
+    equals_plain(case)
+
+
+@offload_law(offloaded(offload_uses.names_and_flags, (*SMOOTH, *STATE), training=st.booleans()))
+def test_a_model_is_what_it_was(case: Case) -> None:
+    """Names of parameters and buffers, train, eval, requires_grad_, zero_grad and apply are the plain model's."""
+    equals_plain(case)
+
+
+@offload_law(offloaded(offload_uses.saved_and_loaded, PICKLED, through=st.just("pickle"), steps=FEW), effort=0.25, floor=3)
+def test_training_goes_on_after_pickling(case: Case) -> None:
+    """A model that is pickled in the middle of training, and its copy, go on as plain's do."""
+    equals_plain(case)
+
+
+CHANGES = st.sampled_from(("in place", "stepping", "loading"))
+
+
+@offload_law(offloaded(offload_uses.changed_between, index=INDICES, how=CHANGES, away=HERE), floor=1)
+def test_a_parameter_that_changes_before_backward(case: Case) -> None:
+    """Backward after a parameter has changed raises where plain raises; where it does not, a checkpoint may refuse."""
+    try:
+        case.equals_plain()
+    except Refuses:
+        if "checkpoint_activation=True" not in case.program.source:
+            raise
+
+
+@offload_law(offloaded(offload_uses.changed_output, (pieces.tanh,), away=HERE), floor=1)
+def test_an_output_that_is_changed_in_place(case: Case) -> None:
+    """Backward after an output was changed in place raises where plain raises, and is plain's where not."""
+    case.equals_plain()
+
+
+HOW = st.sampled_from(("scaled", "replaced"))
+
+
+@counted_law(offloaded(offload_uses.changed_input, SMOOTH, how=HOW, away=HERE))
+def test_an_input_that_changes_before_backward(case: Case) -> None:
+    """Backward after the input was changed in place raises, or gives the gradients of the input that forward saw."""
+    as_expected(case)
+
+
+@offload_law(written(offload_models.twice, checkpoint=st.booleans(), steps=FEW, away=HERE), effort=0.25, floor=3)
+def test_a_module_may_occur_twice_in_a_slice(case: Case) -> None:
+    """A module that occurs several times in one slice gets the plain model's gradients."""
+    equals_plain(case)
+
+
+@offload_law(written(offload_models.sparse, slices=FEW, checkpoint=st.booleans(), steps=FEW, away=HERE), effort=0.25, floor=3)
+def test_sparse_gradients_stay_sparse(case: Case) -> None:
+    """An embedding with sparse gradients gets the plain model's, of the same layout."""
+    equals_plain(case)
+
+
+@offload_law(
+    written(offload_models.shared, away=HERE, distance=st.integers(1, 3), slices=SLICES, checkpoint=st.booleans(), steps=FEW)
+)
+def test_a_shared_parameter_gets_one_gradient(case: Case) -> None:
+    """A parameter that two modules share, of one slice or of two, gets the plain model's gradient."""
+    equals_plain(case)
+
+
+@offload_law(
+    written(
+        offload_models.changed_in_place, before=FEW, slices=st.integers(1, 6), checkpoint=st.booleans(), first=st.booleans()
+    )
+)
+def test_modules_may_change_their_input_in_place(case: Case) -> None:
+    """An activation that changes its input in place computes what it does in the plain model, also first in its slice."""
+    equals_plain(case)
+
+
+REGIONS = st.sampled_from(("nested", "reentrant", "torch-nonreentrant", "torch-reentrant"))
+
+
+@offload_law(written(offload_models.inside, away=HERE, name=REGIONS, checkpoint=st.booleans(), slices=FEW))
+def test_modules_may_checkpoint_themselves(case: Case) -> None:
+    """A module that checkpoints a part of itself, with any implementation, has the plain model's gradients."""
+    equals_plain(case)
+
+
+@offload_law(
+    written(offload_models.attention, checkpoint=st.booleans(), slices=st.integers(1, 5), masked=st.booleans()),
+    effort=0.25,
+)
+def test_a_language_model_trains_as_plain(case: Case) -> None:
+    """Embedding, attention with dropout and a loss from outside train as they do in the plain model."""
+    equals_plain(case)
+
+
+WRONG = (
+    "a module",
+    "a subclass",
+    "a function",
+    "nothing",
+    "functions",
+    "a dict",
+    "no modules",
+    "an empty Sequential",
+    "no slices",
+    "fewer slices",
+    "half a slice",
+    "text for slices",
+    "no microbatches",
+    "fewer microbatches",
+    "half a microbatch",
+    "microbatches alone",
+    "one module twice",
+    "one inside another",
+    "a device that is none",
+    "a number for a device",
+    "an offload device that is none",
+)
+
+
+@counted_law(written(offload_refusals.built_wrongly, wrong=st.sampled_from(WRONG), away=HERE), effort=1.5)
+def test_wrong_models_and_options_are_refused(case: Case) -> None:
+    """A model or an option that is none raises an error that names it, and nothing is moved."""
+    as_expected(case)
+
+
+CALLS = ("too few rows", "no rows", "rows that differ", "an input without rows", "an output without rows")
+
+
+@counted_law(written(offload_refusals.called_wrongly, wrong=st.sampled_from(CALLS), slices=FEW))
+def test_rows_that_cannot_be_split_are_refused(case: Case) -> None:
+    """Too few rows for the microbatches, and inputs or outputs without rows, raise an error that says how many there are."""
+    as_expected(case)
+
+
+MODULES = st.sampled_from(("BatchNorm1d", "BatchNorm2d", "LayerNorm"))
+
+
+@counted_law(
+    written(
+        offload_refusals.warned,
+        module=MODULES,
+        training=st.booleans(),
+        microbatches=st.integers(1, 2),
+        tracking=st.booleans(),
+        deep=st.booleans(),
+        away=HERE,
+    )
+)
+def test_statistics_of_a_microbatch_are_warned_of(case: Case) -> None:
+    """A module that normalises over the whole batch warns when the batch is split, and only then."""
+    as_expected(case)

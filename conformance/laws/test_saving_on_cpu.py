@@ -1,0 +1,313 @@
+"""Saved tensors on the CPU: what is saved leaves the device once, comes back as it was, and composes with checkpoints."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+
+import impls
+from conformance.judge import Case, execute
+from conformance.law import law
+from conformance.ledger import all_freed
+from conformance.programs import Block, Program, Region
+from conformance.references import GRAPH
+from conformance.schedules import exactly, schedules
+from conformance.second_device import second
+from conformance.strategies import CORE, OPERATORS, named, programs
+from conformance.trace import Frame, trace
+from conformance.verdicts import Diverges
+from conformance.written import graph_host as host
+from conformance.written import graph_saved as saved
+from conformance.written.graph_generated import PINNED, SAVED, Around, Steps
+from conformance.written.graph_meters import Due, Moved, Residents, Settled, Waits
+
+if not torch.cuda.is_available():
+    second("cpu")  # autograd starts its threads, one for each device there is, in the first backward of the process
+
+graph_law = functools.partial(law, kind="graph", recomputes=False)
+
+BOTH = st.booleans()
+# An operator that saves a buffer and then writes it gives a copy what is not there yet.
+INSIDE = {*OPERATORS, "nesting", "no-grad", "hooks", "closure", "escaping"} - {"late-noise"}
+REQUESTS = {"grad", "create-graph", "inputs", "partial", "retain", "stream"}
+FEATURES = sorted({*INSIDE, *REQUESTS, "complex", "bfloat16", "non-contiguous"})
+HERE = st.sampled_from(["graph.save_on_cpu()", "graph.save_on_cpu(pin_memory=True)"])
+
+
+def _there(context: str, sometimes: Collection[str], backward: st.SearchStrategy[bool] = BOTH) -> st.SearchStrategy[Around]:
+    return st.builds(Around, programs(sometimes=sometimes, depth=1), st.just(context), backward, second=st.just(True))
+
+
+@graph_law(st.builds(Around, programs(sometimes=[*FEATURES, "late-noise"], depth=1), HERE, BOTH), effort=0.8, floor=4)
+def test_what_is_on_the_cpu_stays_as_it_is(case: Case) -> None:
+    """For tensors on the CPU gradients equal plain's, whatever was saved and however they are asked for."""
+    case.equals_plain()
+
+
+@graph_law(_there(SAVED, FEATURES), effort=0.5, floor=2)
+def test_saved_tensors_come_back_to_the_device(case: Case) -> None:
+    """For tensors on another device gradients equal plain's, whatever was saved and however they are asked for."""
+    case.equals_plain()
+
+
+# Memory that is pinned may come back laid out in another way, and then complex kernels round in another way.
+ROUNDED = [feature for feature in FEATURES if feature not in ("complex", "non-contiguous")]
+
+
+@graph_law(_there(PINNED, ROUNDED), effort=0.5, floor=2)
+def test_pinned_copies_do_not_race(case: Case) -> None:
+    """With pinned memory, where copies both ways end only when somebody waits for them, gradients equal plain's."""
+    case.equals_plain()
+
+
+DENSE = ("leaf", "intermediate", "detached", "scalar", "empty", "transposed", "channels last", "conj", "bfloat16", "integer")
+SPARSE = ("sparse", "csr", "csc")
+GAPS = ("slice", "expanded", "overlapping", "neg")
+
+
+def _returns(kinds: Sequence[str], place: str, pinned: st.SearchStrategy[bool]) -> st.SearchStrategy[Any]:
+    return named(host.returns, kind=st.sampled_from(kinds), pinned=pinned, place=st.just(place))
+
+
+@graph_law(_returns([*DENSE, *GAPS, *SPARSE, "boolean"], "first", BOTH))
+def test_what_was_on_the_cpu_looks_the_same(case: Case) -> None:
+    """Values, strides, dtype, layout and conjugation of a tensor on the CPU, sparse ones too, are those that were saved."""
+    case.equals_plain()
+
+
+@graph_law(_returns([*DENSE, "boolean"], "second", st.just(False)))
+def test_what_comes_back_looks_the_same(case: Case) -> None:
+    """Values, strides, dtype, device and conjugation of a dense tensor that was moved are those that were saved."""
+    case.equals_plain()
+
+
+@graph_law(_returns(GAPS, "second", st.just(False)), effort=0.5, floor=3)
+def test_views_come_back_with_their_strides(case: Case) -> None:
+    """Slices, expanded and overlapping views that were moved come back with their strides."""
+    case.equals_plain()
+
+
+@graph_law(_returns([*DENSE, *GAPS, "boolean"], "second", st.just(True)))
+def test_what_comes_back_from_pinned_memory_looks_the_same(case: Case) -> None:
+    """Through pinned memory too, values, strides, dtype, device and conjugation are those that were saved."""
+    case.equals_plain()
+
+
+@graph_law(
+    st.builds(Steps, exactly("forward", "backward", depth=1), st.sampled_from([SAVED, PINNED]), st.just(True)),
+    effort=0.5,
+    floor=2,
+)
+def test_nothing_saved_stays_on_the_device(case: Case) -> None:
+    """After forward nothing is alive on the device but what the program holds: what is saved lives on the CPU."""
+    residents = Residents("held")
+    case.equals_plain()
+    case.run(residents)
+    for moment in residents.moments:
+        if moment.label.startswith(residents.judged) and moment.kept:
+            raise Diverges(f"at '{moment.label}' {len(moment.kept)} storages on the device are alive; expected: 0")
+
+
+def _due(case: Case) -> Due:
+    due = Due()
+    execute(case.program, GRAPH, case.device, (due,), "graph")
+    return due
+
+
+@graph_law(
+    _there(SAVED, [*CORE, "views", "saved-twice", "custom-function", "retain", "partial"], st.just(False)), effort=0.5, floor=2
+)
+def test_each_tensor_is_moved_once(case: Case) -> None:
+    """A tensor is copied to the CPU once, however often it is saved, and at most once back for each time that it is read."""
+    due, moved = _due(case), Moved()
+    case.run(moved)
+    out, back = moved.count("cpu"), moved.count("second")
+    if out != len(due.tensors):
+        raise Diverges(f"{len(due.tensors)} tensors are saved, {out} are copied to the CPU", None)
+    if moved.bytes("cpu") > sum(due.tensors.values()):
+        raise Diverges(f"{sum(due.tensors.values())} bytes are saved, {moved.bytes('cpu')} are copied to the CPU", None)
+    if back > due.unpacked:
+        raise Diverges(f"saved tensors are read {due.unpacked} times, {back} are copied from the CPU", None)
+
+
+BETWEEN = st.sampled_from(["nothing", "change", "drop"])
+
+
+@graph_law(named(host.again, saves=st.integers(1, 4), between=BETWEEN, passes=st.integers(1, 2)))
+def test_what_is_saved_again_is_moved_again_only_if_it_must_be(case: Case) -> None:
+    """A tensor that is saved again is copied again if it was changed since, or if nothing needs the first copy any more."""
+    case.as_expected()
+
+
+SIZES = st.lists(st.integers(1, 8).map(lambda size: 2 * size), min_size=1, max_size=4).map(tuple)
+
+
+@graph_law(
+    named(host.small, sizes=SIZES, least=st.sampled_from([0, 4, 16, 17, 32, 1000]), views=BOTH),
+    needs=["min-bytes"],
+    effort=0.3,
+    floor=2,
+)
+def test_small_tensors_stay(case: Case) -> None:
+    """Tensors that take less than min_bytes stay where they are, and all others are moved."""
+    case.as_expected()
+
+
+WRONG = st.sampled_from([-1, 1.5, "many", None])
+
+
+@graph_law(named(host.small_refused, wrong=WRONG), needs=["min-bytes"], gradients=False, floor=4)
+def test_a_size_must_be_a_number_of_bytes(case: Case) -> None:
+    """A negative min_bytes, and one that is no int, is refused before anything is saved, by an error that names it."""
+    case.as_expected()
+
+
+CHANGING = ["closure", "custom-function", "views", "retain"]
+
+
+@graph_law(
+    st.builds(Around, programs(["mutated"], [*CORE, *CHANGING], depth=1) | programs(["corrupted"], CORE, depth=1), HERE),
+    gradients=False,
+    floor=8,
+)
+def test_saving_on_the_cpu_does_not_hide_a_change(case: Case) -> None:
+    """A tensor on the CPU that was changed in place after it was saved is an error, as it is in plain."""
+    case.equals_plain()
+
+
+CHANGES = st.sampled_from(["method", "part", "item", "out", "foreach", "copy", "nothing"])
+INPUT_OR_RESULT = st.sampled_from(["input", "result", "function", "result of function"])
+
+
+@graph_law(named(saved.changed, hooks=st.just("save_on_cpu"), saved=INPUT_OR_RESULT, change=CHANGES), gradients=False)
+def test_saving_on_the_cpu_notices_any_change(case: Case) -> None:
+    """Whatever wrote to a tensor on the CPU that was saved, input or output, backward is an error, as it is in plain."""
+    case.equals_plain()
+
+
+OPERATOR = st.sampled_from(["sin", "exp", "square"])
+
+
+@graph_law(
+    named(host.changed, operator=OPERATOR, change=st.sampled_from(["method", "part", "copy"]), pinned=BOTH), gradients=False
+)
+def test_a_change_after_moving_gives_no_wrong_gradient(case: Case) -> None:
+    """A tensor on another device that is changed in place after it was moved gives the right gradient, or an error."""
+    case.as_expected()
+
+
+@graph_law(_there(PINNED, CORE), effort=0.4, floor=2)
+def test_pinned_copies_block_nobody(case: Case) -> None:
+    """With pinned memory no copy between the devices is one that the host waits for."""
+    waits = Waits()
+    case.run(waits)
+    if waits.blocking:
+        raise Diverges(f"the host waits for copies {dict(waits.blocking)}", None)
+    if not waits.free and _due(case).tensors:
+        raise Diverges("tensors are saved, and nothing is copied", None)
+
+
+FREEING = st.lists(st.sampled_from(["backward", "grad", "create-graph", "read"]), max_size=2).map(tuple)
+NAMES = st.lists(st.sampled_from(["exp", "tanh", "sin", "matmul", "function"]), min_size=1, max_size=3).map(tuple)
+
+
+@graph_law(
+    named(saved.freed, hooks=st.sampled_from(["save_on_cpu", "pinned"]), operators=NAMES, leaf=BOTH, steps=FREEING),
+    gradients=False,
+    effort=0.5,
+    floor=4,
+)
+def test_a_graph_saved_on_the_cpu_is_freed(case: Case) -> None:
+    """A graph of tensors on the CPU is freed with its outputs, whatever was asked of it before."""
+    all_freed(case)
+
+
+STEPS = schedules(["whole", "some", "part", "forward", "drop", "create-graph"], drop=True, depth=1)
+
+
+@graph_law(st.builds(Steps, STEPS, st.just(SAVED), st.just(True)), effort=0.4, floor=2)
+def test_copies_die_with_their_graph(case: Case) -> None:
+    """Copies of saved tensors die with their graph, on both devices, before any backward and after each kind of it."""
+    settled = Settled("empty", "end")
+    case.equals_plain()
+    case.run(settled)
+    for moment in [*settled.moments, settled.end()]:
+        if moment.label.startswith(settled.judged) and moment.kept:
+            raise Diverges(f"at '{moment.label}' {len(moment.kept)} storages are alive; expected: 0")
+
+
+CHECKPOINTS = [name for name in impls.names("checkpoint") if name != "plain"]
+
+
+def _composed(sometimes: Collection[str], inside: bool) -> st.SearchStrategy[Around]:
+    """Programs whose regions are called by any checkpoint, in the context or with it around what each of them does."""
+    # A region that is passed one tensor twice may see two: whether they are saved as one is its own affair.
+    made = programs(sometimes=sometimes).filter(
+        lambda program: all(len({*region.passed}) == len(region.passed) for region in program.regions)
+    )
+    context = "contextlib.nullcontext()" if inside else SAVED
+    lines = ("import contextlib",) if inside else ()
+    return st.builds(
+        lambda program, name: Around(_entering(program) if inside else program, context, False, name, True, lines),
+        made,
+        st.sampled_from(CHECKPOINTS),
+    )
+
+
+def _entering(program: Program) -> Program:
+    """The same program, with the context around all that an outermost region does."""
+    body = [replace(one, body=(Block(f"with {SAVED}:", one.body),)) if isinstance(one, Region) else one for one in program.body]
+    return replace(program, body=tuple(body))
+
+
+def _leaving(program: Program) -> Program:
+    body = [replace(one, body=one.body[0].body) if isinstance(one, Region) and isinstance(one.body[0], Block) else one
+            for one in program.body]  # fmt: skip
+    return replace(program, body=tuple(body))
+
+
+def _program(case: Case) -> Program:
+    assert isinstance(case.program, Around)
+    return case.program.program
+
+
+def _values(frames: Collection[Frame]) -> int:
+    return sum(len({slot.value for slot in frame.slots}) for frame in frames)
+
+
+@graph_law(_composed(CORE, inside=False), effort=0.6, floor=2)
+def test_around_regions_their_inputs_are_moved(case: Case) -> None:
+    """Around checkpointed regions of any kind, tensor inputs are moved to the CPU, each once, and nothing of the inside."""
+    outside = trace(_program(case)).frames[0]
+    _moves(case, _values([outside]), forward=True)
+
+
+@graph_law(_composed(CORE, inside=True), effort=0.5, floor=2)
+def test_inside_regions_what_they_save_is_moved(case: Case) -> None:
+    """Inside a checkpointed region of any kind, what the region saves is moved to the CPU, each tensor once, and no more."""
+    frames = trace(_leaving(_program(case))).frames
+    _moves(case, _values([frame for frame in frames if frame.parent is frames[0]]), forward=False)
+
+
+def _moves(case: Case, due: int, *, forward: bool) -> None:
+    moved = Moved()
+    case.equals_plain()
+    case.run(moved)
+    out = moved.count("cpu", forward=forward)
+    if out != due or (forward and out != moved.count("cpu")):
+        told = f"{due} tensors are due on the CPU, {out} are copied there in forward, {moved.count('cpu')} in all"
+        raise Diverges(told, None)
+
+
+MIXED = [*CORE, "views", "inplace", "detach", "indices", "custom-function", "retain", "partial"]
+
+
+@graph_law(_composed(MIXED, inside=False) | _composed(MIXED, inside=True), effort=0.5, floor=2)
+def test_gradients_of_checkpoints_stay_as_they_are(case: Case) -> None:
+    """Around checkpointed regions of any kind, and inside of them, gradients are those without moving anything."""
+    case.equals_plain()

@@ -1,0 +1,199 @@
+"""Programs about where a context that allows changes of saved tensors begins and ends, and what it leaves behind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+def nested(graph: Any, note: Any, device: str, *, depth: int, saved: bool) -> None:
+    p = torch.rand(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    note("expected errors", ["RuntimeError"] * depth)
+    note("expected gradients", torch.autograd.grad((p * 1).sin().sum(), p))
+    errors = []
+    with graph.allow_mutation_on_saved_tensors():
+        x = p * 1
+        y = x.sin() if saved else None
+        for _ in range(depth):
+            try:
+                with graph.allow_mutation_on_saved_tensors():
+                    errors.append("nothing")
+            except Exception as error:
+                errors.append(type(error).__name__)
+        y = x.sin() if y is None else y
+        x.detach().mul_(2)
+        note("seen errors", errors)
+        note("seen gradients", torch.autograd.grad(y.sum(), p))
+
+
+def left(graph: Any, note: Any, device: str, *, change: str, other: bool) -> None:
+    from contextlib import nullcontext
+
+    p = torch.rand(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    note("expected error", ["RuntimeError", "names the context: True"])
+    with graph.allow_mutation_on_saved_tensors():
+        x = p * 1
+        y = x.sin()
+        if change == "inside":
+            x.detach().mul_(2)
+    if change == "after":
+        x.detach().mul_(2)
+    with graph.allow_mutation_on_saved_tensors() if other else nullcontext():
+        try:
+            y.sum().backward()
+        except Exception as error:
+            named = "allow_mutation_on_saved_tensors" in str(error)
+            note("seen error", [type(error).__name__, f"names the context: {named}"])
+    note("expected gradient", None)
+    note("seen gradient", p.grad)
+
+
+def failed(graph: Any, note: Any, device: str, *, error: str, where: str, rounds: int) -> None:
+    p = torch.rand(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+
+    class Planned(Exception):
+        pass
+
+    raised = Planned if error == "Exception" else KeyboardInterrupt
+
+    def fail(*_):
+        raise raised("program")
+
+    def attempt(armed):
+        with graph.allow_mutation_on_saved_tensors():
+            x = p * 1
+            y = x.sin()
+            if armed and where == "forward":
+                fail()
+            x.detach().mul_(2)
+            if armed and where == "backward":
+                x.register_hook(fail)
+            y.sum().backward()
+
+    for _ in range(rounds):
+        try:
+            attempt(True)
+        except (Planned, KeyboardInterrupt) as came:
+            note("came", str(came))
+        p.grad = None
+        attempt(False)
+        note("gradients 0", [p.grad])
+        note("grad outside", torch.autograd.grad((p * 1).sin().sum(), p))
+        x = p * 1
+        y = x.sin()
+        x.detach().mul_(2)
+        try:
+            y.sum().backward()
+            note("outside", "a value")
+        except RuntimeError:
+            note("outside", "refused")  # the context is over
+        p.grad = None
+
+
+def several(graph: Any, note: Any, device: str, *, contexts: int, change: str) -> None:
+    p = torch.rand(2, 2, dtype=torch.float64, device=device, requires_grad=True)
+    note("leaves", (p,))
+    for turn in range(contexts):
+        with graph.allow_mutation_on_saved_tensors():
+            x = p * 1
+            y = (x * x).exp()
+            if change in ("input", "both"):
+                x.detach().mul_(2)
+            if change in ("result", "both"):
+                y.detach().zero_()
+            y.sum().backward()
+        note(f"gradients {turn}", [p.grad])
+
+
+def threads(graph: Any, note: Any, device: str, *, main: str, other: str) -> None:
+    import threading
+
+    p, q = (torch.rand(2, 2, device=device, requires_grad=True) for _ in range(2))
+    note("leaves", (p, q))
+    note("expected gradients", [torch.autograd.grad((t * 1).exp().sin().sum(), t) for t in (p, q)])
+    here, there = threading.Event(), threading.Event()
+    seen = {}
+
+    def work(name, t, first, second, early):
+        with graph.allow_mutation_on_saved_tensors():
+            h = (t * 1).exp()
+            y = h.sin()
+            first.set()
+            second.wait(5)  # now both threads are inside
+            h.detach().mul_(2)
+            if early == "backward":
+                seen[name] = torch.autograd.grad(y.sum(), t)
+        if early == "leave":
+            seen[name] = None
+
+    def run(*arguments):
+        try:
+            work(*arguments)
+        except Exception as error:
+            seen[arguments[0]] = f"{type(error).__name__}: {error}"
+        finally:
+            arguments[2].set()
+
+    thread = threading.Thread(target=run, args=("other", q, there, here, other), daemon=True)
+    thread.start()
+    there.wait(5)
+    run("main", p, here, there, main)
+    thread.join()
+    expected = [
+        torch.autograd.grad((t * 1).exp().sin().sum(), t) if way == "backward" else None for t, way in ((p, main), (q, other))
+    ]
+    note("expected threads", expected)
+    note("seen threads", [seen["main"], seen["other"]])
+    note("seen gradients", [torch.autograd.grad((t * 1).exp().sin().sum(), t) for t in (p, q)])
+
+
+def freed(graph: Any, note: Any, device: str, *, operators: Any, change: str, steps: Any, inside: bool) -> None:
+    p = torch.rand(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+
+    def forward():
+        x = y = p * 1
+        for name in operators:
+            y = y @ y if name == "matmul" else getattr(torch, name)(y)
+        if change != "nothing":
+            (x if change == "input" else y).detach().mul_(2)
+        return y
+
+    with graph.allow_mutation_on_saved_tensors():
+        y = forward()
+        for number, step in enumerate(steps):
+            if step == "backward":
+                y.backward(torch.ones_like(y), retain_graph=True)
+                note(f"gradients {number}", [p.grad])
+            elif step == "grad":
+                note(f"grad {number}", torch.autograd.grad(y, p, torch.ones_like(y), retain_graph=True))
+            elif step == "change":
+                y.detach().add_(1)
+            else:
+                y = None
+                note(f"empty {number}", [])
+                y = forward()
+        if inside:
+            y = None
+            note("empty inside", [])
+    y = None
+    note("empty", [])
+
+
+def grows(graph: Any, note: Any, device: str, *, change: bool) -> None:
+    p = torch.rand(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    with graph.allow_mutation_on_saved_tensors():
+        for _ in range(8):
+            x = p * 1
+            y = x.exp() * x
+            if change:
+                x.detach().mul_(2)
+            y.sum().backward()
+            note("gradients", [p.grad])
+            p.grad = x = y = None
+            note("step")

@@ -1,0 +1,104 @@
+"""Programs that ask for what there is not; each notes whether the error names what was wrong."""
+
+from __future__ import annotations
+
+import torch
+
+from conformance.written.offload_modules import Scale
+
+
+def built_wrongly(OffloadModel, note, device, place, *, wrong):  # noqa: N803
+    class Own(torch.nn.Sequential):
+        def forward(self, x):
+            return super().forward(x) + 1
+
+    one, other = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    right = {"model": torch.nn.Sequential(one, torch.nn.Tanh(), other), "device": place}
+    options, names = {
+        "a module": ({"model": one}, ["model"]),
+        "a subclass": ({"model": Own(one, other)}, ["model", "forward"]),
+        "a function": ({"model": torch.sin}, ["model"]),
+        "nothing": ({"model": None}, ["model"]),
+        "functions": ({"model": [one, torch.sin]}, ["model"]),
+        "a dict": ({"model": torch.nn.ModuleDict({"one": one, "other": other})}, ["model"]),
+        "no modules": ({"model": []}, ["model"]),
+        "an empty Sequential": ({"model": torch.nn.Sequential()}, ["model"]),
+        "no slices": ({"num_slices": 0}, ["num_slices", "0"]),
+        "fewer slices": ({"num_slices": -1}, ["num_slices", "-1"]),
+        "half a slice": ({"num_slices": 1.5}, ["num_slices", "1.5"]),
+        "text for slices": ({"num_slices": "2"}, ["num_slices", "'2'"]),
+        "no microbatches": ({"num_microbatches": 0}, ["num_microbatches", "0"]),
+        "fewer microbatches": ({"num_microbatches": -2, "checkpoint_activation": True}, ["num_microbatches", "-2"]),
+        "half a microbatch": ({"num_microbatches": 2.5, "checkpoint_activation": True}, ["num_microbatches", "2.5"]),
+        "microbatches alone": ({"num_microbatches": 2}, ["num_microbatches", "checkpoint_activation"]),
+        "one module twice": ({"model": [one, other, one]}, ["slice"]),
+        "one inside another": ({"model": [one, other, torch.nn.Sequential(one)]}, ["slice"]),
+        "a device that is none": ({"device": "nowhere"}, ["device", "nowhere"]),
+        "a number for a device": ({"device": 1.5}, ["device", "1.5"]),
+        "an offload device that is none": ({"offload_device": "nowhere"}, ["offload_device", "nowhere"]),
+    }[wrong]
+    note("expected refusal", names)
+    try:
+        OffloadModel(**(right | {"num_slices": 2} | options))
+        note("seen refusal", "none")
+    except (TypeError, ValueError) as error:
+        note("seen refusal", [name for name in names if name in str(error)] if len(str(error).split()) > 4 else str(error))
+    note("expected places", ["cpu", "cpu"])
+    note("seen places", [one.weight.device.type, other.weight.device.type])
+    note("expected modules", 3)
+    note("seen modules", len(right["model"]))
+
+
+def called_wrongly(OffloadModel, note, device, place, *, wrong, slices):  # noqa: N803
+    class Summed(torch.nn.Module):
+        def forward(self, x):
+            return x.sum()
+
+    layers = [torch.nn.Bilinear(2, 2, 2) if wrong == "rows that differ" else torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)]
+    layers += [Summed()] if wrong == "an output without rows" else [Scale()]
+    model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=True, num_microbatches=3)
+    inputs = {
+        "too few rows": lambda rows: [torch.randn(2, 2, device=place)],
+        "no rows": lambda rows: [torch.randn(0, 2, device=place)],
+        "rows that differ": lambda rows: [torch.randn(3, 2, device=place), torch.randn(4, 2, device=place)],
+        "an input without rows": lambda rows: [torch.randn((), device=place)],
+        "an output without rows": lambda rows: [torch.randn(4, 2, device=place)],
+    }[wrong](2)
+    numbers = {"too few rows": ["2", "3"], "no rows": ["0", "3"], "rows that differ": ["3", "4"]}.get(wrong, [])
+    names = [*numbers, "microbatch"]
+    note("expected refusal", names)
+    try:
+        model(*inputs)
+        note("seen refusal", "none")
+    except (TypeError, ValueError) as error:
+        note("seen refusal", [name for name in names if name in str(error)] if len(str(error).split()) > 4 else str(error))
+    note("expected gradients", [True] * 4)
+    note("seen gradients", [p.grad is None for p in list(model.parameters())[:4]])
+    if wrong in ("too few rows", "no rows"):
+        model(torch.randn(4, 2, device=place)).sum().backward()
+        note("expected to go on", True)
+        note("seen to go on", all(bool(p.grad.abs().sum().cpu() > 0) for p in model.parameters()))
+
+
+def warned(OffloadModel, note, device, place, *, module, training, microbatches, tracking, deep):  # noqa: N803
+    import warnings
+
+    made = {
+        "BatchNorm1d": lambda: torch.nn.BatchNorm1d(2, track_running_stats=tracking),
+        "BatchNorm2d": lambda: torch.nn.Sequential(
+            torch.nn.Unflatten(1, (2, 1, 1)), torch.nn.BatchNorm2d(2, track_running_stats=tracking), torch.nn.Flatten()
+        ),
+        "LayerNorm": lambda: torch.nn.LayerNorm(2),
+        "Dropout": lambda: torch.nn.Dropout(0.5),
+    }[module]()
+    layers = [torch.nn.Linear(2, 2), torch.nn.Sequential(made) if deep else made, torch.nn.Linear(2, 2)]
+    options = {"checkpoint_activation": True, "num_microbatches": microbatches}
+    model = OffloadModel(layers, place, num_slices=2, **options).train(training)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model(torch.randn(6, 2, device=place)).sum().backward()
+    whole = module.startswith("BatchNorm") and (training or not tracking) and microbatches > 1
+    note("expected warning", whole)
+    note("seen warning", any("BatchNorm" in str(w.message) and "microbatch" in str(w.message) for w in caught))
+    note("expected others", [])
+    note("seen others", [str(w.message) for w in caught if "BatchNorm" not in str(w.message)])
