@@ -1,0 +1,52 @@
+"""Checkpointing schedules that execute: plans for a chain of stages, what they cost, and running them with nested regions."""
+
+from __future__ import annotations
+
+from impls.schedules.binomial import advances, revolve
+from impls.schedules.chain import UNIT, Chain, Stage, unit_chain
+from impls.schedules.chen import greedy, searched, sqrt_segments, uniform
+from impls.schedules.execution import checkpoint_sequential, execute
+from impls.schedules.halving import binary, recursive
+from impls.schedules.interpreter import Account, interpret, replay
+from impls.schedules.least import least_memory
+from impls.schedules.lowering import Action, Step, steps
+from impls.schedules.measuring import measure
+from impls.schedules.planning import plan_for
+from impls.schedules.rotor import optimal
+from impls.schedules.tree import IllegalPlan, Keep, Plan, Region, depth, kept, require_order, stages, text
+
+__all__ = [
+    "UNIT",
+    "Account",
+    "Action",
+    "Chain",
+    "IllegalPlan",
+    "Keep",
+    "Plan",
+    "Region",
+    "Stage",
+    "Step",
+    "advances",
+    "binary",
+    "checkpoint_sequential",
+    "depth",
+    "execute",
+    "greedy",
+    "interpret",
+    "kept",
+    "least_memory",
+    "measure",
+    "optimal",
+    "plan_for",
+    "recursive",
+    "replay",
+    "require_order",
+    "revolve",
+    "searched",
+    "sqrt_segments",
+    "stages",
+    "steps",
+    "text",
+    "uniform",
+    "unit_chain",
+]

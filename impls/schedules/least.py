@@ -1,0 +1,61 @@
+"""The plan of least memory, and so the least budget that any plan of a chain can meet: O(n²) memory, O(n³) time."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from impls.schedules.chain import Chain
+from impls.schedules.sizes import Ints, Sizes
+from impls.schedules.tree import Keep, Part, Plan, Region
+
+
+def least_memory(chain: Chain, *, early_stop: bool = True) -> Plan:
+    """A plan whose peak no other plan is below, whatever its time; ``interpret`` gives the peak.
+
+    Source: the recursion of Beaumont et al. 2019 with the peak in place of the time.
+    """
+    sizes = Sizes(chain, early_stop=early_stop)
+    return _plan(sizes, _table(sizes))
+
+
+def _table(sizes: Sizes) -> Ints:
+    """The least peak of stages ``start`` to ``stop``, their input not counted, by start and stop."""
+    table = np.zeros((sizes.count, sizes.count), np.int64)
+    for start in reversed(range(sizes.count)):
+        for stop in range(start, sizes.count):
+            table[start, stop] = min(_choices(sizes, table, start, stop))
+    return table
+
+
+def _choices(sizes: Sizes, table: Ints, start: int, stop: int) -> tuple[int, int]:
+    """The least peak if the first stage keeps what it saves, and if it lies in a region."""
+    need = sizes.keep(start, stop)
+    if start == stop:
+        return need, need
+    keeps = max(need, int(sizes.saved[start] + table[start + 1, stop]))
+    return keeps, int(_regions(sizes, table, start, stop).min())
+
+
+def _regions(sizes: Sizes, table: Ints, start: int, stop: int) -> Ints:
+    """The least peak with a region over ``start`` to each of ``start .. stop - 1``."""
+    after = sizes.output[start:stop] + table[start + 1 : stop + 1, stop]
+    return np.maximum(np.maximum(sizes.drop(start, stop), after), table[start, start:stop])
+
+
+def _plan(sizes: Sizes, table: Ints) -> Plan:
+    # An explicit stack, because plans of little memory nest as deep as the chain is long.
+    pending: list[tuple[list[Part], int, int]] = [([], 0, sizes.count - 1)]
+    while True:
+        parts, start, stop = pending.pop()
+        if start > stop:
+            if not pending:
+                return tuple(parts[:-1])  # the end is no stage of the chain
+            pending[-1][0].append(Region(tuple(parts)))
+            continue
+        keeps, drops = _choices(sizes, table, start, stop)
+        if keeps <= drops:
+            parts.append(Keep(start))
+            pending.append((parts, start + 1, stop))
+        else:
+            end = start + int(_regions(sizes, table, start, stop).argmin())
+            pending += [(parts, end + 1, stop), ([], start, end)]

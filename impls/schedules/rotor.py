@@ -1,0 +1,141 @@
+"""The fastest plan within a budget for stages of any cost: Beaumont et al. 2019 (arXiv 1911.13214), "rotor".
+
+Invariant: cost(s, t, m) is the least time of stages s to t within m, the input of s kept outside of m. Either s keeps
+what it saves, and s + 1 to t have that much less; or s to some e lie in a region, e + 1 to t have the output of e less,
+and the region, when it runs again, has all of m. Optimal among the plans of this package, which are the schedules that
+keep what they store until its backward ("memory-persistent"), and up to the rounding of sizes to slots.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from impls.schedules.arguments import require_int
+from impls.schedules.chain import Chain
+from impls.schedules.interpreter import interpret
+from impls.schedules.least import least_memory
+from impls.schedules.sizes import Ints, Sizes
+from impls.schedules.tree import Keep, Part, Plan, Region, kept
+
+Floats = NDArray[np.float64]
+
+
+def optimal(chain: Chain, budget: int, *, slots: int = 500, early_stop: bool = True) -> Plan:
+    """The plan of least time whose peak, as ``interpret`` gives it, is at most ``budget``, in the unit of the sizes.
+
+    ``early_stop`` says how the plan is going to be executed. Sizes are rounded up to a part in ``slots`` of the budget,
+    so the plan is always legal; it is exactly optimal where the budget and all sizes are multiples of one number that
+    the budget holds at most ``slots`` times, and when everything fits. When rounding alone leaves no plan, that of least
+    memory is returned. Takes O(n³ · slots) time and O(n² · slots) memory, 4 bytes for each of n² · slots.
+
+    Raises ValueError when no plan is within the budget, with the least that one can be in.
+    """
+    require_int("slots", slots, least=1)
+    require_int("budget", budget, least=0)
+    everything = kept(0, len(chain))
+    if interpret(everything, chain, early_stop=early_stop).peak <= budget:
+        return everything
+    smallest = least_memory(chain, early_stop=early_stop)
+    least = interpret(smallest, chain, early_stop=early_stop).peak
+    if least > budget:
+        raise ValueError(f"budget is {budget}; the least that any plan of this chain needs is {least}")
+    if budget == 0:
+        return smallest
+    search = _Search(chain, budget, slots, early_stop=early_stop)
+    return search.plan() if search.feasible else smallest
+
+
+class _Search:
+    """The table of the dynamic program, by stop, start and slots, and the plan that is read from it.
+
+    A row for a start is stored moved up by the slots of the output before it, because that is how it is always read: as
+    what follows a region. So a candidate is a sum of two arrays without a gather.
+    """
+
+    def __init__(self, chain: Chain, budget: int, slots: int, *, early_stop: bool) -> None:
+        self.sizes = sizes = Sizes(chain, early_stop=early_stop)
+        whole = math.gcd(budget, *(int(size) for size in np.concatenate([sizes.output, sizes.saved])))
+        if whole and budget // whole <= slots:
+            slots = budget // whole
+        self.budget, self.slots = budget, slots
+        self.output, self.saved = self.rounded(sizes.output), self.rounded(sizes.saved)
+        self.before = np.concatenate([np.zeros(1, np.int64), self.output[:-1]])
+        self.forward = np.array([*(stage.forward for stage in chain), 0], np.float64)
+        self.backward = np.array([*(stage.backward for stage in chain), 0], np.float64)
+        self.columns = [np.full((stop + 1, slots + 1), np.inf) for stop in range(sizes.count)]
+        for start in reversed(range(sizes.count)):
+            self.fill(start)
+
+    @property
+    def feasible(self) -> bool:
+        """Whether there is a plan with sizes as rounded."""
+        return bool(np.isfinite(self.columns[-1][0, -1]))
+
+    def slots_for(self, size: int) -> int:
+        """A size in slots, rounded up."""
+        return -(-size * self.slots // self.budget)
+
+    def rounded(self, sizes: Ints) -> Ints:
+        if int(sizes.max()) < 2**62 // self.slots:  # else the product may not fit in 64 bits
+            return -(-sizes * self.slots // self.budget)
+        return np.array([self.slots_for(int(size)) for size in sizes], np.int64)
+
+    def fill(self, start: int) -> None:
+        row = np.empty((self.sizes.count, self.slots + 1))  # cost(start, stop, ·), not moved
+        moved = self.before[start]
+        for stop in range(start, self.sizes.count):
+            row[stop] = self.keeping(start, stop)
+            if start < stop:
+                times = self.dropping(row[start:stop], start, stop)
+                np.minimum(row[stop], times.min(axis=0), out=row[stop])
+            self.columns[stop][start, moved:] = row[stop][: self.slots + 1 - moved]
+
+    def keeping(self, start: int, stop: int) -> Floats:
+        """The time by slots if the first stage keeps what it saves."""
+        need = self.slots_for(self.sizes.keep(start, stop))
+        time = np.full(self.slots + 1, np.inf)
+        if start == stop:
+            time[need:] = self.backward[start] + (0 if self.sizes.stopped[start] else self.forward[start])
+            return time
+        less = int(self.saved[start] - self.output[start])
+        if less <= self.slots:
+            time[less:] = self.columns[stop][start + 1, : self.slots + 1 - less]
+        time[:need] = np.inf
+        return time + (self.forward[start] + self.backward[start])
+
+    def dropping(self, row: Floats, start: int, stop: int) -> Floats:
+        """The time by end of the first region and slots, given the cost of the regions by end."""
+        times = row + self.columns[stop][start + 1 : stop + 1]
+        times += np.cumsum(self.forward[start:stop])[:, None]
+        needs = self.rounded(self.sizes.drop(start, stop))
+        worst = int(needs.max())
+        times[:, :worst][np.arange(min(worst, self.slots + 1)) < needs[:, None]] = np.inf
+        return times
+
+    def plan(self) -> Plan:
+        pending: list[tuple[list[Part], int, int, int]] = [([], 0, self.sizes.count - 1, self.slots)]
+        while True:
+            parts, start, stop, room = pending.pop()
+            if start > stop:
+                if not pending:
+                    return tuple(parts[:-1])  # the end is no stage of the chain
+                pending[-1][0].append(Region(tuple(parts)))
+                continue
+            if self.keeping(start, stop)[room] <= self.columns[stop][start, room + int(self.before[start])]:
+                parts.append(Keep(start))
+                pending.append((parts, start + 1, stop, room - int(self.saved[start])))
+                continue
+            end = start + int(self.ends(start, stop, room).argmin())
+            pending += [(parts, end + 1, stop, room - int(self.output[end])), ([], start, end, room)]
+
+    def ends(self, start: int, stop: int, room: int) -> Floats:
+        """The time by end of the first region, within ``room``: what ``dropping`` has for that many slots."""
+        at = room + int(self.before[start])
+        inside = np.array([self.columns[end][start, at] for end in range(start, stop)])
+        times = inside + self.columns[stop][start + 1 : stop + 1, room]
+        times += np.cumsum(self.forward[start:stop])
+        times[self.rounded(self.sizes.drop(start, stop)) > room] = np.inf
+        return times
