@@ -8,10 +8,9 @@ TorchFunctionModes other than the ``torch.device`` context.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils._device import DeviceContext
@@ -44,7 +43,7 @@ def initialised() -> ModuleType | None:
 
 
 def _device_context() -> torch.device | None:
-    for index in reversed(range(torch._C._len_torch_function_stack())):
+    for index in range(torch._C._len_torch_function_stack() - 1, -1, -1):
         mode = torch._C._get_function_stack_at(index)
         if isinstance(mode, DeviceContext):
             return mode.device
@@ -54,39 +53,55 @@ def _device_context() -> torch.device | None:
 def modes() -> Modes:
     """The modes in force on this thread."""
     kind = accelerator()
+    kinds = ("cpu",) if kind is None else ("cpu", kind)
     return Modes(
-        tuple(
-            (name, torch.is_autocast_enabled(name), torch.get_autocast_dtype(name))
-            for name in (("cpu",) if kind is None else ("cpu", kind))
-        ),
+        tuple([(name, torch.is_autocast_enabled(name), torch.get_autocast_dtype(name)) for name in kinds]),
         torch.is_autocast_cache_enabled(),
         _device_context(),
         torch.get_default_dtype(),
-        (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()),
+        _deterministic(),
     )
 
 
-@contextmanager
-def under(wanted: Modes) -> Iterator[None]:
+def _deterministic() -> tuple[bool, bool]:
+    return torch._C._get_deterministic_algorithms(), torch._C._get_deterministic_algorithms_warn_only()
+
+
+class under:  # noqa: N801 - reads as a function where it is used, and costs a third of a generator
     """Put the wanted modes in force; afterwards the ones that were there before are."""
-    present = modes()
-    with ExitStack() as stack:
+
+    __slots__ = ("present", "stack", "wanted")
+
+    def __init__(self, wanted: Modes) -> None:
+        self.wanted, self.present = wanted, modes()
+        self.stack: ExitStack | None = None
+
+    def __enter__(self) -> None:
+        if self.wanted != self.present:
+            with ExitStack() as stack:
+                self.enter(stack)
+                self.stack = stack.pop_all()
+
+    def enter(self, stack: ExitStack) -> None:
+        wanted, present = self.wanted, self.present
         if (wanted.autocast, wanted.cache) != (present.autocast, present.cache):
             for kind, enabled, dtype in wanted.autocast:
                 stack.enter_context(torch.autocast(kind, dtype, enabled, wanted.cache))
         if wanted.device != present.device:
             stack.enter_context(torch.device("cpu") if wanted.device is None else wanted.device)
-        # These two are put back in any case: the function may set them and be stopped before it sets them back.
-        stack.callback(_set_global, present)
         _set_global(wanted)
-        yield
+
+    def __exit__(self, *error: Any) -> None:
+        # These are put back in any case: the function may set them and be stopped before it sets them back.
+        _set_global(self.present)
+        if self.stack is not None:
+            self.stack.__exit__(*error)
 
 
 def _set_global(wanted: Modes) -> None:
     if torch.get_default_dtype() != wanted.dtype:
         torch.set_default_dtype(wanted.dtype)
-    flags = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    if flags != wanted.deterministic:
+    if _deterministic() != wanted.deterministic:
         torch._C._set_deterministic_algorithms(wanted.deterministic[0], warn_only=wanted.deterministic[1])
 
 

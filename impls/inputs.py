@@ -13,6 +13,7 @@ from impls.packed import Packed
 from impls.versions import Counter, counter
 
 _ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Generator})
+_FLAT = _ATOMS | {torch.Tensor, torch.nn.Parameter}  # certainly no containers
 
 
 class _Record:
@@ -40,6 +41,10 @@ class _Position(int):
     """Stands for the tensor with that index."""
 
 
+# The leaves, and either how pytree puts them together or, where all are arguments themselves, the names of the last ones.
+Structure = tuple[list[Any], TreeSpec | tuple[str, ...]]
+
+
 class Inputs:
     """The arguments of one call. Tensors at any depth become saved tensors of the enclosing region, each once (rule 2).
 
@@ -47,16 +52,24 @@ class Inputs:
     fields. Other objects, and those without a tensor, are kept as they are: a tensor inside one is not watched.
     """
 
-    __slots__ = ("counters", "generators", "indices", "packed", "records", "structure", "versions")
+    __slots__ = ("counters", "generators", "indices", "packed", "records", "structure", "versions",
+                 "watched")  # fmt: skip
 
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        self.packed: list[Packed] | None = []
+        self.packed: list[Packed | torch.Tensor] | None = []
+        # Where nobody watches what is saved, autograd would keep the tensor itself, and so does this.
+        self.watched = torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
         self.counters: list[Counter] = []
         self.versions: list[int] = []
         self.generators: list[torch.Generator] = []
         self.indices: dict[int, _Position] = {}
         self.records: dict[int, Any] = {}
-        self.structure = self.take_apart((tuple(args), dict(kwargs)))
+        self.structure: Structure
+        if _FLAT.issuperset(map(type, args)) and _FLAT.issuperset(map(type, kwargs.values())):
+            # Nearly always so, and pytree takes longer than everything else that a region costs.
+            self.structure = [self._leaf(leaf) for leaf in (*args, *kwargs.values())], tuple(kwargs)
+        else:
+            self.structure = self.take_apart((tuple(args), dict(kwargs)))
         self.indices.clear()  # identities are valid only while the arguments are alive
         self.records.clear()
 
@@ -86,27 +99,40 @@ class Inputs:
         if position is None:
             assert self.packed is not None
             position = self.indices[id(tensor)] = _Position(len(self.packed))
-            self.packed.append(Packed(tensor))
-            self.counters.append(counter(tensor))
+            if self.watched or tensor.is_inference():
+                self.packed.append(Packed(tensor))
+                self.counters.append(counter(tensor))
+            else:
+                self.packed.append(tensor)
+                self.counters.append(tensor)
             self.versions.append(self.counters[-1]._version)
         return position
 
     def changed(self) -> int | None:
         """The index of the first tensor that was changed in place since the call, None when there is none."""
-        for index, (now, then) in enumerate(zip(self.counters, self.versions, strict=True)):
-            if now._version != then:
+        for index, then in enumerate(self.versions):
+            if self.counters[index]._version != then:
                 return index
         return None
 
     def release(self) -> None:
         """Let go of the tensors; the arguments cannot be put together any more."""
         self.packed = None
+        self.counters = [counter(one) if isinstance(one, torch.Tensor) else one for one in self.counters]
 
     def restore(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments anew. Containers are fresh, so nothing that happened to the originals since is seen."""
         assert self.packed is not None
-        tensors = [packed.unpack(version) for packed, version in zip(self.packed, self.versions, strict=True)]
-        return put_together(self.structure, tensors, {})
+        tensors = [
+            packed if isinstance(packed, torch.Tensor) else packed.unpack(version)
+            for packed, version in zip(self.packed, self.versions, strict=True)
+        ]
+        leaves, spec = self.structure
+        if isinstance(spec, TreeSpec):
+            return put_together((leaves, spec), tensors, {})
+        values = [tensors[leaf] if type(leaf) is _Position else leaf for leaf in leaves]
+        positional = len(values) - len(spec)
+        return tuple(values[:positional]), dict(zip(spec, values[positional:], strict=True))
 
 
 def put_together(structure: tuple[list[Any], TreeSpec], tensors: list[torch.Tensor], made: dict[int, Any]) -> Any:

@@ -8,154 +8,38 @@ Forward and recomputation save in the same order, so a slot is found again by it
 2. An inner region's inputs are saved by its parent.       5. Recomputation stops once what is needed is there.
 3. Recomputation starts as if no region were active.       6. Backward may run inside a region.
 
-Each rule is kept where its number stands. A slot is one small object that only the graph owns: the region sees through
-a weak reference whether it was cleared. Recomputed tensors are owned by the engine's task, so that they go with it.
+Each rule is kept where its number stands, here, in ``region`` and in ``recomputation``. A slot is one small object that
+only the graph owns: the region sees through a weak reference whether it was cleared. Recomputed tensors are owned by the
+engine's task, so that they go with it.
 """
 
 from __future__ import annotations
 
-import threading
-import weakref
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
 from impls import ambient
 from impls.implementation import CAPABILITIES, Implementation
 from impls.inputs import Inputs
-from impls.operators import Operators, listing
-from impls.recomputation import Recomputation, Values
+from impls.operators import Operators
+from impls.region import NOTHING, Region
+from impls.region import CheckpointError as CheckpointError
 from impls.sequential import sequential
-from impls.versions import Footprint
 
 Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
 
 _push_hooks = torch._C._autograd._push_saved_tensors_default_hooks
 _pop_hooks = torch._C._autograd._pop_saved_tensors_default_hooks
 _early_stop_override: ContextVar[bool | None] = ContextVar("early_stop_override", default=None)
-# Generators are process-wide, so recomputations that replay them take turns; one that waits for ever gets an error.
-_turn = threading.RLock()
-
-
-class CheckpointError(RuntimeError):
-    """A region cannot be recomputed, or its recomputation is not what forward was."""
-
-
-class _Slot(Footprint):
-    """Stands in the graph for a tensor that forward saved. Only the graph owns it."""
-
-    __slots__ = ("__weakref__", "index")
-
-    def __init__(self, index: int, tensor: torch.Tensor) -> None:
-        super().__init__(tensor)
-        self.index = index
-
-
-class _Region:
-    """One call of ``checkpoint``: its inputs, its slots, and how to run it again."""
-
-    def __init__(self, function: Callable[..., Any], inputs: Inputs, context: AbstractContextManager[Any]) -> None:
-        self.function, self.inputs, self.context = function, inputs, context
-        self.name = getattr(function, "__qualname__", None) or type(function).__qualname__
-        self.slots: list[weakref.ref[_Slot]] = []
-        self.versions: list[int] = []
-        self.enclosing = _enclosing()
-        self.values: dict[int, weakref.ref[Values]] = {}
-        self.modes = ambient.modes()
-        self.states: ambient.GeneratorStates = []
-        self.lock = threading.RLock()
-        self.early_stop, self.check, self.complete = True, True, False
-        self.operators: Operators | None = None
-
-    def pack(self, tensor: torch.Tensor) -> _Slot:
-        self.saw(tensor)
-        slot = _Slot(len(self.slots), tensor)  # rule 1: hooks do not stack, so only the innermost region is asked
-        self.slots.append(weakref.ref(slot))
-        return slot
-
-    def saw(self, tensor: torch.Tensor) -> None:
-        """Note the version of a tensor that is saved here or in a region inside, for comparison when this one is recomputed."""
-        self.versions.append(tensor._version)
-        if self.enclosing is not None:
-            self.enclosing.saw(tensor)
-
-    def unpack(self, slot: _Slot) -> torch.Tensor:
-        if slot.counter._version != slot.version:
-            self.refuse(f"saved tensor {slot.index} ({slot}) was changed in place after it was saved: it is at version "
-                        f"{slot.counter._version}, expected version {slot.version}. Clone it before changing it")  # fmt: skip
-        task = torch._C._current_graph_task_id()
-        tensor = self.take(task, slot)
-        if tensor is None:
-            with self.alone(), torch.inference_mode(False):
-                tensor = self.take(task, slot)  # another thread of this backward may have come first
-                if tensor is None:
-                    tensor = self.recompute(task, slot).pop(slot.index)
-        if tensor._version != slot.version:
-            self.refuse(f"saved tensor {slot.index} ({slot}) was changed in place during recomputation, unlike in forward")
-        return tensor
-
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Keep other threads from recomputing this region, and from drawing random numbers if they are replayed here."""
-        lock = _turn if self.states else self.lock
-        if not lock.acquire(timeout=300):
-            self.refuse("another thread does not end its recomputation, and those that replay random numbers take turns. "
-                        "If functions wait for each other, pass preserve_rng_state=False")  # fmt: skip
-        try:
-            yield
-        finally:
-            lock.release()
-
-    def take(self, task: int, slot: _Slot) -> torch.Tensor | None:
-        reference = self.values.get(task)
-        values = None if reference is None else reference()
-        return None if values is None else values.pop(slot.index, None)  # rule 4: it dies as it is unpacked
-
-    def recompute(self, task: int, slot: _Slot) -> Values:
-        """Run the function again and bring what is alive; slots that the graph has cleared are skipped (rule 6)."""
-        reference = self.values.get(task)
-        if task == -1 or (reference is not None and reference() is not None):
-            wanted = {slot.index: slot}  # read outside a backward, or a second time within one
-        else:
-            wanted = {alive.index: alive for weak in self.slots if (alive := weak()) is not None}
-        changed = self.inputs.changed()
-        if changed is not None:
-            self.refuse(f"input tensor {changed} was changed in place since it was passed, so forward cannot be repeated. "
-                        "Clone it before changing it")  # fmt: skip
-        args, kwargs = self.inputs.restore()  # rule 2: unpacking these recomputes the parent first
-        run = Recomputation(wanted, len(self.slots) if self.complete else None, self.versions, early_stop=self.early_stop,
-                            check=self.check, log=self.operators is not None)  # fmt: skip
-        run.run(lambda: self.function(*args, **kwargs), self.modes, self.states, self.context)  # rule 3 is kept there
-        if run.mismatch is not None:
-            self.refuse(f"recomputation differs from forward: {run.mismatch}. The function must do the same in both runs",
-                        run.operators)  # fmt: skip
-        if task != -1 and len(wanted) > 1:
-            self.values = {key: weak for key, weak in self.values.items() if weak() is not None}
-            self.values[task] = weakref.ref(run.values)
-            torch.autograd.Variable._execution_engine.queue_callback(run.values)  # rule 4: also when the task fails
-        return run.values
-
-    def refuse(self, reason: str, recomputed: Operators | None = None) -> NoReturn:
-        message = f"checkpointed region {self.name!r}: {reason}."
-        if self.operators is not None:
-            message += listing("Operators in forward", self.operators)
-            message += listing("Operators in recomputation", recomputed)
-        raise CheckpointError(message)
-
-
-def _enclosing() -> _Region | Recomputation | None:
-    """The region whose forward or recomputation is under way here, if no other hooks are in between."""
-    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
-    owner = getattr(hooks[0], "__self__", None) if hooks else None
-    return owner if isinstance(owner, _Region | Recomputation) else None
 
 
 def noop_context_fn() -> Contexts:
     """The default of ``context_fn``: no context around forward, none around recomputation."""
-    return nullcontext(), nullcontext()
+    return NOTHING, NOTHING
 
 
 @contextmanager
@@ -198,7 +82,7 @@ def checkpoint(
     if not torch.is_grad_enabled():
         with forward_context:
             return function(*args, **kwargs)
-    region = _Region(function, Inputs(args, kwargs), recompute_context)
+    region = Region(function, Inputs(args, kwargs), recompute_context)
     region.check = determinism_check == "default"
     override = _early_stop_override.get()
     region.early_stop = early_stop if override is None else override
@@ -208,12 +92,13 @@ def checkpoint(
         region.states = ambient.generators(tuple(region.inputs.generators))
     _push_hooks(region.pack, region.unpack)
     try:
-        with region.operators or nullcontext(), forward_context:
+        with region.operators or NOTHING, forward_context:
             output = function(*args, **kwargs)
             region.complete = True
     finally:
         _pop_hooks()
-        region.enclosing = None
+        region.enclosing = region.look = None
+        region.follow()
     if not region.complete:
         region.refuse("the forward context of context_fn swallowed an exception, so there is no value to return")
     if preserve_rng_state and started is None and ambient.initialised() is not None:

@@ -27,18 +27,19 @@ class Packed:
 
     def __init__(self, tensor: torch.Tensor, attributes: bool = True) -> None:
         # A parameter outlives the region in any case, and hooks would bring it back as a plain tensor.
-        self.parameter: torch.Tensor | None = tensor if isinstance(tensor, torch.nn.Parameter) else None
+        ordinary = type(tensor) is torch.Tensor  # asked first, as isinstance of a parameter is slow
+        self.parameter: torch.Tensor | None = None if ordinary or not isinstance(tensor, torch.nn.Parameter) else tensor
         self.saved: Any = None
         self.node: Any = None
         make = getattr(torch._C._autograd, "_make_saved_tensor", None)
         if tensor.is_inference():
             self.parameter = tensor
         elif make is not None:
-            self.saved = make(tensor, is_output=False)
+            self.saved = make(tensor, False)  # of an input, not of an output
         else:
             self.node = _SaveForBackward.apply(torch.empty(0, requires_grad=True), tensor)  # its tensor keeps a node alive
         self.attributes: dict[str, Any] = {}
-        if attributes and type(tensor) is torch.Tensor:  # hooks hand back another object; a subclass rebuilds its own
+        if attributes and ordinary:  # hooks hand back another object; a subclass rebuilds its own
             for name, value in vars(tensor).items():
                 self.attributes[name] = Packed(value, attributes=False) if isinstance(value, torch.Tensor) else value
 

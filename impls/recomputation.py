@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NoReturn
 
@@ -10,7 +10,10 @@ import torch
 
 from impls import ambient
 from impls.operators import Operators
-from impls.versions import Footprint
+from impls.versions import Look, described, look
+
+_NOTHING = nullcontext()
+_sequence_number = torch._C._autograd._get_sequence_nr
 
 
 class Stop(BaseException):
@@ -29,51 +32,88 @@ class Values(dict[int, torch.Tensor]):
 class Recomputation:
     """What one run is to bring, and what it has brought.
 
-    ``wanted`` are the footprints of the tensors that are needed, by their index among all that forward saved, which
-    were ``total``; None stands for a forward that has not ended yet. ``versions`` are those at which it saved them.
-    After ``run``, ``values`` has the tensors and ``mismatch`` says in what the run was not what forward was, or is None.
+    ``wanted`` has, for each tensor that forward saved, its slot, or None where it is not needed; ``looks`` are the looks
+    at them then, and ``inside`` the versions of those that regions inside saved. ``complete`` says whether that is all
+    or forward has not ended yet. ``unpack`` brings the tensor of a slot once this run is over. After ``run``, which
+    returns the recomputed tensors, ``mismatch`` says in what the run was not what forward was, or is None.
     """
 
-    def __init__(self, wanted: Mapping[int, Footprint], total: int | None, versions: Sequence[int], *,
-                 early_stop: bool, check: bool, log: bool) -> None:  # fmt: skip
-        self.wanted, self.total, self.early_stop, self.check = wanted, total, early_stop, check
-        self.versions, self.seen = versions, 0
-        self.last = max(wanted)
+    def __init__(
+        self,
+        wanted: Sequence[Any],
+        looks: Sequence[Look],
+        inside: Sequence[int],
+        unpack: Callable[[Any], torch.Tensor],
+        *,
+        complete: bool,
+        early_stop: bool,
+        check: bool,
+        log: bool,
+    ) -> None:
+        self.wanted, self.looks, self.inside, self.again = wanted, looks, inside, unpack
+        self.complete, self.check = complete, check
+        self.known = len(looks)
+        self.last = len(wanted) - 1
+        while wanted[self.last] is None:
+            self.last -= 1
+        self.until = self.last if early_stop else float("inf")
         self.values = Values()
-        self.count, self.unwritten, self.stopped = 0, -1, False
+        self.count, self.seen, self.unwritten, self.stopped = 0, 0, -1, False
         self.mismatch: str | None = None
         self.operators = Operators() if log else None
 
-    def pack(self, tensor: torch.Tensor) -> torch.Tensor:
-        index, self.count = self.count, self.count + 1
-        self.saw(tensor)
-        kept = tensor.detach() if tensor.requires_grad else tensor
-        footprint = self.wanted.get(index)
-        if footprint is not None:
-            if self.check and not footprint.resembles(tensor):
-                self.mismatch = f"saved tensor {index} was {footprint}, came back as {Footprint(tensor)}"
-                self.stop()
-            self.values[index] = kept
+    def pack(self, tensor: torch.Tensor) -> Any:
+        index = self.count
+        self.count = index + 1
+        slot = None
+        if index < self.known:
+            if look(tensor) != self.looks[index]:
+                self.compare(index, tensor)
+            slot = self.wanted[index]
+        if slot is not None:
+            self.values[index] = tensor
+            # An operator may save a buffer of its own that it writes only later, as rrelu does with its noise. Stopping
+            # inside that operator would bring the buffer back unwritten, so the stop waits for the next one that saves.
             if not tensor.requires_grad and tensor._version == 0:
-                self.unwritten = torch._C._autograd._get_sequence_nr()
-        # An operator may save a buffer of its own that it writes only later, as rrelu does with its noise. Stopping
-        # inside that operator would bring the buffer back unwritten, so the stop waits for the next one that saves.
-        if self.early_stop and index >= self.last and self.unwritten != torch._C._autograd._get_sequence_nr():
+                self.unwritten = _sequence_number()
+        if index >= self.until and self.unwritten != _sequence_number():
             self.stop()  # rule 5
-        return kept  # rule 6: packed, so that the recomputed graph can be differentiated
+        # Rule 6: packed, so that the recomputed graph can be differentiated. The slot will do where there is one: it
+        # costs nothing, and no tensor is then kept by a node that the tensor keeps.
+        if slot is not None:
+            return slot
+        return tensor.detach() if tensor.requires_grad else tensor
 
-    def saw(self, tensor: torch.Tensor) -> None:
-        """A tensor was saved in the region or in one inside it. At another version, it was changed since forward saved it.
+    def unpack(self, packed: Any) -> torch.Tensor:
+        if isinstance(packed, torch.Tensor):
+            return packed
+        tensor = self.values.get(packed.index)
+        return self.again(packed) if tensor is None else tensor
+
+    def compare(self, index: int, tensor: torch.Tensor) -> None:
+        """A tensor does not look as it did in forward. At another version, it was changed since forward saved it.
 
         Versions of regions inside are compared too: what such a region returns is recomputed from what it reads, even
         where nothing of its own is unpacked. So some programs are refused that plain accepts: those that rewrite a buffer
         and then save it, and those that change a weight whose own part of the backward is over. What they read in the
         recomputation is not what forward read, and whether that matters cannot be told here.
         """
+        expected = self.looks[index]
+        self.same_version(tensor, expected[-1])
+        if self.check and self.wanted[index] is not None:
+            self.mismatch = f"saved tensor {index} was {described(expected)}, came back as {described(look(tensor))}"
+            self.stop()
+
+    def saw(self, tensor: torch.Tensor) -> None:
+        """A tensor was saved in a region inside this one."""
         index, self.seen = self.seen, self.seen + 1
-        if index < len(self.versions) and tensor._version != self.versions[index]:
-            self.mismatch = (f"a saved tensor ({Footprint(tensor)}) was changed in place since: it was at version "
-                             f"{self.versions[index]}, is at version {tensor._version}")  # fmt: skip
+        if index < len(self.inside):
+            self.same_version(tensor, self.inside[index])
+
+    def same_version(self, tensor: torch.Tensor, version: int) -> None:
+        if tensor._version != version:
+            self.mismatch = (f"a saved tensor ({described(look(tensor))}) was changed in place since: it was at version "
+                             f"{version}, is at version {tensor._version}")  # fmt: skip
             self.stop()
 
     def stop(self) -> NoReturn:
@@ -86,30 +126,32 @@ class Recomputation:
         modes: ambient.Modes,
         states: ambient.GeneratorStates,
         context: AbstractContextManager[Any],
-    ) -> None:
+    ) -> Values:
         """Run under the given modes and generator states; afterwards those that were there before are back."""
-        present = ambient.generators(tuple(generator for generator, _ in states)) if states else []
+        values, due = self.values, len([slot for slot in self.wanted if slot is not None])
+        present = [(generator, generator.get_state()) for generator, _ in states]
         try:
             ambient.set_generators(states)
-            with ambient.under(modes), torch.enable_grad(), self.operators or nullcontext(), context:
+            with ambient.under(modes), self.operators or _NOTHING, context:
                 self._collect(function)
         finally:
             ambient.set_generators(present)
-        if self.mismatch is None and self.values.keys() != self.wanted.keys():
+            self.values, self.wanted = Values(), ()  # the recomputed graph owns this object, and is not to own them
+        if self.mismatch is None and len(values) < due:
             self.mismatch = f"forward saved {self.last + 1} tensors or more, recomputation {self.count}"
-        if self.mismatch is None and self.check and not self.stopped and self.total not in (None, self.count):
-            self.mismatch = f"forward saved {self.total} tensors, recomputation {self.count}"
+        if self.mismatch is None and self.check and self.complete and not self.stopped and self.count != self.known:
+            self.mismatch = f"forward saved {self.known} tensors, recomputation {self.count}"
+        return values
 
     def _collect(self, function: Callable[[], Any]) -> None:
+        graded = torch.is_grad_enabled()
         # Rule 3: hooks do not stack, so with these on top nothing that is active around backward is asked.
-        torch._C._autograd._push_saved_tensors_default_hooks(self.pack, _identity)
+        torch._C._autograd._push_saved_tensors_default_hooks(self.pack, self.unpack)
         try:
+            torch._C._set_grad_enabled(True)
             function()
         except Stop:
             pass  # stop() has noted it
         finally:
+            torch._C._set_grad_enabled(graded)
             torch._C._autograd._pop_saved_tensors_default_hooks()
-
-
-def _identity(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor

@@ -1,19 +1,30 @@
-"""Following a tensor's version counter without keeping its storage alive.
+"""What is remembered of a tensor that is dropped: how it looked, and how to tell whether it was changed in place since.
 
 Autograd refuses a backward when a tensor that it saved was changed in place since. A checkpoint drops the tensor, so it
-has to remember the counter some other way: a detached alias shares the counter of the original, and giving the alias
-an empty storage of its own keeps the counter while the original's storage can be freed.
+has to follow the tensor's version counter some other way: a detached alias shares the counter of the original, and giving
+the alias an empty storage of its own keeps the counter while the original's storage can be freed.
 """
 
 from __future__ import annotations
 
 import weakref
+from operator import attrgetter
 from typing import Protocol
 
 import torch
 
 _EMPTY = torch.empty(0)
-_ORDINARY = (torch.Tensor, torch.nn.Parameter)
+_ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
+
+Look = tuple[torch.Size, torch.dtype, torch.device, int]
+# One call and one comparison for the four of them: a look is taken at each tensor that is saved, in forward and again.
+look = attrgetter("shape", "dtype", "device", "_version")
+
+
+def described(seen: Look) -> str:
+    """A look in words, without the version."""
+    shape, dtype, device, _ = seen
+    return f"{dtype} {list(shape)} on {device}"
 
 
 class Counter(Protocol):
@@ -54,21 +65,3 @@ def counter(tensor: torch.Tensor) -> Counter:
             return _WeakCounter(tensor)
         return alias
     return _WeakCounter(tensor)
-
-
-class Footprint:
-    """What is remembered of a saved tensor once it is dropped: how it looked, and its version counter."""
-
-    __slots__ = ("counter", "device", "dtype", "shape", "version")
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self.shape, self.dtype, self.device = tensor.shape, tensor.dtype, tensor.device
-        self.counter = counter(tensor)
-        self.version = self.counter._version
-
-    def __str__(self) -> str:
-        return f"{self.dtype} {list(self.shape)} on {self.device}"
-
-    def resembles(self, tensor: torch.Tensor) -> bool:
-        """Whether another tensor has the same shape, dtype and device."""
-        return self.shape == tensor.shape and self.dtype == tensor.dtype and self.device == tensor.device

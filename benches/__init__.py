@@ -1,0 +1,1 @@
+"""Measurements: what the literature claims, reproduced, and what implementations cost."""

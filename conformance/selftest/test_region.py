@@ -1,0 +1,111 @@
+"""Slots of nested: which changes to a tensor that is gone are seen, and what a recomputed graph keeps."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from impls.nested import CheckpointError, checkpoint
+
+
+def _leaf() -> torch.Tensor:
+    return torch.ones(2, 2, requires_grad=True)
+
+
+def test_a_change_to_an_output_that_is_gone_is_seen() -> None:
+    y = checkpoint(torch.exp, _leaf())
+    with torch.no_grad():
+        y.mul_(2)
+    z = y.sum()
+    del y
+    with pytest.raises(CheckpointError, match="changed in place after it was saved"):
+        z.backward()
+
+
+def test_a_replaced_tensor_that_was_changed_before_is_seen() -> None:
+    holder = [torch.ones(2, 2)]
+    y = checkpoint(lambda x: x * holder[0], _leaf())
+    holder[0].mul_(2)
+    holder[0] = torch.ones(2, 2)
+    with pytest.raises(CheckpointError, match="changed in place after it was saved"):
+        y.sum().backward()
+
+
+def test_a_change_to_the_base_of_a_view_that_is_gone_is_seen() -> None:
+    holder = [torch.ones(2, 2)]
+    y = checkpoint(lambda x: x * holder[0][0], _leaf())
+    holder[0].mul_(2)
+    holder[0] = torch.ones(2, 2)
+    with pytest.raises(CheckpointError, match="changed in place after it was saved"):
+        y.sum().backward()
+
+
+def test_a_change_inside_after_the_last_operator_that_saves_gives_no_wrong_gradient() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = x.exp()
+        with torch.no_grad():
+            y.mul_(2)
+        return y + 1
+
+    x = _leaf()
+    checkpoint(function, x).sum().backward()
+    assert x.grad is not None
+    assert x.grad.equal(x.detach().exp())
+
+
+def test_a_change_while_forward_runs_is_seen_by_a_backward_inside() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = x.exp()
+        with torch.no_grad():
+            y.mul_(2)
+        return torch.autograd.grad(y.sum(), x)[0] * x
+
+    with pytest.raises(CheckpointError, match="changed in place after it was saved"):
+        checkpoint(function, _leaf())
+
+
+def _leaking() -> tuple[Callable[[torch.Tensor], torch.Tensor], list[torch.Tensor]]:
+    leaked: list[torch.Tensor] = []
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = x.sin().exp()
+        leaked.append(y)
+        return y.cos()
+
+    return function, leaked
+
+
+def test_a_recomputed_tensor_that_leaks_can_be_differentiated() -> None:
+    function, leaked = _leaking()
+    x = _leaf()
+    checkpoint(function, x).sum().backward()
+    (gradient,) = torch.autograd.grad(leaked[1].sum(), x)
+    assert gradient.equal(x.detach().cos() * x.detach().sin().exp())
+
+
+def test_a_recomputed_tensor_that_leaks_keeps_no_other() -> None:
+    def alive() -> int:
+        gc.collect()
+        return len([one for one in gc.get_objects() if type(one) is torch.Tensor and one.is_floating_point() and one.numel()])
+
+    function, leaked = _leaking()
+    checkpoint(lambda x: function(x.tanh() * 2), _leaf()).sum().backward()
+    del leaked[0]
+    before = alive()
+    leaked.clear()
+    assert alive() == before - 2  # with the leaf, which its graph leads to
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"scale": 2.0}, {"scale": torch.ones(2, 2)}])
+def test_arguments_without_containers_come_back_in_order(kwargs: dict[str, object]) -> None:
+    seen: list[tuple[object, ...]] = []
+
+    def function(x: torch.Tensor, power: int, scale: object = 1) -> torch.Tensor:
+        seen.append((x.shape, power, scale if isinstance(scale, float | int) else "tensor"))
+        return (x**power * scale).sin()  # type: ignore[operator]
+
+    checkpoint(function, _leaf(), 3, **kwargs).sum().backward()
+    assert seen[0] == seen[1]

@@ -1,0 +1,166 @@
+"""A region of the nested checkpoint: its slots in the graph, and what unpacking one of them sets going.
+
+Where the time goes: three calls of Python for each saved tensor (``pack`` here, ``Recomputation.pack``, ``unpack`` here)
+of which the calls themselves are half; then the looks at the tensor and the small objects that stand for it. So a slot is
+one object, weak reference and place in the graph in one; looks are compared as one tuple, and equal neighbours share it.
+
+The version counter of a tensor that is gone costs as much again as all of that, so while forward runs a slot only refers
+to its tensor weakly. Tensors that are alive when forward ends get a counter of their own, and so do views, whose base may
+change. A tensor that is neither can be reached no more but through one that was detached from it; the recomputation makes
+it anew as it was when it was saved, and repeats what changes it unless it stops before that.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NoReturn
+
+import torch
+
+from impls import ambient
+from impls.inputs import Inputs
+from impls.operators import Operators, listing
+from impls.recomputation import Recomputation, Values
+from impls.versions import Counter, Look, counter, described, look
+
+NOTHING = nullcontext()
+# Generators are process-wide, so recomputations that replay them take turns; one that waits for ever gets an error.
+_turn = threading.RLock()
+
+
+class CheckpointError(RuntimeError):
+    """A region cannot be recomputed, or its recomputation is not what forward was."""
+
+
+class Slot(weakref.ref[torch.Tensor]):
+    """Stands in the graph for a tensor that forward saved, and refers to it weakly. Only the graph owns it."""
+
+    __slots__ = ("__weakref__", "counter", "index")
+
+    counter: Counter | None
+    index: int
+
+
+class Region:
+    """One call of ``checkpoint``: its inputs, its slots, and how to run it again."""
+
+    def __init__(self, function: Callable[..., Any], inputs: Inputs, context: AbstractContextManager[Any]) -> None:
+        self.function, self.inputs, self.context = function, inputs, context
+        self.slots: list[weakref.ref[Slot]] = []
+        self.looks: list[Look] = []  # at the tensors of the slots, when they were saved
+        self.look: Look | None = None
+        self.inside: list[int] = []  # versions of the tensors that regions inside saved
+        self.enclosing = _enclosing()
+        self.values: dict[int, weakref.ref[Values]] = {}
+        self.modes = ambient.modes()
+        self.states: ambient.GeneratorStates = []
+        self.lock = threading.RLock()
+        self.early_stop, self.check, self.complete = True, True, False
+        self.operators: Operators | None = None
+
+    def pack(self, tensor: torch.Tensor) -> Slot:
+        slot = Slot(tensor)  # rule 1: hooks do not stack, so only the innermost region is asked
+        slot.index = len(self.slots)
+        slot.counter = counter(tensor) if tensor._is_view() else None
+        seen = look(tensor)
+        if seen == self.look:
+            seen = self.look  # neighbours often look the same, and then one object serves them all
+        else:
+            self.look = seen
+        self.slots.append(weakref.ref(slot))
+        self.looks.append(seen)
+        if self.enclosing is not None:
+            self.enclosing.saw(tensor)
+        return slot
+
+    def saw(self, tensor: torch.Tensor) -> None:
+        """Note the version of a tensor that a region inside saves, for comparison when this one is recomputed."""
+        self.inside.append(tensor._version)
+        if self.enclosing is not None:
+            self.enclosing.saw(tensor)
+
+    def follow(self) -> None:
+        """Give a counter to the slots whose tensor outlives forward."""
+        alive = [(slot, t) for weak in self.slots if (slot := weak()) is not None and (t := slot()) is not None]
+        for slot, tensor in alive:
+            if slot.counter is None:
+                slot.counter = counter(tensor)
+
+    def unpack(self, slot: Slot) -> torch.Tensor:
+        index = slot.index
+        seen = self.looks[index]
+        version = seen[-1]
+        origin = slot() if slot.counter is None else slot.counter
+        if origin is not None and origin._version != version:
+            self.refuse(f"saved tensor {index} ({described(seen)}) was changed in place after it was saved: it is at "
+                        f"version {origin._version}, expected version {version}. Clone it before changing it")  # fmt: skip
+        task = torch._C._current_graph_task_id()
+        values = self.recomputed(task)
+        tensor = None if values is None else values.pop(index, None)  # rule 4: it dies as it is unpacked
+        if tensor is None:
+            tensor = self.bring(task, slot)
+        if tensor._version != version:
+            self.refuse(f"saved tensor {index} ({described(seen)}) was changed in place during recomputation, "
+                        "unlike in forward")  # fmt: skip
+        return tensor
+
+    def recomputed(self, task: int) -> Values | None:
+        """What is left of the recomputation for a backward."""
+        reference = self.values.get(task)
+        return None if reference is None else reference()
+
+    def bring(self, task: int, slot: Slot) -> torch.Tensor:
+        """Recompute, while other threads neither recompute this region nor draw random numbers that are replayed here."""
+        lock = _turn if self.states else self.lock
+        if not lock.acquire(timeout=300):
+            self.refuse("another thread does not end its recomputation, and those that replay random numbers take turns. "
+                        "If functions wait for each other, pass preserve_rng_state=False")  # fmt: skip
+        try:
+            with torch.inference_mode(False) if torch.is_inference_mode_enabled() else NOTHING:
+                values = self.recomputed(task)
+                if values is None or slot.index not in values:  # another thread of this backward may have come first
+                    values = self.recompute(task, slot)
+                return values.pop(slot.index)
+        finally:
+            lock.release()
+
+    def recompute(self, task: int, slot: Slot) -> Values:
+        """Run the function again and bring what is alive; slots that the graph has cleared are skipped (rule 6)."""
+        wanted = [weak() for weak in self.slots]
+        if task == -1 or self.recomputed(task) is not None:
+            wanted = [slot if one is slot else None for one in wanted]  # read outside a backward, or again within one
+        changed = self.inputs.changed()
+        if changed is not None:
+            self.refuse(f"input tensor {changed} was changed in place since it was passed, so forward cannot be repeated. "
+                        "Clone it before changing it")  # fmt: skip
+        args, kwargs = self.inputs.restore()  # rule 2: unpacking these recomputes the parent first
+        run = Recomputation(wanted, self.looks, self.inside, self.unpack, complete=self.complete, early_stop=self.early_stop,
+                            check=self.check, log=self.operators is not None)  # fmt: skip
+        shared = task != -1 and len([one for one in wanted if one is not None]) > 1
+        values = run.run(lambda: self.function(*args, **kwargs), self.modes, self.states, self.context)  # rule 3 is kept there
+        if run.mismatch is not None:
+            self.refuse(f"recomputation differs from forward: {run.mismatch}. The function must do the same in both runs",
+                        run.operators)  # fmt: skip
+        if shared:
+            self.values = {key: weak for key, weak in self.values.items() if weak() is not None}
+            self.values[task] = weakref.ref(values)
+            torch.autograd.Variable._execution_engine.queue_callback(values)  # rule 4: also when the task fails
+        return values
+
+    def refuse(self, reason: str, recomputed: Operators | None = None) -> NoReturn:
+        name = getattr(self.function, "__qualname__", None) or type(self.function).__qualname__
+        message = f"checkpointed region {name!r}: {reason}."
+        if self.operators is not None:
+            message += listing("Operators in forward", self.operators)
+            message += listing("Operators in recomputation", recomputed)
+        raise CheckpointError(message)
+
+
+def _enclosing() -> Region | Recomputation | None:
+    """The region whose forward or recomputation is under way here, if no other hooks are in between."""
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    owner = getattr(hooks[0], "__self__", None) if hooks else None
+    return owner if isinstance(owner, Region | Recomputation) else None
