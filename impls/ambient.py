@@ -53,14 +53,14 @@ def _device_context() -> torch.device | None:
 def modes() -> Modes:
     """The modes in force on this thread."""
     kind = accelerator()
-    kinds = ("cpu",) if kind is None else ("cpu", kind)
-    return Modes(
-        tuple([(name, torch.is_autocast_enabled(name), torch.get_autocast_dtype(name)) for name in kinds]),
-        torch.is_autocast_cache_enabled(),
-        _device_context(),
-        torch.get_default_dtype(),
-        _deterministic(),
-    )
+    autocast = (_autocast("cpu"),) if kind is None else (_autocast("cpu"), _autocast(kind))
+    device = _device_context() if torch._C._len_torch_function_stack() else None
+    cache = torch.is_autocast_cache_enabled()
+    return Modes(autocast, cache, device, torch.get_default_dtype(), _deterministic())
+
+
+def _autocast(kind: str) -> tuple[str, bool, torch.dtype]:
+    return kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
 
 
 def _deterministic() -> tuple[bool, bool]:

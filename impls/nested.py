@@ -26,8 +26,9 @@ from impls import ambient
 from impls.implementation import CAPABILITIES, Implementation
 from impls.inputs import Inputs
 from impls.operators import Operators
-from impls.region import NOTHING, Region
+from impls.recomputation import NOTHING
 from impls.region import CheckpointError as CheckpointError
+from impls.region import Region
 from impls.sequential import sequential
 
 Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
@@ -92,9 +93,13 @@ def checkpoint(
         region.states = ambient.generators(tuple(region.inputs.generators))
     _push_hooks(region.pack, region.unpack)
     try:
-        with region.operators or NOTHING, forward_context:
+        if forward_context is NOTHING and not debug:
             output = function(*args, **kwargs)
             region.complete = True
+        else:
+            with region.operators or NOTHING, forward_context:
+                output = function(*args, **kwargs)
+                region.complete = True
     finally:
         _pop_hooks()
         region.enclosing = region.look = None

@@ -12,7 +12,7 @@ from impls import ambient
 from impls.operators import Operators
 from impls.versions import Look, described, look
 
-_NOTHING = nullcontext()
+NOTHING = nullcontext()  # the one that options stand for by default, and that is not worth entering
 _sequence_number = torch._C._autograd._get_sequence_nr
 
 
@@ -132,11 +132,14 @@ class Recomputation:
         present = [(generator, generator.get_state()) for generator, _ in states]
         try:
             ambient.set_generators(states)
-            with ambient.under(modes), self.operators or _NOTHING, context:
-                self._collect(function)
+            with ambient.under(modes):
+                if self.operators is None and context is NOTHING:
+                    self._collect(function)
+                else:
+                    with self.operators or NOTHING, context:
+                        self._collect(function)
         finally:
             ambient.set_generators(present)
-            self.values, self.wanted = Values(), ()  # the recomputed graph owns this object, and is not to own them
         if self.mismatch is None and len(values) < due:
             self.mismatch = f"forward saved {self.last + 1} tensors or more, recomputation {self.count}"
         if self.mismatch is None and self.check and self.complete and not self.stopped and self.count != self.known:
@@ -155,3 +158,4 @@ class Recomputation:
         finally:
             torch._C._set_grad_enabled(graded)
             torch._C._autograd._pop_saved_tensors_default_hooks()
+            self.values, self.wanted = Values(), ()  # the recomputed graph owns this object, and is not to own them

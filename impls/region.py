@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 
 import torch
@@ -26,7 +26,6 @@ from impls.operators import Operators, listing
 from impls.recomputation import Recomputation, Values
 from impls.versions import Counter, Look, counter, described, look
 
-NOTHING = nullcontext()
 # Generators are process-wide, so recomputations that replay them take turns; one that waits for ever gets an error.
 _turn = threading.RLock()
 
@@ -114,16 +113,18 @@ class Region:
 
     def bring(self, task: int, slot: Slot) -> torch.Tensor:
         """Recompute, while other threads neither recompute this region nor draw random numbers that are replayed here."""
+        if torch.is_inference_mode_enabled():
+            with torch.inference_mode(False):
+                return self.bring(task, slot)
         lock = _turn if self.states else self.lock
         if not lock.acquire(timeout=300):
             self.refuse("another thread does not end its recomputation, and those that replay random numbers take turns. "
                         "If functions wait for each other, pass preserve_rng_state=False")  # fmt: skip
         try:
-            with torch.inference_mode(False) if torch.is_inference_mode_enabled() else NOTHING:
-                values = self.recomputed(task)
-                if values is None or slot.index not in values:  # another thread of this backward may have come first
-                    values = self.recompute(task, slot)
-                return values.pop(slot.index)
+            values = self.recomputed(task)
+            if values is None or slot.index not in values:  # another thread of this backward may have come first
+                values = self.recompute(task, slot)
+            return values.pop(slot.index)
         finally:
             lock.release()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -100,7 +101,7 @@ def test_a_recomputed_tensor_that_leaks_keeps_no_other() -> None:
 
 
 @pytest.mark.parametrize("kwargs", [{}, {"scale": 2.0}, {"scale": torch.ones(2, 2)}])
-def test_arguments_without_containers_come_back_in_order(kwargs: dict[str, object]) -> None:
+def test_arguments_without_containers_come_back_in_order(kwargs: dict[str, Any]) -> None:
     seen: list[tuple[object, ...]] = []
 
     def function(x: torch.Tensor, power: int, scale: object = 1) -> torch.Tensor:
