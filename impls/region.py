@@ -1,11 +1,11 @@
 """A region of the nested checkpoint: its slots in the graph, and what unpacking one of them sets going.
 
 Where the time goes: three calls of Python for each saved tensor (``pack`` here, ``Recomputation.pack``, ``unpack`` here)
-of which the calls themselves are half; then the looks at the tensor and the small objects that stand for it. So a slot is
+of which the calls themselves are nearly half; then the looks at the tensor and the small objects that stand for it. So a slot is
 one object, weak reference and place in the graph in one; looks are compared as one tuple, and equal neighbours share it.
 
-The version counter of a tensor that is gone costs as much again as all of that, so while forward runs a slot only refers
-to its tensor weakly. Tensors that are alive when forward ends get a counter of their own, and so do views, whose base may
+To follow the version counter of every tensor would cost a fifth more, so while forward runs a slot only refers to its
+tensor weakly. Tensors that are alive when forward ends get a counter of their own, and so do views, whose base may
 change. A tensor that is neither can be reached no more but through one that was detached from it; the recomputation makes
 it anew as it was when it was saved, and repeats what changes it unless it stops before that.
 """
