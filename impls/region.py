@@ -1,8 +1,8 @@
 """A region of the nested checkpoint: its slots in the graph, and what unpacking one of them sets going.
 
 Where the time goes: three calls of Python for each saved tensor (``pack`` here, ``Recomputation.pack``, ``unpack`` here)
-of which the calls themselves are nearly half; then the looks at the tensor and the small objects that stand for it. So a slot is
-one object, weak reference and place in the graph in one; looks are compared as one tuple, and equal neighbours share it.
+of which the calls themselves are nearly half; then the looks at the tensor and the small objects that stand for it. So a
+slot is weak reference and place in the graph in one; looks are compared as one tuple, and equal neighbours share it.
 
 To follow the version counter of every tensor would cost a fifth more, so while forward runs a slot only refers to its
 tensor weakly. Tensors that are alive when forward ends get a counter of their own, and so do views, whose base may
