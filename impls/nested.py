@@ -75,9 +75,7 @@ def checkpoint(
     Raises TypeError or ValueError for arguments that are not as described, before the function runs; RuntimeError when
     a device is first initialised inside the region; CheckpointError in backward when a saved or passed tensor was
     changed in place, or when the recomputation saves something else than forward did. Not checked: that both runs
-    compute the same values, tensors that the function reads from elsewhere without autograd saving them, and changes to
-    a tensor that has died inside the region, where those come after what is recomputed: its gradient is that of the
-    value that was saved, and plain raises.
+    compute the same values, and tensors that the function reads from elsewhere without autograd saving them.
     Source: the nesting rules of PyTorch pull request 90105; early stop as in 96866.
     """
     _validate(function, context_fn, determinism_check, kwargs)
@@ -105,7 +103,6 @@ def checkpoint(
     finally:
         _pop_hooks()
         region.enclosing = region.look = None
-        region.follow()
     if not region.complete:
         region.refuse("the forward context of context_fn swallowed an exception, so there is no value to return")
     if preserve_rng_state and started is None and ambient.initialised() is not None:

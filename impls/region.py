@@ -1,13 +1,10 @@
 """A region of the nested checkpoint: its slots in the graph, and what unpacking one of them sets going.
 
 Where the time goes: three calls of Python for each saved tensor (``pack`` here, ``Recomputation.pack``, ``unpack`` here)
-of which the calls themselves are nearly half; then the looks at the tensor and the small objects that stand for it. So a
-slot is weak reference and place in the graph in one; looks are compared as one tuple, and equal neighbours share it.
-
-To follow the version counter of every tensor would cost a fifth more, so while forward runs a slot only refers to its
-tensor weakly. Tensors that are alive when forward ends get a counter of their own, and so do views, whose base may
-change. A tensor that is neither can be reached no more but through one that was detached from it; the recomputation makes
-it anew as it was when it was saved, and repeats what changes it unless it stops before that.
+of which the calls themselves are nearly half; then the looks at the tensor and the small objects that stand for it. So
+looks are compared as one tuple, and equal neighbours share it. The handle that follows a tensor's version counter is a
+fifth of the rest. To follow only tensors that outlive forward would save that, and would miss a change to one that died
+before the change, made through an alias that was detached from it.
 """
 
 from __future__ import annotations
@@ -34,13 +31,13 @@ class CheckpointError(RuntimeError):
     """A region cannot be recomputed, or its recomputation is not what forward was."""
 
 
-class Slot(weakref.ref[torch.Tensor]):
-    """Stands in the graph for a tensor that forward saved, and refers to it weakly. Only the graph owns it."""
+class Slot:
+    """Stands in the graph for a tensor that forward saved. Only the graph owns it."""
 
     __slots__ = ("__weakref__", "counter", "index")
 
-    counter: Counter | None
-    index: int
+    def __init__(self, index: int, follows: Counter) -> None:
+        self.index, self.counter = index, follows
 
 
 class Region:
@@ -61,9 +58,7 @@ class Region:
         self.operators: Operators | None = None
 
     def pack(self, tensor: torch.Tensor) -> Slot:
-        slot = Slot(tensor)  # rule 1: hooks do not stack, so only the innermost region is asked
-        slot.index = len(self.slots)
-        slot.counter = counter(tensor) if tensor._is_view() else None
+        slot = Slot(len(self.slots), counter(tensor))  # rule 1: hooks do not stack, so only the innermost region is asked
         seen = look(tensor)
         if seen == self.look:
             seen = self.look  # neighbours often look the same, and then one object serves them all
@@ -81,21 +76,14 @@ class Region:
         if self.enclosing is not None:
             self.enclosing.saw(tensor)
 
-    def follow(self) -> None:
-        """Give a counter to the slots whose tensor outlives forward."""
-        alive = [(slot, t) for weak in self.slots if (slot := weak()) is not None and (t := slot()) is not None]
-        for slot, tensor in alive:
-            if slot.counter is None:
-                slot.counter = counter(tensor)
-
     def unpack(self, slot: Slot) -> torch.Tensor:
         index = slot.index
         seen = self.looks[index]
         version = seen[-1]
-        origin = slot() if slot.counter is None else slot.counter
-        if origin is not None and origin._version != version:
+        now = slot.counter._version
+        if now != version:
             self.refuse(f"saved tensor {index} ({described(seen)}) was changed in place after it was saved: it is at "
-                        f"version {origin._version}, expected version {version}. Clone it before changing it")  # fmt: skip
+                        f"version {now}, expected version {version}. Clone it before changing it")  # fmt: skip
         task = torch._C._current_graph_task_id()
         values = self.recomputed(task)
         tensor = None if values is None else values.pop(index, None)  # rule 4: it dies as it is unpacked
