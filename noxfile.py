@@ -1,4 +1,6 @@
-"""The jobs of the project: judge implementations, test the suite itself, check the code. A bare ``nox`` does all three.
+"""The jobs of the project: judge implementations, reproduce papers, test the suite itself, check the code.
+
+A bare ``nox`` does all of them.
 
 After ``--``, every session takes ``--torch VERSION``, another release than the pinned one; ``conformance`` and
 ``tests`` pass the rest on to the conformance run. The user's current directory and PYTHONPATH are importable there.
@@ -45,10 +47,17 @@ def conformance(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Test the suite itself, then judge every implementation on few cases."""
-    rest = _install(session, "suite")
+    """Test the suite itself and the benches, then judge every implementation on few cases."""
+    rest = _install(session, "benches")
     session.run("python", "-m", "pytest", "conformance/selftest")
+    session.run("python", "-m", "pytest", "benches/selftest")
     _conformance(session, "--profile", "quick", *rest)
+
+
+@nox.session
+def reproduce(session: nox.Session) -> None:
+    """Measure what the literature claims; the names of papers, if any, say which."""
+    session.run("python", "-m", "benches.reproduce", *_install(session, "benches"))
 
 
 @nox.session

@@ -234,10 +234,7 @@ def test_one_context_after_another(case: Case) -> None:
     case.equals_plain()
 
 
-LEAVES = st.sampled_from(["backward", "leave"])
-
-
-@graph_law(named(errors.threads, main=LEAVES, other=LEAVES), gradients=False, floor=4)
+@graph_law(named(errors.threads, first=st.integers(0, 1), backward=st.tuples(BOTH, BOTH)), gradients=False, floor=4)
 def test_contexts_of_threads_are_independent(case: Case) -> None:
     """Two threads can be in a context of their own at the same time, and leave it in any order."""
     case.as_expected()

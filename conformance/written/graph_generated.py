@@ -10,6 +10,7 @@ from conformance.schedules import Schedule
 
 PLAIN = "checkpoint = lambda function, *args, **kwargs: function(*args, **kwargs)"
 SECOND = "import conformance.second_device"
+COUNTING = ("with conformance.second_device.Moves() as moves:",)
 SAVED = "graph.save_on_cpu()"
 PINNED = "pinnable(device), graph.save_on_cpu(pin_memory=True, device_type=device)"
 PINNABLE = "from conformance.written.graph_pinning import pinnable"
@@ -20,7 +21,7 @@ class Around:
     """A program whose forward runs in ``context``, as text, and its driver too if ``backward``.
 
     ``checkpoint`` names the implementation by which its regions are called; ``second`` puts its tensors on the device
-    that is not the CPU; ``lines`` come first.
+    that is not the CPU; ``lines`` come first. With ``due`` it notes how many copies to the CPU are expected and seen.
     """
 
     program: Program
@@ -29,6 +30,7 @@ class Around:
     checkpoint: str = "plain"
     second: bool = False
     lines: tuple[str, ...] = ()
+    due: int | None = None
 
     @functools.cached_property
     def source(self) -> str:
@@ -38,8 +40,9 @@ class Around:
         inside.append(f"note('leaves', ({''.join(leaf.name + ', ' for leaf in program.leaves)}))")
         forward = [*render(program.body), f"note('forward', ({', '.join(program.outputs)},))"]
         driver = list(program.driver)
-        inside += [f"with {self.context}:", *_indented(forward + driver if self.backward else forward)]
-        inside += [] if self.backward else driver
+        rest = [f"with {self.context}:", *_indented(forward + driver if self.backward else forward)]
+        rest += [] if self.backward else driver
+        inside += rest if self.due is None else [*COUNTING, *_indented(rest), *_counted(self.due)]
         lines = ["import torch", *([] if self.checkpoint == "plain" else ["import impls"])]
         lines += [*_imports(self.context, self.second), "", *program.preamble, "def run(graph, note, device):"]
         return "\n".join([*lines, *_indented(inside)]) + "\n"
@@ -71,6 +74,11 @@ def _prepared(checkpoint: str, second: bool, lines: tuple[str, ...], seed: int |
     prepared = [PLAIN if checkpoint == "plain" else f"checkpoint = impls.get({checkpoint!r}).checkpoint"]
     prepared += ["device = conformance.second_device.second(device)"] if second else []
     return [*prepared, *lines, *([] if seed is None else [f"torch.manual_seed({seed})"])]
+
+
+def _counted(due: int) -> list[str]:
+    out = "sum(move.bytes > 0 and move.kind.endswith('cpu') for move in moves.seen)"
+    return [f"note('expected copies to the CPU', {due})", f"note('seen copies to the CPU', {out})"]
 
 
 def _imports(context: str, second: bool) -> list[str]:

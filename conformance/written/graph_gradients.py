@@ -87,7 +87,7 @@ def undefined(graph: Any, note: Any, device: str, *, order: Any, passes: int) ->
 def died(graph: Any, note: Any, device: str, *, watched: Any, dead: Any, asked: Any) -> None:
     p = torch.randn(2, 2, dtype=torch.float64, device=device, requires_grad=True)
     note("leaves", (p,))
-    tensors = {name: p * 2 for name in "abc"}
+    tensors = {name: p * 2 for name in "abc"}  # noqa: C420 - a tensor for each
     losses = {name: (tensor * number).sum() for number, (name, tensor) in enumerate(tensors.items(), 5)}  # saves nothing
     gradients = {name: torch.autograd.grad(losses[name], tensors[name], retain_graph=True)[0] for name in "abc"}
     note("expected calls", [[gradients[name] if name == one else None for name in watched] for one in asked if one in watched])

@@ -54,24 +54,18 @@ class Due(Meter):
 
 
 class Moved(Meter):
-    """How many copies went to the CPU and how many came from there, and how many bytes: in all, and up to "forward"."""
+    """How many copies went to the CPU and how many came from there, and how many bytes went to it."""
 
     def __init__(self) -> None:
         self.moves = Moves()
-        self.forward = 0
 
-    def at(self, label: str, value: Any) -> None:
-        if label == "forward":
-            self.forward = len(self.moves.seen)
-
-    def count(self, to: str, *, forward: bool = False) -> int:
+    def count(self, to: str) -> int:
         """The copies, of one byte at least, whose destination is "cpu" or "second"."""
-        seen = self.moves.seen[: self.forward] if forward else self.moves.seen
-        return sum(move.bytes > 0 and (move.kind.endswith("cpu")) is (to == "cpu") for move in seen)
+        return sum(move.bytes > 0 and (move.kind.endswith("cpu")) is (to == "cpu") for move in self.moves.seen)
 
-    def bytes(self, to: str) -> int:
-        """The bytes of the copies whose destination is "cpu" or "second"."""
-        return sum(move.bytes for move in self.moves.seen if (move.kind.endswith("cpu")) is (to == "cpu"))
+    def bytes(self) -> int:
+        """The bytes of the copies whose destination is the CPU."""
+        return sum(move.bytes for move in self.moves.seen if move.kind.endswith("cpu"))
 
     def __enter__(self) -> Moved:
         self.moves.__enter__()

@@ -109,46 +109,39 @@ def several(graph: Any, note: Any, device: str, *, contexts: int, change: str) -
         note(f"gradients {turn}", [p.grad])
 
 
-def threads(graph: Any, note: Any, device: str, *, main: str, other: str) -> None:
+def threads(graph: Any, note: Any, device: str, *, first: int, backward: Any) -> None:
     import threading
 
-    p, q = (torch.rand(2, 2, device=device, requires_grad=True) for _ in range(2))
-    note("leaves", (p, q))
-    note("expected gradients", [torch.autograd.grad((t * 1).exp().sin().sum(), t) for t in (p, q)])
-    here, there = threading.Event(), threading.Event()
-    seen = {}
+    leaves = [torch.rand(2, 2, device=device, requires_grad=True) for _ in range(2)]
+    note("leaves", tuple(leaves))
+    expected = [torch.autograd.grad((p * 1).exp().sin().sum(), p) for p in leaves]
+    note("expected threads", [grad if runs else None for grad, runs in zip(expected, backward, strict=True)])
+    entered, go = ([threading.Event() for _ in leaves] for _ in range(2))
+    seen = [None, None]
 
-    def work(name, t, first, second, early):
-        with graph.allow_mutation_on_saved_tensors():
-            h = (t * 1).exp()
-            y = h.sin()
-            first.set()
-            second.wait(5)  # now both threads are inside
-            h.detach().mul_(2)
-            if early == "backward":
-                seen[name] = torch.autograd.grad(y.sum(), t)
-        if early == "leave":
-            seen[name] = None
-
-    def run(*arguments):
+    def work(index):
         try:
-            work(*arguments)
+            with graph.allow_mutation_on_saved_tensors():
+                h = (leaves[index] * 1).exp()
+                y = h.sin()
+                entered[index].set()
+                go[index].wait(10)
+                h.detach().mul_(2)
+                if backward[index]:
+                    seen[index] = torch.autograd.grad(y.sum(), leaves[index])
         except Exception as error:
-            seen[arguments[0]] = f"{type(error).__name__}: {error}"
+            seen[index] = f"{type(error).__name__}: {error}"
         finally:
-            arguments[2].set()
+            entered[index].set()
 
-    thread = threading.Thread(target=run, args=("other", q, there, here, other), daemon=True)
-    thread.start()
-    there.wait(5)
-    run("main", p, here, there, main)
-    thread.join()
-    expected = [
-        torch.autograd.grad((t * 1).exp().sin().sum(), t) if way == "backward" else None for t, way in ((p, main), (q, other))
-    ]
-    note("expected threads", expected)
-    note("seen threads", [seen["main"], seen["other"]])
-    note("seen gradients", [torch.autograd.grad((t * 1).exp().sin().sum(), t) for t in (p, q)])
+    running = [threading.Thread(target=work, args=(index,), daemon=True) for index in range(2)]
+    for thread, there in zip(running, entered, strict=True):
+        thread.start()
+        there.wait(10)
+    for index in (first, 1 - first):  # both are inside; one leaves after the other
+        go[index].set()
+        running[index].join()
+    note("seen threads", seen)
 
 
 def freed(graph: Any, note: Any, device: str, *, operators: Any, change: str, steps: Any, inside: bool) -> None:

@@ -52,7 +52,7 @@ class Counting(torch.nn.Module):
     def __init__(self, width):
         super().__init__()
         self.register_buffer("mean", torch.zeros(width))
-        self.register_buffer("calls", torch.zeros((), dtype=torch.long), persistent=False)
+        self.register_buffer("calls", torch.zeros(1, dtype=torch.long), persistent=False)
 
     def forward(self, x):
         self.calls.add_(1)

@@ -139,6 +139,7 @@ def two_threads(model, build, batch, note, *, shared, rounds):
     if errors:
         raise errors[0]
     note("grad", [found[index, turn] for index in range(2) for turn in range(rounds)])
+    note("parameters", [isinstance(p, torch.nn.Parameter) and p.is_leaf for p in model.parameters()])
 
 
 def saved_and_loaded(model, build, batch, note, *, through, steps):

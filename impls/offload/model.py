@@ -45,7 +45,8 @@ class OffloadModel(nn.Module):
     those that plain autograd would miss. Warns when batch norm takes its statistics from microbatches.
 
     Not checked: that rows do not depend on each other; changes of parameters through ``.data`` or numpy in forward, which
-    are lost. A parameter in several slices gets its gradients summed slice by slice. Under autocast a weight that one
+    are lost. A parameter in several slices, or used several times in one and in several forwards, gets its gradients
+    summed slice by slice and forward by forward, which is another order than plain's. Under autocast a weight that one
     slice uses several times is cast each time, so gradients are added in its own dtype. A module that checkpoints itself
     reads its own parameters when it is recomputed, and raises where these are on another device. Memory that modules keep
     in attributes of their own stays where it is, as does what cuDNN makes of an LSTM's weights. Of the user's saved-tensor

@@ -161,6 +161,11 @@ _TOOLS: dict[str, Known] = {
     ),
 }
 
+# What torch 2.11 does and 2.13 no longer; 2.12 and 2.14 have not been looked at.
+_OLD: dict[str, Known] = {}
+if torch.__version__.startswith("2.11."):
+    _OLD |= known("diverges", "the copy out into pinned memory is waited for", "seen here", "pinned_copies_block_nobody")
+
 IMPLEMENTATION = Implementation(
     name="torch-graph",
     kind="graph",
@@ -170,5 +175,5 @@ IMPLEMENTATION = Implementation(
     summary="torch.autograd.graph",
     source="https://docs.pytorch.org/docs/stable/autograd.html#saved-tensors-default-hooks",
     capabilities=frozenset({"logging"}),
-    known=_SAVED_TENSORS | _SAVE_ON_CPU | _MUTATION | _GRADIENTS | _TOOLS,
+    known=_SAVED_TENSORS | _SAVE_ON_CPU | _MUTATION | _GRADIENTS | _TOOLS | _OLD,
 )

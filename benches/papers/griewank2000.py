@@ -1,0 +1,133 @@
+"""Griewank & Walther 2000: Revolve, the schedule of least recomputation for a given number of checkpoints."""
+
+from __future__ import annotations
+
+import functools
+import math
+import warnings
+from collections.abc import Iterator
+
+from benches.papers import peers
+from benches.papers.chain import Cost, cost
+from benches.papers.chen2016 import planned
+from benches.papers.paper import Curve, Figure, Paper, Row, exact, trend, unverified
+from impls.schedules import interpret, revolve, unit_chain
+
+SAYS = {(10, 2): 30, (10, 3): 25, (20, 4): 59, (64, 6): 220, (100, 9): 334, (1000, 8): 5285}
+
+
+def closed_form(length: int, snapshots: int) -> int:
+    """All forward steps by the paper's formula: l + r l - β(s + 1, r - 1)."""
+    repeats = next(r for r in range(length + 1) if math.comb(snapshots + r, snapshots) >= length)
+    less = math.comb(snapshots + repeats, snapshots + 1) if repeats else 0
+    return length + repeats * length - less
+
+
+@functools.cache
+def least(length: int, snapshots: int) -> int:
+    """The least number of plain advances, by the dynamic program."""
+    if length == 1:
+        return 0
+    if snapshots == 1:
+        return length * (length - 1) // 2
+    return min(i + least(i, snapshots) + least(length - i, snapshots - 1) for i in range(1, length))
+
+
+def executed(length: int, snapshots: int) -> Cost:
+    """The schedule run as nested regions on a chain of layers."""
+    return cost(planned(revolve(length, snapshots)), length)
+
+
+def rows() -> Iterator[Row]:
+    """Forward steps by execution, by formula and by dynamic program, and the most checkpoints."""
+    done = {}
+    for (length, snapshots), says in SAYS.items():
+        done[length, snapshots] = one = executed(length, snapshots)
+        yield exact(
+            f"(l, s) = ({length}, {snapshots}): all forward steps",
+            says=says,
+            measured=one.calls,
+            note=f"calls; with early stop {one.kernels} kernels",
+        )
+    yield exact(
+        "closed form l + t(l, s); the same (l, s)", says=tuple(SAYS.values()), measured=tuple(closed_form(*one) for one in SAYS)
+    )
+    small = [one for one in SAYS if one[0] <= 100]
+    yield exact(
+        "dynamic program; l up to 100",
+        says=tuple(SAYS[one] for one in small),
+        measured=tuple(length + least(length, snapshots) for length, snapshots in small),
+    )
+    accounts = [interpret(revolve(*one), unit_chain(one[0])) for one in SAYS]
+    yield exact(
+        "most checkpoints at once: s",
+        says=tuple(snapshots for _, snapshots in SAYS),
+        measured=tuple(account.inputs for account in accounts),
+        note="stored inputs, the chain's own among them, by the interpreter of impls.schedules",
+    )
+    yield exact(
+        "executed, the peak is s and a constant, whatever the length: s + 4 units",
+        says=tuple(snapshots + 4 for _, snapshots in SAYS),
+        measured=tuple(one.peak for one in done.values()),
+        note="s - 1 checkpoints beside the chain's own input, the layers at work, output and loss gradient",
+    )
+
+
+def more() -> Iterator[Row]:
+    """The same from other tools."""
+    says = tuple(SAYS.values())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that numba would make it faster
+        counts = [peers.checkpoint_schedules(*one) for one in SAYS]
+    tool = f"checkpoint-schedules {peers.version('checkpoint-schedules')}"
+    if not all(counts):
+        yield unverified(f"{tool}: the same forward steps", says=says)
+    else:
+        for name in ("Revolve", "Multistage"):
+            theirs = tuple(one[name] for one in counts)
+            yield trend(f"{tool}, {name}: the same forward steps", says=says, measured=theirs, holds=theirs == says)
+        mixed = tuple(one["Mixed"] for one in counts)
+        yield trend(
+            f"{tool}, Mixed: fewer",
+            says=says,
+            measured=mixed,
+            holds=all(a < b for a, b in zip(mixed, says, strict=True)),
+            note="a checkpoint may there hold what a step saves for backward instead of its input",
+        )
+    driven = tuple(peers.pyrevolve(*one) for one in SAYS)
+    tool = f"pyrevolve {peers.version('pyrevolve')}"
+    if None in driven:
+        yield unverified(f"{tool}: the same forward steps", says=says)
+    else:
+        yield trend(f"{tool}: the same forward steps", says=says, measured=driven, holds=driven == says)
+
+
+def figures() -> Iterator[Figure]:
+    """Forward steps against checkpoints."""
+    length, snapshots = 64, tuple(range(2, 17))
+    x = tuple(map(float, snapshots))
+    measured = [executed(length, s) for s in snapshots]
+    curves = [
+        Curve("l + t(l, s)", x, tuple(closed_form(length, s) / length for s in snapshots), "paper"),
+        Curve("calls, measured", x, tuple(one.calls / length for one in measured)),
+        Curve("kernels with early stop, measured", x, tuple(one.kernels / length for one in measured)),
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs = [peers.checkpoint_schedules(length, s) for s in snapshots]
+    if all(theirs):
+        curves.append(Curve("checkpoint-schedules, Mixed", x, tuple(one["Mixed"] / length for one in theirs), "peer"))
+    title = "Revolve on a chain of 64 layers: work against memory"
+    yield Figure("griewank2000", title, "checkpoints s", "forward steps per layer", tuple(curves))
+
+
+PAPER = Paper(
+    "griewank2000",
+    "Revolve",
+    "Griewank & Walther 2000, Algorithm 799, doi 10.1145/347837.347846",
+    "The schedule as a tree of nested regions (`impls.schedules.revolve`) on a chain whose layers save exactly their input: "
+    "calls of the layers are counted while forward and backward run; gradients equal plain's bit for bit.",
+    rows,
+    more,
+    figures,
+)
