@@ -62,9 +62,10 @@ def reproduce(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check style, types, and that the README's matrix is the one of the results."""
+    """Check style, types, and that the README's tables are those of the results."""
     _install(session, "lint")
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
     session.run("mypy")
     session.run("python", "-m", "conformance.report", "--check")
+    session.run("python", "-m", "benches.budget", "--check")

@@ -202,6 +202,8 @@ class Case:
         mine = [value for label, value in seen.notes.items() if label.startswith("gradients")]
         theirs = [value for label, value in self.plain.notes.items() if label.startswith("gradients")]
         require = [leaf for leaf in seen.leaves if leaf.requires_grad]
+        if not require:
+            return  # it failed before the program had any
         before = mine[-1][1] if mine else (None,) * len(require)
         if self.plain.error is not None:
             after = tuple(freeze(leaf.grad) for leaf in self.plain.leaves if leaf.requires_grad)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -12,7 +13,7 @@ from conformance.law import law
 from conformance.offloaded import as_expected, equals_plain, offloaded, written
 from conformance.pieces import LAYERS, NOISE, PICKLED, SMOOTH, STATE
 from conformance.verdicts import Refuses
-from conformance.written import offload_models, offload_refusals, offload_uses
+from conformance.written import offload_gradients, offload_models, offload_refusals, offload_uses
 
 offload_law = functools.partial(law, kind="offload", family="offload-models", recomputes=False, effort=0.4, floor=3)
 counted_law = functools.partial(offload_law, gradients=False)
@@ -250,4 +251,28 @@ MODULES = st.sampled_from(("BatchNorm1d", "BatchNorm2d", "LayerNorm"))
 )
 def test_statistics_of_a_microbatch_are_warned_of(case: Case) -> None:
     """A module that normalises over the whole batch warns when the batch is split, and only then."""
+    as_expected(case)
+
+
+CUT: dict[str, st.SearchStrategy[Any]] = {"slices": st.integers(1, 2), "checkpoint": st.booleans()}
+
+
+@offload_law(written(offload_gradients.undefined, before=st.integers(1, 2), hooked=st.booleans(), **CUT))
+def test_undefined_gradients_stay_undefined(case: Case) -> None:
+    """A parameter that gets no gradient under plain gets none here, rather than zeros by which optimizers move it."""
+    equals_plain(case)
+
+
+KINDS_OF_CHANGE = st.sampled_from(("data", "detached", "part"))
+
+
+@offload_law(written(offload_gradients.through_data, forwards=st.integers(1, 3), how=KINDS_OF_CHANGE, **CUT))
+def test_buffers_may_change_where_no_version_tells(case: Case) -> None:
+    """A buffer that forward changes through .data or a detached alias has plain's values, and so have gradients."""
+    equals_plain(case)
+
+
+@counted_law(written(offload_gradients.new_buffer, empty=st.booleans(), away=HERE, **CUT))
+def test_a_buffer_made_in_forward_is_not_made_twice(case: Case) -> None:
+    """A buffer that forward registers is plain's, or refused where a recomputation would make it again."""
     as_expected(case)

@@ -34,11 +34,15 @@ FEATURES = sorted({*INSIDE, *REQUESTS, "complex", "bfloat16", "non-contiguous"})
 HERE = st.sampled_from(["graph.save_on_cpu()", "graph.save_on_cpu(pin_memory=True)"])
 
 
+def _here(drawn: st.SearchStrategy[Program]) -> st.SearchStrategy[Around]:
+    return st.builds(Around, drawn, HERE, BOTH, place=st.just("cpu"))
+
+
 def _there(context: str, sometimes: Collection[str], backward: st.SearchStrategy[bool] = BOTH) -> st.SearchStrategy[Around]:
-    return st.builds(Around, programs(sometimes=sometimes, depth=1), st.just(context), backward, second=st.just(True))
+    return st.builds(Around, programs(sometimes=sometimes, depth=1), st.just(context), backward, place=st.just("second"))
 
 
-@graph_law(st.builds(Around, programs(sometimes=[*FEATURES, "late-noise"], depth=1), HERE, BOTH), effort=0.8, floor=4)
+@graph_law(_here(programs(sometimes=[*FEATURES, "late-noise"], depth=1)), effort=0.8, floor=4)
 def test_what_is_on_the_cpu_stays_as_it_is(case: Case) -> None:
     """For tensors on the CPU gradients equal plain's, whatever was saved and however they are asked for."""
     case.equals_plain()
@@ -69,7 +73,7 @@ def _returns(kinds: Sequence[str], place: str, pinned: st.SearchStrategy[bool]) 
     return named(host.returns, kind=st.sampled_from(kinds), pinned=pinned, place=st.just(place))
 
 
-@graph_law(_returns([*DENSE, *GAPS, *SPARSE, "boolean"], "first", BOTH))
+@graph_law(_returns([*DENSE, *GAPS, *SPARSE, "boolean"], "cpu", BOTH))
 def test_what_was_on_the_cpu_looks_the_same(case: Case) -> None:
     """Values, strides, dtype, layout and conjugation of a tensor on the CPU, sparse ones too, are those that were saved."""
     case.equals_plain()
@@ -94,7 +98,7 @@ def test_what_comes_back_from_pinned_memory_looks_the_same(case: Case) -> None:
 
 
 @graph_law(
-    st.builds(Steps, exactly("forward", "backward", depth=1), st.sampled_from([SAVED, PINNED]), st.just(True)),
+    st.builds(Steps, exactly("forward", "backward", depth=1), st.sampled_from([SAVED, PINNED]), st.just("second")),
     effort=0.5,
     floor=2,
 )
@@ -166,7 +170,7 @@ CHANGING = ["closure", "custom-function", "views", "retain"]
 
 
 @graph_law(
-    st.builds(Around, programs(["mutated"], [*CORE, *CHANGING], depth=1) | programs(["corrupted"], CORE, depth=1), HERE),
+    _here(programs(["mutated"], [*CORE, *CHANGING], depth=1) | programs(["corrupted"], CORE, depth=1)),
     gradients=False,
     floor=8,
 )
@@ -225,7 +229,7 @@ def test_a_graph_saved_on_the_cpu_is_freed(case: Case) -> None:
 STEPS = schedules(["whole", "some", "part", "forward", "drop", "create-graph"], drop=True, depth=1)
 
 
-@graph_law(st.builds(Steps, STEPS, st.just(SAVED), st.just(True)), effort=0.4, floor=2)
+@graph_law(st.builds(Steps, STEPS, st.just(SAVED), st.just("second")), effort=0.4, floor=2)
 def test_copies_die_with_their_graph(case: Case) -> None:
     """Copies of saved tensors die with their graph, on both devices, before any backward and after each kind of it."""
     settled = Settled("empty", "end")
@@ -247,9 +251,8 @@ def _composed(
     def around(program: Program, name: str) -> Around:
         copies = None if due is None else due(program)
         if not inside:
-            return Around(program, SAVED, checkpoint=name, second=True, due=copies)
-        lines = ("from contextlib import nullcontext",)
-        return Around(_entering(program), "nullcontext()", checkpoint=name, second=True, lines=lines, due=copies)
+            return Around(program, SAVED, checkpoint=name, place="second", due=copies)
+        return Around(_entering(program), "", checkpoint=name, place="second", due=copies)
 
     # A region that is passed one tensor twice may see two: whether they are saved as one is its own affair.
     made = programs(sometimes=sometimes).filter(

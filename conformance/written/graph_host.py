@@ -13,7 +13,7 @@ def returns(graph: Any, note: Any, device: str, *, kind: str, pinned: bool, plac
     from conformance.second_device import second
     from conformance.written.graph_pinning import pinnable
 
-    device = second(device) if place == "second" else device
+    device = second(device) if place == "second" else "cpu"
     p = torch.randn(2, 3, 4, 4, dtype=torch.complex64 if kind in ("conj", "neg") else None, device=device)
     p = (p.bfloat16() if kind == "bfloat16" else p).requires_grad_()
     note("leaves", (p,))

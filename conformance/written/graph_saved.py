@@ -27,6 +27,7 @@ def changed(graph: Any, note: Any, device: str, *, hooks: str, saved: str, chang
         else (lambda t: t, lambda t: t.detach()) if hooks == "detached late"
         else (lambda t: {"kept": t}, lambda box: box["kept"])
     )
+    device = "cpu" if hooks == "save_on_cpu" else device
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
     x = p * 1

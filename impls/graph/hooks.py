@@ -113,8 +113,9 @@ class saved_tensors_hooks:  # noqa: N801 (torch's name)
     alive, else an alias that has its values, storage and version, but no graph and no Python attributes.
 
     Raises TypeError when a hook is not callable, RuntimeError when hooks are disabled, or when a thread leaves a context
-    that it has not entered. Not covered, in lists, dicts and objects that the pack hook returns: a result of an operator
-    still owns its own graph, and a copy that the unpack hook makes of what was changed meanwhile is not noticed.
+    that it has not entered. Not covered: another storage over the same memory (numpy, DLPack) counts as a copy. And in
+    lists, dicts and objects that the pack hook returns, a result of an operator still owns its own graph, and a copy that
+    the unpack hook makes of what was changed meanwhile is not noticed.
     """
 
     def __init__(self, pack_hook: Callable[[torch.Tensor], Any], unpack_hook: Callable[[Any], torch.Tensor]) -> None:

@@ -27,12 +27,12 @@ _STATISTICS, _TRAINING = (3, 4), 5
 class Handle:
     """Stands in the graph for one saved tensor, or for several that read the same elements at the same time."""
 
-    __slots__ = ("__weakref__", "memory", "place", "regions", "version")
+    __slots__ = ("__weakref__", "due", "memory", "place", "regions", "version")
 
     def __init__(self, tensor: torch.Tensor, place: Any) -> None:
         self.place, self.regions = place, regions(tensor)
         self.memory = storages(tensor)  # as long as these are referred to, their numbers are not given to others
-        self.version: int | None = tensor._version  # None once elements beside it were changed, which its counter tells too
+        self.version, self.due = tensor._version, 0
 
 
 class SavedTensors:
@@ -82,10 +82,15 @@ class SavedTensors:
 
     def untouched(self, handle: Handle) -> bool:
         tensor = self.cloned[handle] if handle in self.cloned else self.original[handle]
-        return handle.version is None or tensor._version == handle.version
+        return handle.version <= tensor._version <= handle.version + handle.due
+
+    def spare(self, handle: Handle, count: int) -> None:
+        """An operator writes ``count`` tensors beside the elements of a handle. Their counter may tell so, but only later."""
+        if self.untouched(handle):
+            handle.version, handle.due = self.original[handle]._version, count
 
     def replace(self, handle: Handle, clone: torch.Tensor) -> None:
-        self.cloned[handle], handle.version = clone, clone._version
+        self.cloned[handle], handle.version, handle.due = clone, clone._version, 0
         del self.original[handle]
 
     def close(self) -> None:
@@ -121,24 +126,24 @@ class _CloneFirst(TorchDispatchMode):
         if not written:
             return func(*args, **kwargs)
         before = [region for tensor in written for region in regions(tensor)]
-        spared = {}
+        spared: dict[Handle, torch.Tensor] = {}
         for handle in self.saved.reading(before):
             if handle not in self.saved.original:
                 continue
             if torch.Tag.inplace_view in func.tags:  # another shape, or another storage, for the same elements
-                handle.version = None
+                self.saved.spare(handle, len(written))
             elif _meet(handle.regions, before):
                 self.saved.replace(handle, replica(self.saved.original[handle]))
             else:
                 # An `out` argument may be given another size, and then reaches further than it did.
-                spared[handle] = replica(self.saved.original[handle]) if _has_out(func) else None
+                self.saved.spare(handle, len(written))
+                if _has_out(func):
+                    spared[handle] = replica(self.saved.original[handle])
         result = func(*args, **kwargs)
         after = [region for tensor in written for region in regions(tensor)] if spared else []
         for handle, clone in spared.items():
-            if clone is not None and _meet(handle.regions, after):
+            if _meet(handle.regions, after):
                 self.saved.replace(handle, clone)
-            else:
-                handle.version = None
         return result
 
 
@@ -172,9 +177,10 @@ def allow_mutation_on_saved_tensors() -> Iterator[SavedTensors]:
     keeps the shape and the storage that it had.
 
     Forward and backward run inside the same context: RuntimeError from a backward outside, from a context inside another
-    one on the same thread, and from a backward that needs a tensor that was changed on another thread. Not seen:
-    changes through numpy or by kernels that do not tell the version counter; ``untyped_storage().resize_``; what is
-    saved while other saved-tensor hooks are innermost. Source: ``torch.autograd.graph.allow_mutation_on_saved_tensors``.
+    one on the same thread, and from a backward that needs a tensor that was changed on another thread. Not seen: changes
+    through numpy, DLPack or another storage over the same memory, or by kernels that do not tell the version counter;
+    ``untyped_storage().resize_``; what is saved while other saved-tensor hooks are innermost. Source:
+    ``torch.autograd.graph.allow_mutation_on_saved_tensors``.
     """
     if any(isinstance(mode, _CloneFirst) for mode in _get_current_dispatch_mode_stack()):
         raise RuntimeError("allow_mutation_on_saved_tensors: contexts cannot be nested; the one outside covers what is inside")

@@ -1,7 +1,8 @@
 """Loaded copies in the graph: what gradients a copy gets arrive at the parameter that it was made from.
 
 Two nodes stand between a copy and its parameter. The one on the computing device sends the gradient off; the one on the
-parameter's side waits for it. The engine runs them on different threads, so the device need not stop for the host.
+parameter's side waits for it. The engine runs them on different threads, so the device need not stop for the host. A
+gradient that is undefined stays so: a parameter without a gradient is not one with a gradient of zeros.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class _Values:
 class _Arrive(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, parameter: torch.Tensor, mail: _Mail) -> torch.Tensor:
+        ctx.set_materialize_grads(False)
         ctx.mail = mail
         return parameter.detach()
 
@@ -51,25 +53,27 @@ class _Send(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, grad: torch.Tensor, lane: Lane, mail: _Mail) -> torch.Tensor:
+        ctx.set_materialize_grads(False)
         ctx.device = grad.device
         copy, mail.events[torch._C._current_graph_task_id()] = lane.fetch(grad.detach())
         return copy
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        return grads[0].to(ctx.device), None, None
+        return None if grads[0] is None else grads[0].to(ctx.device), None, None
 
 
 class _Attach(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, near: torch.Tensor, values: _Values, lane: Lane | None, mail: _Mail | None) -> torch.Tensor:
+        ctx.set_materialize_grads(False)
         ctx.device, ctx.lane, ctx.mail = near.device, lane, mail
         return values.tensor.detach()
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         grad = grads[0]
-        if ctx.mail is None:
+        if ctx.mail is None or grad is None:
             return None, None, None, None
         if ctx.lane is None or grad.layout is not torch.strided:
             return grad.to(ctx.device), None, None, None

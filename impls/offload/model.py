@@ -44,13 +44,14 @@ class OffloadModel(nn.Module):
     when a parameter that it needs was changed since forward: any of the slice with ``checkpoint_activation``, otherwise
     those that plain autograd would miss. Warns when batch norm takes its statistics from microbatches.
 
-    Not checked: that rows do not depend on each other; changes of parameters through ``.data`` or numpy in forward, which
-    are lost. A parameter in several slices, or used several times in one and in several forwards, gets its gradients
-    summed slice by slice and forward by forward, which is another order than plain's. Under autocast a weight that one
-    slice uses several times is cast each time, so gradients are added in its own dtype. A module that checkpoints itself
-    reads its own parameters when it is recomputed, and raises where these are on another device. Memory that modules keep
-    in attributes of their own stays where it is, as does what cuDNN makes of an LSTM's weights. Of the user's saved-tensor
-    hooks around a checkpointed model those for inputs of slices are asked, and decide where these live.
+    Not checked: that rows do not depend on each other; changes in forward of parameters through ``.data``, and of parameters
+    and buffers through numpy, which are lost; buffers that share memory with each other do not in forward. A parameter in
+    several slices, or used several times in one and in several forwards, gets its gradients summed slice by slice and
+    forward by forward, which is another order than plain's. Under autocast a weight that one slice uses several times is
+    cast each time, so gradients are added in its own dtype. A module that checkpoints itself reads its own parameters when
+    it is recomputed, and raises where these are on another device. Memory that modules keep in attributes of their own
+    stays where it is, as does what cuDNN makes of an LSTM's weights. Of the user's saved-tensor hooks around a
+    checkpointed model those for inputs of slices are asked, and decide where these live.
 
     Threads may share a model; a module's own ``parameters()``, unlike the model's, gives copies while another thread runs
     it. Source: FairScale's OffloadModel; Pudipeddi et al. 2020 (arXiv 2002.05645); Ren et al. 2021 (arXiv 2101.06840).

@@ -1,30 +1,42 @@
-"""Which running statistics an operator has updated without telling their version counters.
+"""What operators have written to, also where no version counter tells.
 
-The kernels of batch norm write running_mean and running_var although their schemas do not say so.
+Changes through ``.data`` bump a counter of their own. The kernels of batch norm write running_mean and running_var
+although their schemas do not say so.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from impls.offload.saved import storage_number
+
 _RUNNING = ("running_mean", "running_var")
 
 
 class Statistics(TorchDispatchMode):
-    """Collects, by the number of their storages, tensors that operators inside take as running statistics and update."""
+    """Collects, by the number of their storages, tensors that operators inside write to, running statistics among them."""
 
     def __init__(self) -> None:
         super().__init__()
         self.updated: set[int] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        names = [argument.name for argument in func._schema.arguments]
+        arguments = func._schema.arguments
+        names = [argument.name for argument in arguments]
+        for position, argument in enumerate(arguments):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                value = args[position] if position < len(args) else (kwargs or {}).get(argument.name)
+                self.note(value if isinstance(value, list | tuple) else (value,))
         if _RUNNING[0] in names and "backward" not in func._schema.name:
             given = dict(zip(names, args, strict=False)) | (kwargs or {})
             if given.get("training", True):
-                tensors = (given.get(name) for name in _RUNNING)
-                self.updated.update(t.untyped_storage()._cdata for t in tensors if isinstance(t, torch.Tensor))
+                self.note([given.get(name) for name in _RUNNING])
         return func(*args, **(kwargs or {}))
+
+    def note(self, values: Iterable[Any]) -> None:
+        numbers = (storage_number(value) for value in values if isinstance(value, torch.Tensor))
+        self.updated.update(number for number in numbers if number is not None)

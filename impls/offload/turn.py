@@ -84,12 +84,30 @@ class Turn:
     def forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         given = dict(self.copies)
         before = {name: (copy._version, copy.grad_fn) for name, copy in given.items()}
-        statistics = Statistics() if self.use.has_statistics() else None
+        statistics = Statistics() if self.use.has_buffers() else None
         with statistics or nullcontext():
             value = execute(self.use, self.chain, given, args, kwargs)
+        if self.use.recomputed:
+            self.refuse_new_buffers()
         self.changes.note(self.copies, before, given, statistics.updated if statistics else set())
         self.copies = given
         return value
+
+    def refuse_new_buffers(self) -> None:
+        """A recomputation would start with the buffers that forward has made, and make or change them again."""
+        for path, module in self.chain.named_modules():
+            new = [
+                name
+                for name, tensor in module._buffers.items()
+                if tensor is not None and f"{path}.{name}" not in self.use.places
+            ]
+            if new:
+                for name in new:
+                    module._buffers[name] = None
+                raise RuntimeError(
+                    f"{self.title} made buffer {path}.{new[0]} in forward, and would do so again when it is recomputed. "
+                    "Register it with a value before, or pass checkpoint_activation=False"
+                )
 
     def settle(self) -> None:
         """Let the host wait for the copies that read and write parameters and buffers."""

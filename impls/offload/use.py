@@ -72,9 +72,9 @@ class Use:
         mine, others = self.tensors, other.tensors
         return mine.keys() == others.keys() and all(mine[name] is others[name] for name in mine) and self.stamps == other.stamps
 
-    def has_statistics(self) -> bool:
-        """Whether it may have running statistics."""
-        return any(t.is_floating_point() and not isinstance(t, torch.nn.Parameter) for t in self.tensors.values())
+    def has_buffers(self) -> bool:
+        """Whether there is something that forward may be expected to change."""
+        return any(not isinstance(tensor, torch.nn.Parameter) for tensor in self.tensors.values())
 
     def load(self) -> Loaded:
         """Copies of the slice as it is now."""

@@ -1,0 +1,138 @@
+"""``python -m benches.budget``: a network that exceeds memory budgets plain, trained within them by plans and by segments.
+
+Everything is measured, printed, and written to ``results/budget.json``; with ``--write`` the table goes to README.md as
+well. ``--check`` measures nothing. The status is 1 when plain fits a budget or a plan does not, and then nothing is
+written; with ``--check`` when README.md has another table than that of the results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from benches.budget_costs import Row, measured, mebi
+from conformance.results_file import ROOT
+
+BEGIN, END = "<!-- budget:begin -->", "<!-- budget:end -->"
+HEADINGS = "peak, MiB", "extra time", "layers run again", "extra FLOPs"
+
+
+def broken(content: Mapping[str, Any]) -> list[str]:
+    """What measurements say against the point of the example: each budget is exceeded plain and kept by the plan for it."""
+    rows = _rows(content)
+    found = [f"plain takes {rows[0].peak} bytes, which fit {budget}" for budget in content["budgets"] if rows[0].peak <= budget]
+    missed = (row for row in rows if row.budget is not None and row.peak > row.budget)
+    return found + [f"the plan for {row.budget} bytes, {row.plan}, takes {row.peak}" for row in missed]
+
+
+def _rows(content: Mapping[str, Any]) -> list[Row]:
+    return [Row(**row) for row in content["rows"]]
+
+
+def _table(content: Mapping[str, Any]) -> list[list[str]]:
+    """Headings and cells."""
+    budgets = content["budgets"]
+    lines = [["training", HEADINGS[0], *(f"within {mebi(budget)} MiB" for budget in budgets), *HEADINGS[1:]]]
+    for row in _rows(content):
+        low, middle, high = (f"{100 * (time - 1):+.0f}" for time in row.times)
+        fits = ["yes" if row.peak <= budget else "no" for budget in budgets]
+        again = f"{middle} % ({low} to {high})", str(row.kernels), f"{100 * row.flops / content['flops']:+.1f} %"
+        lines.append([row.name, f"{row.peak / 2**20:.2f}", *fits, *(again if row.name != "plain" else ("–",) * 3)])
+    return lines
+
+
+def notes(content: Mapping[str, Any]) -> list[str]:
+    """What was measured, and on what."""
+    rows, planning, machine = _rows(content), content["planning"], content["machine"]
+    versions = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
+    commit = content["suite"]["commit"][:10] + (" with uncommitted changes" if content["suite"]["dirty"] else "")
+    beyond = max(row.allocated - row.tensors for row in rows)
+    measured_how = (
+        "Peaks are of a whole step without parameters, their gradients and the input, as torch's allocator counts; up to "
+        f"{beyond / 2**10:.0f} KiB of them are no tensors of operators. Times are medians and quartiles of the CPU time of "
+        f"{content['rounds']} rounds, beside a plain step in each, on {content['threads']} of the machine's CPUs; "
+        f"{content['kernels']} layers have a kernel that can run again. Gradients equal plain's to the last bit. Choosing all "
+        f"of the above took {planning['seconds']:.1f} s, and {mebi(planning['peak'])} MiB while layers were measured alone."
+    )
+    measured_on = f"{machine['processor']}, {machine['cpus']} CPUs; {versions}; suite at {commit}, {content['date'][:10]}."
+    return [measured_how, measured_on]
+
+
+def markdown(content: Mapping[str, Any]) -> str:
+    """The table and its notes as README.md has them."""
+    first, *others = _table(content)
+    lines = [first, ["---"] * len(first), *others]
+    return "\n\n".join(["\n".join(f"| {' | '.join(line)} |" for line in lines), *notes(content)])
+
+
+def updated(readme: str, text: str) -> str:
+    """The README with this text between its markers; ValueError when it does not have one pair of markers."""
+    before, begin, rest = readme.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end) or BEGIN in after or END in after:
+        raise ValueError(f"README.md must have {BEGIN} and {END} once each, in this order")
+    return f"{before}{BEGIN}\n\n{text}\n\n{END}{after}"
+
+
+def show(content: Mapping[str, Any], console: Console) -> None:
+    """Print the table, the plans and the notes."""
+    first, *others = _table(content)
+    table = Table(*first, box=box.SIMPLE_HEAD, pad_edge=False)
+    for line in others:
+        table.add_row(*line)
+    console.print(table)
+    for row in _rows(content):
+        console.print(f"{row.name}: {row.plan}", markup=False, highlight=False)
+    for note in notes(content):
+        console.print(note, markup=False, highlight=False)
+
+
+def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
+    """The command line; 0, or 1 with the reason on stderr."""
+    parser = argparse.ArgumentParser(prog="python -m benches.budget", description=__doc__.splitlines()[0])
+    action = parser.add_mutually_exclusive_group()
+    action.add_argument("--write", action="store_true", help="measure, and put the table into README.md as well")
+    action.add_argument("--check", action="store_true", help="fail when README.md does not have the table of the results")
+    options = parser.parse_args(arguments)
+    results, readme = root / "results" / "budget.json", root / "README.md"
+    try:
+        if options.check:
+            return _check(readme, json.loads(results.read_text(encoding="utf-8")))
+        present = readme.read_text(encoding="utf-8") if options.write else ""
+        if options.write:
+            updated(present, "")  # no markers is known before anything is measured
+        torch.set_num_threads(1)  # as in the example
+        content = json.loads(json.dumps(measured()))
+        console = Console()
+        show(content, console if console.is_terminal else Console(width=180))  # a log has no width of its own
+        if found := broken(content):
+            raise ValueError("; ".join(found))
+        results.parent.mkdir(parents=True, exist_ok=True)
+        results.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        if options.write:
+            readme.write_text(updated(present, markdown(content)), encoding="utf-8")
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+def _check(readme: Path, content: Mapping[str, Any]) -> int:
+    present = readme.read_text(encoding="utf-8")
+    if present == updated(present, markdown(content)):
+        return 0
+    sys.stderr.write(f"the budget table in {readme} is stale: python -m benches.budget --write\n")
+    return 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

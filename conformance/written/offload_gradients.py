@@ -1,0 +1,78 @@
+"""Programs about offloaded models in which a gradient is undefined, or a buffer changes where no version counter tells."""
+
+from __future__ import annotations
+
+import torch
+
+from conformance.written.offload_modules import here
+
+
+def undefined(OffloadModel, note, device, place, *, before, slices, checkpoint, hooked):  # noqa: N803
+    class Stopped(torch.autograd.Function):
+        forward = staticmethod(lambda ctx, x: x.round())
+        backward = staticmethod(lambda ctx, grad: None)
+
+    class Stop(torch.nn.Module):
+        def forward(self, x):
+            return Stopped.apply(x)
+
+    layers = [*(torch.nn.Linear(2, 2) for _ in range(before)), Stop(), torch.nn.Linear(2, 2)]
+    model = OffloadModel(layers, place, num_slices=min(slices, len(layers)), checkpoint_activation=checkpoint)
+    seen = []
+    for parameter in model.parameters() if hooked else ():
+        parameter.register_hook(lambda grad: seen.append(grad is None))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
+    for step in range(2):
+        model(torch.randn(3, 2, device=place)).sum().backward()
+        note(f"gradients {step}", here(p.grad for p in model.parameters()))
+        optimizer.step()
+    note("parameters", here(model.parameters()))
+    note("hooks", str(sorted(seen)))
+
+
+def through_data(OffloadModel, note, device, place, *, slices, checkpoint, forwards, how):  # noqa: N803
+    class Decaying(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("scale", torch.ones(2))
+
+        def forward(self, x):
+            if how == "data":
+                self.scale.data.mul_(0.5)
+            elif how == "detached":
+                self.scale.detach().mul_(0.5)
+            else:
+                self.scale.data[:1].add_(1)
+            return x * self.scale.clone()
+
+    layers = [torch.nn.Linear(2, 2), Decaying(), torch.nn.Linear(2, 2)]
+    model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint)
+    for _ in range(forwards):
+        y = model(torch.ones(3, 2, device=place))
+        note("forward", here([y]))
+    y.sum().backward()
+    note("gradients 0", here(p.grad for p in model.parameters()))
+    note("buffer", here(model.buffers()))
+
+
+def new_buffer(OffloadModel, note, device, place, *, slices, checkpoint, empty):  # noqa: N803
+    class Growing(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            if empty:
+                self.register_buffer("count", None)
+
+        def forward(self, x):
+            if getattr(self, "count", None) is None:
+                self.register_buffer("count", torch.ones(2, device=x.device))
+            self.count = self.count * 2
+            return x * self.count
+
+    layers = [torch.nn.Linear(2, 2), Growing()]
+    model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint)
+    try:
+        model(torch.ones(3, 2, device=place)).sum().backward()
+        note("seen gradient", here([layers[0].bias.grad]))
+    except RuntimeError as error:
+        note("seen gradient", "refused" if "count" in str(error) and checkpoint else str(error))
+    note("expected gradient", "refused" if checkpoint else here([torch.full((2,), 6.0)]))
