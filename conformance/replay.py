@@ -1,6 +1,7 @@
 """Runs the scripts of a results file again, each in a process of its own, and says which of them no longer show their fault.
 
-Run as ``python -m conformance.replay FILE...``; status 0 exactly when every script ends with status 1.
+Run as ``python -m conformance.replay FILE...``; status 0 exactly when every script ends with status 1, and 2 for
+a file that cannot be read. Scripts that only print, and have no status of their own, are left out.
 """
 
 from __future__ import annotations
@@ -70,7 +71,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m conformance.replay", description=__doc__.splitlines()[0])
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="results of a conformance run")
-    rows = [row for path in parser.parse_args(arguments).files for row in standalone(read(path).rows)]
+    try:
+        rows = [row for path in parser.parse_args(arguments).files for row in standalone(read(path).rows)]
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    sys.stdout.write(f"{len(rows)} scripts, some seconds each on a busy machine\n")
+    sys.stdout.flush()
     gone = 0
     for row, status, output in replay(rows):
         if status != 1:

@@ -73,6 +73,7 @@ def load(reference: str, kind: Kind = "checkpoint") -> Implementation:
         if missing := [name for name in GRAPH_NAMES if not hasattr(value, name)]:
             raise ValueError(f"{reference!r} has no {', '.join(missing)}; of kind graph are the names of torch.autograd.graph")
     elif not callable(value):
-        raise ValueError(f"{reference!r} is a {type(value).__name__}, neither callable nor an Implementation")
+        told = f"{reference!r} is a {type(value).__name__}, neither callable nor an Implementation"
+        raise ValueError(f"{told}; a namespace of hooks and graph tools is judged with --like graph")
     subject: dict[str, Any] = {"checkpoint": value} if kind == "checkpoint" else {"provides": value}
     return Implementation(reference, kind=kind, summary="declares nothing", source=reference, declared=False, **subject)
