@@ -236,8 +236,13 @@ class Case:
         return seen
 
     def as_expected(self) -> Observation:
-        """Every note "seen X" equals the note "expected X" of the same run; there is one at least."""
+        """Every note "seen X" equals the note "expected X" of the same run, which has come to its end; there is one at least.
+
+        Plain's own run says nothing here: where it is PyTorch's, it may fail in the same way.
+        """
         seen = self.seen
+        if seen.error is not None:
+            raise from_error(seen.error)
         labels = [label.removeprefix("expected ") for label in seen.notes if label.startswith("expected ")]
         if not labels:
             raise ValueError(f"the program notes nothing that it expects: {list(seen.notes)}")

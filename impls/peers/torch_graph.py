@@ -135,7 +135,7 @@ _GRADIENTS: dict[str, Known] = {
         "an_error_retains_no_gradient",
         "repeated_backwards_leave_nothing_behind",
     ),
-    **known("diverges", "a handle leads to a local function, which does not pickle", "seen here", "handles_pickle_and_copy"),
+    **known("crashes", "a handle leads to a local function, which does not pickle", "seen here", "handles_pickle_and_copy"),
     **known(
         "diverges",
         "what is no tensor ends in an AttributeError, and in mode any a tensor that does not require grad is accepted",
