@@ -216,7 +216,7 @@ class Case:
                 raise Diverges(told, None)
 
     def equals_plain(self) -> Observation:
-        """Every note equals plain's, but those of costs; where plain raises, so does the implementation."""
+        """Every note equals plain's, but those of costs; where plain raises, so does the implementation, and not before."""
         seen = self.seen
         if self.plain.error is not None:
             if seen.error is None:
@@ -227,7 +227,7 @@ class Case:
                 raise judged
         for label, value in self.plain.notes.items():
             if label not in seen.notes:
-                break
+                raise from_error(seen.error) if seen.error else Diverges(f"{label} is noted under plain, not here")
             if label.startswith("cost"):
                 continue
             found = difference(value, seen.notes[label], self.exact, label, self.scale)

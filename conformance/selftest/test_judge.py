@@ -157,6 +157,41 @@ def test_where_plain_raises_an_error_agrees_and_proves_something_only_if_that_is
     assert nothing == Outcome(program, Verdict.AGREES, vacuous="plain raises KeyboardInterrupt")
 
 
+def _raising_later(checkpoint: Any, note: Any, device: str) -> None:
+    x = torch.ones(2, requires_grad=True, device=device)
+    note("leaves", (x,))
+    y = checkpoint(torch.sin, x).exp()
+    note("forward", y)
+    y.sum().backward()
+    note("gradients 0", [x.grad])
+    y.sum().backward()
+
+
+LATER = Named(_raising_later)
+
+
+def test_an_error_that_comes_before_plains_is_not_agreement() -> None:
+    assert outcome(lambda function, x: function(x), LATER).vacuous == "plain raises RuntimeError"
+    assert outcome(raising(RuntimeError("this is not supported; do that")), LATER).verdict is Verdict.REFUSES
+    assert outcome(raising(RuntimeError("no")), LATER).verdict is Verdict.CRASHES
+
+
+def _expecting(checkpoint: Any, note: Any, device: str) -> None:
+    x = torch.ones(2, requires_grad=True, device=device)
+    y = checkpoint(torch.sin, x).exp()
+    note("expected value", 1)
+    note("seen value", 1)
+    y.sum().backward()
+    y.sum().backward()
+
+
+def test_a_run_that_ends_with_plains_error_is_not_as_expected() -> None:
+    def check(of: Case) -> None:
+        of.as_expected()
+
+    assert outcome(lambda function, x: function(x), Named(_expecting), check=check).verdict is Verdict.REFUSES
+
+
 def test_the_users_own_interrupt_gets_through() -> None:
     with pytest.raises(KeyboardInterrupt):
         outcome(raising(KeyboardInterrupt()))
