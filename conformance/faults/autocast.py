@@ -1,0 +1,17 @@
+"""Faults of the nested checkpoint that laws of the family autocast must catch."""
+
+from __future__ import annotations
+
+from conformance.mutants import Mutant
+
+FAULTS = (
+    Mutant("forgets-autocast", "autocast", "autocast_is_forwards", "ambient",
+           "if (wanted.autocast, wanted.cache) != (present.autocast, present.cache):", "if False:", profile="default"),
+    Mutant("forgets-the-autocast-cache", "autocast", "autocast_is_forwards", "ambient", "dtype, enabled, wanted.cache",
+           "dtype, enabled", profile="default"),
+    Mutant("forgets-the-autocast-dtype", "autocast", "autocast_is_forwards", "ambient",
+           "torch.autocast(kind, dtype, enabled, wanted.cache)", "torch.autocast(kind, torch.bfloat16, enabled, wanted.cache)"),
+    Mutant("never-switches-autocast-off", "autocast", "autocast_is_forwards", "ambient",
+           "for kind, enabled, dtype in wanted.autocast:",
+           "for kind, enabled, dtype in (one for one in wanted.autocast if one[1]):", profile="default"),
+)  # fmt: skip

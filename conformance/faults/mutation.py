@@ -1,0 +1,68 @@
+"""Faults of the graph tools that laws of the family mutation must catch."""
+
+from __future__ import annotations
+
+from conformance.mutants import Mutant
+
+FAULTS = (
+    Mutant("clones-nothing", "mutation", "a_saved_tensor_changed_by_a_method", "graph.mutation", "        if not written:",
+           "        if True:"),
+    Mutant("finds-tensors-by-where-they-begin", "mutation", "a_saved_tensor_changed_through_a_view", "graph.memory",
+           "self.start < other.end and other.start < self.end", "self.start == other.start"),
+    Mutant("finds-views-by-where-they-end", "mutation", "a_saved_view_changed_through_its_base", "graph.memory",
+           "self.start < other.end and other.start < self.end", "self.end == other.end and self.start == other.start"),
+    Mutant("clones-whatever-shares-memory", "mutation", "a_change_beside_a_saved_view_clones_nothing", "graph.memory",
+           "self.storage == other.storage and self.start < other.end and other.start < self.end",
+           "self.storage == other.storage"),
+    Mutant("overlooks-lists", "mutation", "saved_tensors_in_a_list", "graph.mutation",
+           "value if isinstance(value, list | tuple) else (value,)", "(value,)"),
+    Mutant("overlooks-views-in-lists", "mutation", "views_of_saved_tensors_in_a_list", "graph.mutation",
+           "if isinstance(each, torch.Tensor):\n                    yield each",
+           "if isinstance(each, torch.Tensor) and not (each._is_view() and isinstance(value, list)):\n"
+           "                    yield each"),
+    Mutant("overlooks-out", "mutation", "a_saved_tensor_as_out", "graph.mutation", "kwargs.get(argument.name)", "None"),
+    Mutant("looks-for-one-out", "mutation", "saved_tensors_as_several_outs", "graph.mutation", "kwargs.get(argument.name)",
+           "kwargs.get('out')"),
+    Mutant("counts-every-save", "mutation", "counts_of_clones_are_exact", "graph.mutation",
+           "if handle in self.original and _same(", "if False and _same("),
+    Mutant("clones-what-nothing-writes", "mutation", "counts_of_clones_are_exact_through_views", "graph.mutation",
+           "argument.alias_info is not None and argument.alias_info.is_write", "argument.alias_info is not None"),
+    Mutant("gives-a-clone-once", "mutation", "changes_between_backward_passes", "graph.mutation",
+           "return self.cloned[handle] if", "return self.cloned.pop(handle) if"),
+    Mutant("clones-too-late", "mutation", "tensors_changed_in_forward", "graph.mutation",
+           "                self.saved.replace(handle, replica(self.saved.original[handle]))\n            else:",
+           "                spared[handle] = None\n            else:", profile="default"),
+    Mutant("clones-results-alone", "mutation", "tensors_changed_after_forward", "graph.mutation",
+           "elif _meet(handle.regions, before):",
+           "elif _meet(handle.regions, before) and not any(tensor.is_leaf for tensor in written):"),
+    Mutant("overlooks-integers", "mutation", "a_saved_index_or_condition_changed", "graph.mutation",
+           "if isinstance(each, torch.Tensor):", "if isinstance(each, torch.Tensor) and each.is_floating_point():"),
+    Mutant("overlooks-zero", "mutation", "changes_through_data", "graph.mutation", "        if not written:",
+           "        if not written or func is torch.ops.aten.zero_.default:"),
+    Mutant("overlooks-optimizers", "mutation", "weights_stepped_before_backward_where_allowed", "graph.mutation",
+           "        if not written:",
+           "        if not written or len(written) > 1 or 'addc' in func.__name__ or not torch.is_grad_enabled():"),
+    Mutant("refuses-what-is-not-changed", "mutation", "nothing_changes_where_nothing_is_changed", "graph.mutation",
+           "return handle.version <= tensor._version <= handle.version + handle.due", "return handle.version == 0"),
+    Mutant("lets-contexts-nest", "mutation", "contexts_cannot_be_nested", "graph.mutation",
+           "if any(isinstance(mode, _CloneFirst) for mode in _get_current_dispatch_mode_stack()):", "if False:"),
+    Mutant("knows-no-end", "mutation", "backward_after_the_context_is_refused", "graph.mutation", "        saved.close()",
+           "        pass"),
+    Mutant("goes-on-after-an-error", "mutation", "a_context_is_over_after_an_error", "graph.mutation",
+           "        with pushed(saved.pack, saved.unpack), _CloneFirst(saved):\n            yield saved\n",
+           "        torch._C._autograd._push_saved_tensors_default_hooks(saved.pack, saved.unpack)\n"
+           "        with _CloneFirst(saved):\n            yield saved\n"
+           "        torch._C._autograd._pop_saved_tensors_default_hooks()\n"),
+    Mutant("has-one-context-for-all", "mutation", "one_context_after_another", "graph.mutation", "    saved = SavedTensors()\n",
+           "    saved = SavedTensors.only = getattr(SavedTensors, 'only', None) or SavedTensors()\n"),
+    Mutant("has-one-context-for-all-threads", "mutation", "contexts_of_threads_are_independent", "graph.mutation",
+           "    saved = SavedTensors()\n",
+           "    saved = SavedTensors()\n    SavedTensors.last = saved\n"
+           "    saved.close = lambda: SavedTensors.close(SavedTensors.last)\n"),
+    Mutant("owns-results-with-their-graph", "mutation", "originals_and_clones_die_with_their_graph", "graph.mutation",
+           "self.original[handle] = tensor.detach()", "self.original[handle] = tensor"),
+    Mutant("never-forgets-a-storage", "mutation", "a_context_leaves_nothing_behind", "graph.mutation",
+           "            readers.pop(number, None)", "            pass"),
+    Mutant("clones-what-is-beside", "mutation", "changes_beside_checkpointed_regions", "graph.mutation",
+           "return self.cloned[handle] if", "return self.original.get(handle, torch.ones(2, 2, dtype=torch.float64)) if"),
+)  # fmt: skip

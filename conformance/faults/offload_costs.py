@@ -1,0 +1,58 @@
+"""Faults of the offloaded model that laws of the family offload-costs must catch."""
+
+from __future__ import annotations
+
+from conformance.mutants import Mutant
+
+FAULTS = (
+    Mutant("never-recomputes", "offload-costs", "each_slice_runs_forward_twice", "offload.turn",
+           "= below, checkpointed and torch.is_grad_enabled()", "= below, False"),
+    Mutant("cuts-by-number-of-modules", "offload-costs", "slices_are_those_of_the_greedy_rule", "offload.model",
+           "[sum(parameter.numel() for parameter in module.parameters()) for module in named.values()]", "[1 for _ in named]"),
+    Mutant("starts-a-slice-one-module-late", "offload-costs", "slices_are_those_of_the_greedy_rule", "offload.cutting",
+           "held + count > share", "held > share"),
+    Mutant("cuts-where-nothing-is-held", "offload-costs", "slices_are_those_of_the_greedy_rule", "offload.cutting",
+           "if held and held + count", "if cut[-1] and held + count", profile="default"),
+    Mutant("keeps-inputs-beside-their-copies", "offload-costs", "boundary_activations_alone_are_kept", "offload.turn",
+           "        region.first = lambda",
+           "        region.inputs = args, kwargs  # type: ignore[attr-defined]\n        region.first = lambda"),
+    Mutant("drops-slices-at-the-end-of-forward", "offload-costs", "two_slices_of_parameters_are_resident_at_most",
+           "offload.turn", "            self.loaded, self.copies = None, {}", "            pass"),
+    Mutant("keeps-copies-with-what-is-saved", "offload-costs", "two_slices_of_parameters_are_resident_at_most", "offload.saved",
+           "        self.copies, self.storages = {}, {}", "        pass"),
+    Mutant("drops-slices-at-the-end-of-backward", "offload-costs", "two_slices_of_parameters_are_resident_at_most",
+           "offload.residence", "        self.current, self.coming = self.coming, None",
+           "        vars(self).setdefault('kept', []).append(self.current)\n"
+           "        self.current, self.coming = self.coming, None"),
+    Mutant("moves-parameters-to-the-device", "offload-costs", "parameters_stay_where_they_are", "offload.model",
+           "value = tensor.detach().to(route.offload_device)", "value = tensor.detach().to(route.device)"),
+    Mutant("loads-for-every-saved-tensor", "offload-costs", "traffic_is_parameters_twice_in_and_gradients_out",
+           "offload.residence",
+           "        if self.current is not None and self.current[0] == use.index and "
+           "self.current[1].serves(use.stamps, names):", "        if False and self.current is not None:"),
+    Mutant("copies-everything-back", "offload-costs", "traffic_is_parameters_twice_in_and_gradients_out", "offload.changes",
+           "        for name in sorted(self.names):\n            last",
+           "        for name in sorted(copies):\n            last"),
+    Mutant("copies-unchanged-buffers-back", "offload-costs", "only_what_changed_is_copied_back", "offload.changes",
+           "        for name in sorted(self.names):\n            last",
+           "        for name in sorted(copies):\n            last"),
+    Mutant("loads-the-first-slice-twice", "offload-costs", "without_gradients_parameters_come_in_once", "offload.model",
+           "        turns[0].load()", "        turns[0].load()\n        turns[0].load()"),
+    Mutant("knows-its-own-nodes", "offload-costs", "dropped_outputs_free_everything_of_a_model", "offload.model",
+           "            below = turn.use, nodes_of(values)",
+           "            below = turn.use, nodes_of(values)\n            turn.use.mine = below"),
+    Mutant("owns-what-a-backward-loaded", "offload-costs", "an_error_leaves_nothing_of_a_model_behind", "offload.residence",
+           "self.tasks[number] = weakref.ref(task)", "self.tasks[number] = lambda: task"),
+    Mutant("keeps-what-it-restored", "offload-costs", "a_retained_backward_leaves_what_was_there", "offload.boundary",
+           "tensors = [copy.restore()", "self.last = tensors = [copy.restore()"),
+    Mutant("never-forgets-a-backward-of-a-model", "offload-costs", "steps_of_a_model_leave_nothing_behind", "offload.residence",
+           "self.tasks = {key: weak for key, weak in self.tasks.items() if weak() is not None}", "pass", profile="default"),
+    Mutant("uses-memory-before-it-is-free", "offload-costs", "copies_do_not_race", "offload.route",
+           "                side.back.wait_event(free)\n", ""),
+    Mutant("does-not-wait-for-what-is-loaded", "offload-costs", "copies_do_not_race", "offload.route",
+           "            self.lane.module.current_stream(self.lane.device).wait_event(self.done)", "            pass"),
+    Mutant("lets-gradients-be-read-early", "offload-costs", "copies_do_not_race", "offload.attachment",
+           "            event.synchronize()", "            pass"),
+    Mutant("frees-parameters-that-are-still-read", "offload-costs", "copies_do_not_race", "offload.turn",
+           "            if event is not None:\n                event.synchronize()", "            pass"),
+)  # fmt: skip
