@@ -20,6 +20,7 @@ nox.options.default_venv_backend = "virtualenv"
 nox.options.reuse_venv = "yes"
 
 ROOT = Path(__file__).parent
+WORKERS = ["-n", "auto"]  # one for each core; a -n of the user's comes later and wins
 PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 
 
@@ -36,7 +37,7 @@ def _install(session: nox.Session, group: str) -> list[str]:
 def _conformance(session: nox.Session, *arguments: str) -> None:
     paths = [str(session.invoked_from), os.environ.get("PYTHONPATH", "")]
     env = {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    session.run("python", "-m", "pytest", "conformance", *arguments, env=env)
+    session.run("python", "-m", "pytest", "conformance", *WORKERS, *arguments, env=env)
 
 
 @nox.session
@@ -49,7 +50,7 @@ def conformance(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Test the suite itself and the benches, then judge every implementation on few cases."""
     rest = _install(session, "benches")
-    session.run("python", "-m", "pytest", "conformance/selftest")
+    session.run("python", "-m", "pytest", "conformance/selftest", *WORKERS)
     session.run("python", "-m", "pytest", "benches/selftest")
     _conformance(session, "--profile", "quick", *rest)
 

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import impls
 from conformance import matrix, report, results_file
+from conformance.gathering import PROPERTY, Gathering
 from conformance.law import LAWS, PROFILES, Explorer, Law
-from conformance.progress import Live, Silent, display
+from conformance.progress import Live
 from conformance.result import Result
+from conformance.results_file import Row, is_unexpected
 from conformance.second_device import second
+from conformance.workers import scheduler
 
-RESULTS = pytest.StashKey[list[Result]]()
+GATHERING = pytest.StashKey[Gathering]()
 EXPLORER = pytest.StashKey[Explorer]()
 CHOSEN = pytest.StashKey[list[tuple[impls.Implementation, impls.Implementation]]]()
-DISPLAY = pytest.StashKey[Silent]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -50,8 +54,15 @@ def pytest_configure(config: pytest.Config) -> None:
         second(device)  # the engine makes its threads for devices at the first backward, so a device has to be there before
     config.stash[CHOSEN] = [(one, one if one.declared else like) for one in chosen]
     config.stash[EXPLORER] = Explorer(device, PROFILES[config.getoption("--profile")], config.getoption("--seed"))
-    config.stash[RESULTS] = []
-    config.stash[DISPLAY] = Silent()
+    config.stash[GATHERING] = Gathering()
+    if not hasattr(config, "workerinput"):  # a worker of xdist, which leaves reporting to its controller
+        config.pluginmanager.register(config.stash[GATHERING])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Workers share out laws and files, not single tests; ``--dist`` with another value than xdist's default changes that."""
+    return scheduler(config, log) if config.getoption("dist") == "load" else None
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -74,28 +85,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item, law in zip(items, laws, strict=True) if law is None or law.kind in kinds]
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    total = sum("hold" in getattr(item, "fixturenames", ()) for item in session.items)
-    if total:
-        file = session.config.get_terminal_writer()._file
-        session.config.stash[DISPLAY] = display(total, file)
-
-
 def pytest_report_teststatus(report: pytest.TestReport, config: pytest.Config) -> tuple[str, str, str] | None:
-    live = isinstance(config.stash[DISPLAY], Live)
+    live = isinstance(config.stash[GATHERING].display, Live)
     return (report.outcome, "", "") if live and report.when == "call" else None
 
 
 @pytest.fixture
 def hold(request: pytest.FixtureRequest) -> Callable[[Law], None]:
     """Holds one implementation to a law and fails the test when the verdict is not the declared one."""
-    return functools.partial(_hold, request.config.stash, *request.param)
+    return functools.partial(_hold, request.node, *request.param)
 
 
-def _hold(stash: pytest.Stash, implementation: impls.Implementation, claims: impls.Implementation, law: Law) -> None:
-    result = stash[EXPLORER].hold(law, implementation, claims)
-    stash[RESULTS].append(result)
-    stash[DISPLAY].advance(law.name, implementation.name, result.as_declared)
+def _hold(node: pytest.Item, implementation: impls.Implementation, claims: impls.Implementation, law: Law) -> None:
+    result = node.config.stash[EXPLORER].hold(law, implementation, claims)
+    node.user_properties.append((PROPERTY, result.row()))
     if not result.as_declared:
         pytest.fail(_unexpected(result), pytrace=False)
 
@@ -116,18 +119,17 @@ def _unexpected(result: Result) -> str:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    config.stash[DISPLAY].stop()
-    results = config.stash[RESULTS]
-    if not results:
+    config.stash[GATHERING].display.stop()
+    rows = config.stash[GATHERING].rows
+    if not rows:
         return
-    rows = [result.row() for result in results]
     writer = config.get_terminal_writer()
     width = writer.fullwidth if writer._file.isatty() else None
     terminalreporter.write_line(matrix.terminal(rows, width=width, color=bool(writer.hasmarkup)))
-    better = [r for r in results if r.as_declared and r.verdict is not r.expected]
-    for result in better:
-        terminalreporter.write_line(f"better than {config.getoption('--like')}: {result.law.name} {result.verdict}")
-    path, published = _destination(config)
+    for row in rows:
+        if row["verdict"] != row["expected"] and not is_unexpected(row):
+            terminalreporter.write_line(f"better than {config.getoption('--like')}: {row['law']} {row['verdict']}")
+    path, published = _destination(config, rows)
     explorer = config.stash[EXPLORER]
     header = results_file.header(explorer.seed, config.getoption("--profile"), explorer.device)
     results_file.write(path, header, rows)
@@ -138,23 +140,22 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         report.main(["--write"])
 
 
-def _destination(config: pytest.Config) -> tuple[Path, bool]:
+def _destination(config: pytest.Config, rows: list[Row]) -> tuple[Path, bool]:
     """Where the results go. A complete run in which all is as declared is published: README's matrix is made from it."""
     if config.getoption("--results"):
         return config.getoption("--results"), False
     device, profile = config.stash[EXPLORER].device, config.getoption("--profile")
     directory, chosen = results_file.ROOT / "results", config.getoption("--impl")
-    if profile == "default" and not chosen and not config.getoption("--seed") and _complete(config):
+    if profile == "default" and not chosen and not config.getoption("--seed") and _complete(config, rows):
         return directory / f"conformance-{device}.jsonl", True
     name = "-".join([profile, device, *(re.sub(r"\W+", "-", one) for one in chosen)])
     return directory / "runs" / f"{name[:100]}.jsonl", False
 
 
-def _complete(config: pytest.Config) -> bool:
-    """Whether every law there is was held for every implementation chosen."""
-    held = config.stash[RESULTS]
-    modules = {result.law.check.__module__.rsplit(".", 1)[-1] for result in held}
-    files = {path.stem for path in (Path(__file__).parent / "laws").glob("test_*.py")}
-    kinds = [implementation.kind for implementation, _ in config.stash[CHOSEN]]
-    due = sum(kinds.count(law.kind) for law in LAWS.values())
-    return modules == files and len(held) == due and all(result.as_declared for result in held)
+def _complete(config: pytest.Config, rows: list[Row]) -> bool:
+    """Whether every law there is was held for every implementation chosen, and all is as declared."""
+    for path in sorted((Path(__file__).parent / "laws").glob("test_*.py")):
+        importlib.import_module(f"conformance.laws.{path.stem}")  # workers had them, not the process that gathers
+    chosen = [implementation for implementation, _ in config.stash[CHOSEN]]
+    due = {(law.name, one.name) for law in LAWS.values() for one in chosen if one.kind == law.kind}
+    return {(row["law"], row["impl"]) for row in rows} == due and not any(map(is_unexpected, rows))

@@ -44,10 +44,11 @@ SECONDS_PER_CASE = 20
 
 @dataclass
 class Observation:
-    """What one run of a program showed: notes in their order, calls of each region, and the error it ended with."""
+    """What one run showed: notes in their order, calls of each region, whether regions nested, the error it ended with."""
 
     notes: dict[str, Any] = field(default_factory=dict)
     calls: Counter[str] = field(default_factory=Counter)
+    nested: bool = False
     error: BaseException | None = None
     leaves: tuple[torch.Tensor, ...] = ()
 
@@ -142,7 +143,7 @@ def execute(
             seen.error.__context__ = seen.error.__cause__ = None
     if faults:
         raise faults[0]
-    seen.calls = calls.counts
+    seen.calls, seen.nested = calls.counts, calls.nested
     return seen
 
 

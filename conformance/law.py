@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import random
 import time
 from collections import Counter
@@ -43,6 +44,8 @@ class Law:
     without which an implementation is expected to refuse. ``gradients`` and ``recomputes`` say what a case must show
     in order to count: a gradient that is not zero, a function called more often than under plain. ``kind`` is the kind
     of implementations that the law is about.
+
+    Programs that nest are left out for an implementation that does not claim nesting, unless the law needs it.
     """
 
     name: str
@@ -57,6 +60,10 @@ class Law:
     effort: float = 1.0
     options: dict[str, Any] = field(default_factory=dict)
     kind: Kind = "checkpoint"
+
+    def may_nest(self, claims: Implementation) -> bool:
+        """Whether programs that nest belong to the law, when an implementation that makes these claims is held to it."""
+        return self.kind != "checkpoint" or "nesting" in self.needs | claims.capabilities
 
     def strategy(self, claims: Implementation) -> SearchStrategy[Any]:
         return self.programs if isinstance(self.programs, SearchStrategy) else self.programs(claims)
@@ -115,7 +122,7 @@ class Explorer:
     def __init__(self, device: str, profile: Profile, seed: int) -> None:
         self.device, self.profile, self.seed = device, profile, seed
         self.current: Law | None = None
-        self.drawn: dict[tuple[str, float], list[Runnable]] = {}
+        self.drawn: dict[tuple[str, bool, float], list[Runnable]] = {}
         self.references: dict[str, Observation] = {}
 
     def reference(self, program: Runnable, device: str, kind: Kind) -> Observation:
@@ -136,9 +143,16 @@ class Explorer:
 
         drive()
 
+    def strategy(self, law: Law, claims: Implementation) -> SearchStrategy[Any]:
+        """The programs that a law is about, without those that nest where that is neither needed nor claimed."""
+        drawn = law.strategy(claims)
+        if law.may_nest(claims):
+            return drawn
+        return drawn.filter(lambda program: not self.reference(program, self.device, law.kind).nested)
+
     def programs(self, law: Law, claims: Implementation, times: float = 1) -> list[Runnable]:
         """The distinct programs that a law is tried on, ``times`` as many as the profile says."""
-        key = ("" if isinstance(law.programs, SearchStrategy) else claims.name, times)
+        key = ("" if isinstance(law.programs, SearchStrategy) else claims.name, law.may_nest(claims), times)
         if law is not self.current:
             self.current = law
             self.drawn.clear()
@@ -148,9 +162,20 @@ class Explorer:
         if key not in self.drawn:
             found: dict[str, Runnable] = {}
             cases = max(1, round(self.profile.cases * law.effort * times))
-            self.given(law.strategy(claims), cases, (Phase.generate,), lambda p: found.update({p.source: p}))
+            try:
+                self.given(self.strategy(law, claims), cases, (Phase.generate,), lambda p: found.update({p.source: p}))
+            except hypothesis.errors.Unsatisfiable as error:
+                raise ValueError(f"law {law.name} has no programs for what {claims.name!r} claims; it needs a claim") from error
             self.drawn[key] = list(found.values())
         return self.drawn[key]
+
+    def floor(self, law: Law, claims: Implementation) -> int:
+        """How many cases must prove something: fewer than the law says in proportion to the programs that are left out."""
+        if law.may_nest(claims):
+            return law.floor
+        left = len(self.programs(law, claims))
+        all_of_them = len(self.programs(law, replace(claims, capabilities=claims.capabilities | {"nesting"})))
+        return math.ceil(law.floor * min(1, left / all_of_them))
 
     def judge(self, law: Law, program: Runnable, implementation: Implementation) -> Outcome:
         case = Case(program, implementation, self.device, law.options, self.reference)
@@ -197,9 +222,9 @@ class Explorer:
             if collecting:
                 gc.enable()
         vacuous = ""
-        if worst is Verdict.AGREES and proof < law.floor:
+        if worst is Verdict.AGREES and proof < (floor := self.floor(law, claims)):
             reasons = Counter(outcome.vacuous for outcome in outcomes if outcome.vacuous)
-            vacuous = f"only {proof} of {len(outcomes)} cases prove anything, {law.floor} must: {dict(reasons)}"
+            vacuous = f"only {proof} of {len(outcomes)} cases prove anything, {floor} must: {dict(reasons)}"
         counts = Counter(outcome.verdict for outcome in outcomes)
         program = None if worst is Verdict.AGREES else shown.program
         seconds = time.perf_counter() - started
@@ -238,7 +263,7 @@ class Explorer:
 
         try:
             cases = max(1, round(self.profile.cases * law.effort))
-            self.given(law.strategy(claims), cases, (Phase.generate, Phase.shrink), use)
+            self.given(self.strategy(law, claims), cases, (Phase.generate, Phase.shrink), use)
         except (Found, hypothesis.errors.Flaky, hypothesis.errors.Unsatisfiable):
             pass  # best has it
         return best

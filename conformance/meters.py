@@ -51,10 +51,12 @@ CALLS_PER_CASE = 500
 
 
 class Calls(Meter):
-    """How often the function of each region was called: in all, and up to each note."""
+    """How often the function of each region was called: in all, and up to each note; and whether one was inside another."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
+        self.nested = False
+        self.local = threading.local()
         self.until: dict[str, Counter[str]] = {}
 
     def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -63,7 +65,13 @@ class Calls(Meter):
             self.counts[_name(function)] += 1
             if self.counts.total() > CALLS_PER_CASE:
                 raise Timeout(f"functions of regions were called more than {CALLS_PER_CASE} times")
-            return function(*args, **kwargs)
+            depth = getattr(self.local, "depth", 0)
+            self.nested |= depth > 0
+            self.local.depth = depth + 1
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.local.depth = depth
 
         return counted
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from conformance import drivers
 from conformance.containers import CONTAINERS, PREAMBLE
 from conformance.programs import Block, Leaf, Line, Named, Op, Program, Region, Statement
+from impls import Implementation
 
 T = TypeVar("T")
 
@@ -272,3 +273,10 @@ def named(function: Callable[..., None], **arguments: st.SearchStrategy[Any]) ->
     """Programs written by hand, with arguments that are drawn."""
     pairs = [st.tuples(st.just(name), strategy) for name, strategy in arguments.items()]
     return st.builds(Named, st.just(function), st.tuples(*pairs))
+
+
+def nested_if_claimed(
+    function: Callable[..., None], **arguments: st.SearchStrategy[Any]
+) -> Callable[[Implementation], st.SearchStrategy[Named]]:
+    """Programs written by hand that nest in every case, and in none for an implementation that does not claim nesting."""
+    return lambda claims: named(function, nested=st.just("nesting" in claims.capabilities), **arguments)

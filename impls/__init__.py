@@ -6,8 +6,13 @@ import importlib
 from typing import Any
 
 from impls.implementation import CAPABILITIES, KINDS, Implementation, Kind, Known
+from impls.peers import PEERS, Peer
 
-__all__ = ["CAPABILITIES", "GRAPH_NAMES", "KINDS", "Implementation", "Kind", "Known", "get", "load", "names"]
+__all__ = [
+    *("CAPABILITIES", "GRAPH_NAMES", "KINDS", "PEERS"),
+    *("Implementation", "Kind", "Known", "Peer"),
+    *("get", "load", "names"),
+]
 
 GRAPH_NAMES = (
     "saved_tensors_hooks",
@@ -37,6 +42,8 @@ _MODULES: dict[str, tuple[Kind, str]] = {
 def names(kind: Kind | None = None) -> tuple[str, ...]:
     """The names of the implementations that come with the testbed, all of them or those of one kind.
 
+    Peers, which others ship and which may not be installed, have their names in ``PEERS``.
+
     Raises ValueError for a kind that does not exist.
     """
     if kind is not None and kind not in KINDS:
@@ -45,9 +52,18 @@ def names(kind: Kind | None = None) -> tuple[str, ...]:
 
 
 def get(name: str) -> Implementation:
-    """The built-in implementation of that name; ValueError, which lists the names, when there is none."""
+    """The implementation of that name, built in or a peer.
+
+    Raises ValueError, which lists the names, when there is none, and which says what to do when a peer is not installed.
+    """
+    if name in PEERS:
+        try:
+            return PEERS[name].load()
+        except ValueError as error:
+            raise ValueError(f"the peer {name!r} cannot be had: {error}") from error
     if name not in _MODULES:
-        raise ValueError(f"no implementation is called {name!r}; there are {', '.join(_MODULES)}, or pkg.mod:attr")
+        there = f"there are {', '.join(_MODULES)}, the peers {', '.join(PEERS)}, or pkg.mod:attr"
+        raise ValueError(f"no implementation is called {name!r}; {there}")
     return importlib.import_module(_MODULES[name][1]).IMPLEMENTATION
 
 

@@ -85,11 +85,10 @@ IMPLEMENTATION = Implementation(
     checkpoint=checkpoint,
     summary="saves inputs, reruns in backward; no random numbers, no autocast",
     source="PyTorch 0.4, pull request 6467",
-    capabilities=frozenset({"recomputes", "hidden-saves"}),
+    capabilities=frozenset({"hidden-saves", "nesting", "recomputes"}),
     known=SINGLE_NODE
     | RUNS_TO_THE_END
     | known("diverges", "forward runs without grad mode", "see grad_mode_is_forwards", "backward_in_inference_mode")
-    | known("refuses", "values are tensors", "PyTorch 0.4", "non_tensor_outputs")
     | known(
         "diverges",
         "random numbers are not restored: the recomputation draws others and moves the ambient stream",

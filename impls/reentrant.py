@@ -141,7 +141,10 @@ IMPLEMENTATION = Implementation(
     summary="legacy, with random numbers, autocast and non-tensor arguments",
     source="PyTorch, use_reentrant=True",
     capabilities=frozenset(
-        {"autocast", "explicit-generators", "hidden-saves", "non-tensor-arguments", "recomputes", "rng", "rng-option"}
+        {
+            *("autocast", "explicit-generators", "hidden-saves", "nesting", "non-tensor-arguments", "non-tensor-outputs"),
+            *("recomputes", "rng", "rng-option"),
+        }
     ),
     known=SINGLE_NODE
     | RUNS_TO_THE_END

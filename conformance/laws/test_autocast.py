@@ -6,14 +6,14 @@ from hypothesis import strategies as st
 
 from conformance.judge import Case
 from conformance.law import law
-from conformance.strategies import named
+from conformance.strategies import named, nested_if_claimed
 from conformance.written import autocast
 
 CAST = st.sampled_from([None, "off", "bfloat16", "float16"])
 
 
 @law(
-    named(autocast.autocast, around=CAST, inside=CAST, backward=CAST, cache=st.booleans()),
+    nested_if_claimed(autocast.autocast, around=CAST, inside=CAST, backward=CAST, cache=st.booleans()),
     needs=["autocast"],
     effort=0.5,
 )

@@ -113,7 +113,7 @@ def test_requests_for_a_subset_recompute_what_they_need(case: Case) -> None:
     _kernels(case, early_stop=True)
 
 
-@law(named(written.chain, depth=st.integers(1, 6), before=st.booleans()), needs=["recomputes"])
+@law(named(written.chain, depth=st.integers(1, 6), before=st.booleans()), needs=["nesting", "recomputes"])
 def test_a_leaf_at_depth_d_runs_d_plus_one_times(case: Case) -> None:
     """What lies below d regions runs d + 1 times: in forward, and once for each of these regions."""
     for name, count in case.seen.calls.items():
@@ -123,7 +123,7 @@ def test_a_leaf_at_depth_d_runs_d_plus_one_times(case: Case) -> None:
             raise Diverges(f"the function of {name} was called {count} times, {due} are due", measured)
 
 
-@law(named(written.siblings, siblings=st.integers(1, 5)), needs=["recomputes"], floor=3)
+@law(named(written.siblings, siblings=st.integers(1, 5)), needs=["nesting", "recomputes"], floor=3)
 def test_a_parent_is_recomputed_once_for_all_its_regions(case: Case) -> None:
     """Regions that share inputs make their parent run once more in a backward, not once for each of them."""
     if case.equals_plain().calls["parent"] != 2:

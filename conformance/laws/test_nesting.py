@@ -13,19 +13,23 @@ from conformance.law import law
 from conformance.meters import Packs
 from conformance.oracle import costs
 from conformance.programs import Line, Op, Program
-from conformance.strategies import named, programs
+from conformance.strategies import named, nested_if_claimed, programs
 from conformance.trace import OPERATORS
 from conformance.verdicts import Diverges, Measured, difference, from_error
 from conformance.written import nesting as written
 
 
-@law(programs(always=["nesting"], sometimes=["retain"], depth=3), floor=8)
+@law(programs(always=["nesting"], sometimes=["retain"], depth=3), needs=["nesting"], floor=8)
 def test_trees_of_regions(case: Case) -> None:
     """Regions that nest three deep, several in one, give plain's outputs and gradients."""
     case.equals_plain()
 
 
-@law(programs(always=["nesting", "closure"], sometimes=["closure-intermediates", "escaping"], depth=3), floor=8)
+@law(
+    programs(always=["nesting", "closure"], sometimes=["closure-intermediates", "escaping"], depth=3),
+    needs=["nesting"],
+    floor=8,
+)
 def test_trees_of_regions_that_share_values_through_closures(case: Case) -> None:
     """Regions at any depth may read values of those around them, and hand values out, past arguments and results."""
     case.equals_plain()
@@ -100,7 +104,7 @@ def test_recomputation_is_hidden_from_hooks(case: Case) -> None:
 _HOOKS = {where: st.booleans() for where in ("outside", "between", "innermost", "backward")}
 
 
-@law(named(written.hooks, **_HOOKS))
+@law(nested_if_claimed(written.hooks, **_HOOKS))
 def test_hooks_around_and_inside_regions(case: Case) -> None:
     """Hooks around or inside regions pack and unpack as under plain; those that are active in backward do nothing."""
     case.equals_plain()

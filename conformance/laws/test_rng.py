@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from conformance.judge import Case
 from conformance.law import law
-from conformance.strategies import BINARY, OPERATORS, UNARY, named, programs
+from conformance.strategies import BINARY, OPERATORS, UNARY, named, nested_if_claimed, programs
 from conformance.verdicts import Diverges
 from conformance.written import rng, structure
 
@@ -80,7 +80,7 @@ def test_generator_state_is_left_alone(case: Case) -> None:
     case.equals_plain()
 
 
-@law(named(rng.reseeding, seed=st.integers(0, 9), where=st.sampled_from(["inner", "outer", "both"])), needs=["rng"])
+@law(nested_if_claimed(rng.reseeding, seed=st.integers(0, 9), where=st.sampled_from(["inner", "outer", "both"])), needs=["rng"])
 def test_seeding_inside(case: Case) -> None:
     """A function that seeds the generator does so for what follows it in forward, and for nothing in backward."""
     case.equals_plain()

@@ -34,7 +34,7 @@ def test_non_tensor_arguments(case: Case) -> None:
     case.equals_plain()
 
 
-@law(programs(always=["non-tensor-outputs"]), floor=8)
+@law(programs(always=["non-tensor-outputs"]), needs=["non-tensor-outputs"], floor=8)
 def test_non_tensor_outputs(case: Case) -> None:
     """None and numbers among the outputs come back as they are."""
     case.equals_plain()

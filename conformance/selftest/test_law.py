@@ -37,6 +37,13 @@ def _numbered(checkpoint: Any, note: Any, device: str, *, number: int) -> None:
     note("gradients 0", [x.grad])
 
 
+def _deep(checkpoint: Any, note: Any, device: str, *, number: int) -> None:
+    x = torch.ones(2, device=device, requires_grad=True)
+    note("leaves", (x,))
+    checkpoint(lambda h: checkpoint(torch.sin, h) * number, x).sum().backward()
+    note("gradients 0", [x.grad])
+
+
 def _zero(checkpoint: Any, note: Any, device: str, *, number: int) -> None:
     x = torch.ones(2, device=device, requires_grad=True)
     note("leaves", (x,))
@@ -136,6 +143,60 @@ def test_the_worst_verdict_counts(behaviours: dict[str, Checkpoint], verdict: Ve
 def test_what_is_not_claimed_must_refuse(needs: set[str], checkpoint: Checkpoint, as_declared: bool) -> None:
     declares = Implementation("modest", checkpoint, capabilities=NESTED.capabilities - {"rng"})
     assert held(made(needs=frozenset(needs)), checkpoint, declares).as_declared is as_declared
+
+
+FLAT = Implementation("flat", nested, capabilities=NESTED.capabilities - {"nesting"})
+
+
+def once_at_a_time(function: Any, *args: Any) -> Any:
+    """A nested checkpoint that refuses to nest."""
+    if inside:
+        raise RuntimeError("a region is called inside another one; call it outside")
+
+    def entered(*args: Any) -> Any:
+        inside.append(None)
+        try:
+            return function(*args)
+        finally:
+            inside.pop()
+
+    return nested(entered, *args)
+
+
+inside: list[None] = []
+
+
+@pytest.mark.parametrize(("needs", "verdict"), [(frozenset(), Verdict.AGREES), (frozenset({"nesting"}), Verdict.REFUSES)])
+def test_what_nests_is_left_out_where_it_is_neither_claimed_nor_needed(needs: frozenset[str], verdict: Verdict) -> None:
+    law = Law("made", "family", "It holds.", equal, programs(always=["nesting"]), needs)
+    explorer = Explorer("cpu", PROFILE, 0)
+    result = explorer.hold(law, Implementation("fake", once_at_a_time), FLAT)
+    assert (result.verdict, result.as_declared) == (verdict, True)
+    assert any(explorer.reference(program, "cpu", "checkpoint").nested for program in explorer.programs(law, NESTED))
+
+
+def test_the_floor_falls_with_the_programs_that_are_left_out() -> None:
+    def either(checkpoint: Any, note: Any, device: str, *, nested: bool, number: int) -> None:
+        x = torch.ones(2, device=device, requires_grad=True)
+        note("leaves", (x,))
+        y = checkpoint(lambda h: checkpoint(torch.sin, h).cos() if nested else h.sin().cos() * number, x)
+        note("forward", y)
+        y.sum().backward()
+        note("gradients 0", [x.grad])
+
+    drawn = named(either, nested=st.booleans(), number=st.integers(1, 3))
+    law = Law("made", "family", "It holds.", equal, drawn, floor=4)
+    explorer = Explorer("cpu", PROFILE, 0)
+    assert (explorer.floor(law, NESTED), explorer.floor(law, FLAT)) == (4, 3)  # 3 of 4 are left: one nests
+    assert explorer.hold(law, Implementation("fake", nested), FLAT).as_declared
+    assert not explorer.hold(law, Implementation("fake", plain), FLAT).as_declared
+
+
+def test_a_law_that_has_only_nested_programs_has_to_need_nesting() -> None:
+    law = made(program=_deep)
+    assert held(law).as_declared
+    with pytest.raises(ValueError, match="law made has no programs for what 'flat' claims"):
+        held(law, declares=FLAT)
 
 
 @pytest.mark.parametrize("checkpoint", [nested, refusing, crashing, diverging])

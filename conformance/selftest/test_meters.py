@@ -57,6 +57,19 @@ def test_what_is_noted_is_held_and_not_kept() -> None:
     assert len(moments["hidden"].kept) == 2
 
 
+@pytest.mark.parametrize(
+    ("line", "nested"),
+    [
+        ("checkpoint(lambda h: h.sin(), checkpoint(lambda h: h.cos(), p))", False),
+        ("checkpoint(lambda h: checkpoint(lambda h: h.cos(), h).sin(), p)", True),
+        ("checkpoint(lambda h: h.sin(), p).sum().backward(); checkpoint(lambda h: h.cos(), p)", False),
+    ],
+)
+@pytest.mark.parametrize("checkpoint", [plain, nested], ids=["plain", "nested"])
+def test_it_is_seen_whether_regions_nest(line: str, nested: bool, checkpoint: Callable[..., Any]) -> None:
+    assert execute(Text(*LEAF, line), checkpoint, "cpu").nested is nested
+
+
 def test_a_leaf_and_its_gradient_are_held() -> None:
     moments = measured(plain, "p.sin().sum().backward()", "note('here')")
     assert len(moments["here"].held) == 2

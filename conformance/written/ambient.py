@@ -111,7 +111,9 @@ def attributes(checkpoint: Any, note: Any, device: str, *, kind: str, nested: bo
     note("what the functions saw", str(sorted(map(str, set(seen)))))
 
 
-def device_context(checkpoint: Any, note: Any, device: str, *, forward: str, backward: str, default: bool) -> None:
+def device_context(
+    checkpoint: Any, note: Any, device: str, *, forward: str, backward: str, default: bool, nested: bool
+) -> None:
     from contextlib import nullcontext
 
     p = torch.randn(2, 2, device=device, requires_grad=True)
@@ -120,7 +122,8 @@ def device_context(checkpoint: Any, note: Any, device: str, *, forward: str, bac
 
     def f(h):
         seen.append(torch.empty(1).device.type)
-        h = checkpoint(lambda a: seen.append(torch.zeros(1).device.type) or a.sin(), h.exp())
+        if nested:
+            h = checkpoint(lambda a: seen.append(torch.zeros(1).device.type) or a.sin(), h.exp())
         return h * torch.ones(2, 2, device=device).cos()
 
     x = p * 1

@@ -7,7 +7,9 @@ from typing import Any
 import torch
 
 
-def autocast(checkpoint: Any, note: Any, device: str, *, around: str, inside: str, backward: str, cache: bool) -> None:
+def autocast(
+    checkpoint: Any, note: Any, device: str, *, around: str, inside: str, backward: str, cache: bool, nested: bool
+) -> None:
     from contextlib import nullcontext
 
     def cast(name):
@@ -30,7 +32,7 @@ def autocast(checkpoint: Any, note: Any, device: str, *, around: str, inside: st
         h = (h @ u).cos()
         seen.append(("outer", h.dtype, torch.is_autocast_cache_enabled()))
         with cast(inside):
-            h = checkpoint(inner, h.float())
+            h = checkpoint(inner, h.float()) if nested else inner(h.float())
         return (h.float() @ w).exp()
 
     with cast(around):

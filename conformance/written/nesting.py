@@ -38,7 +38,7 @@ def siblings(checkpoint: Any, note: Any, device: str, *, siblings: int) -> None:
 
 
 def hooks(
-    checkpoint: Any, note: Any, device: str, *, outside: bool, between: bool, innermost: bool, backward: bool
+    checkpoint: Any, note: Any, device: str, *, outside: bool, between: bool, innermost: bool, backward: bool, nested: bool
 ) -> None:
     from contextlib import nullcontext
     hooks = torch.autograd.graph.saved_tensors_hooks
@@ -54,7 +54,7 @@ def hooks(
     def outer(h):
         h = h.cos()
         with doubled(between):
-            h = checkpoint(inner, h)
+            h = checkpoint(inner, h) if nested else inner(h)
         return h * h
     with doubled(outside):
         y = checkpoint(outer, x * 1)

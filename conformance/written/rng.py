@@ -26,7 +26,7 @@ def state(checkpoint: Any, note: Any, device: str, *, draws: int, regions: int) 
     note("state after backward", source.get_rng_state())
 
 
-def reseeding(checkpoint: Any, note: Any, device: str, *, seed: int, where: str) -> None:
+def reseeding(checkpoint: Any, note: Any, device: str, *, seed: int, where: str, nested: bool) -> None:
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
     dropout = torch.nn.functional.dropout
@@ -40,7 +40,7 @@ def reseeding(checkpoint: Any, note: Any, device: str, *, seed: int, where: str)
         h = dropout(h.cos())
         if where != "inner":
             torch.manual_seed(seed)
-        return dropout(checkpoint(inner, h).sin()).exp()
+        return dropout((checkpoint(inner, h) if nested else inner(h)).sin()).exp()
 
     y = checkpoint(outer, p * 1)
     note("forward", y)

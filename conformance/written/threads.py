@@ -50,7 +50,7 @@ def two_threads(checkpoint: Any, note: Any, device: str, *, regions: int, nested
     note("empty", [])
 
 
-def other_thread(checkpoint: Any, note: Any, device: str, *, forward: bool, backward: bool, passes: int) -> None:
+def other_thread(checkpoint: Any, note: Any, device: str, *, forward: bool, backward: bool, passes: int, nested: bool) -> None:
     import threading
 
     p = torch.randn(2, 2, device=device, requires_grad=True)
@@ -77,7 +77,7 @@ def other_thread(checkpoint: Any, note: Any, device: str, *, forward: bool, back
         return value
 
     def outer(h):
-        return checkpoint(lambda x: x.sin().cos(), h.exp()).tanh()
+        return (checkpoint(lambda x: x.sin().cos(), h.exp()) if nested else h.exp()).tanh()
 
     held = [do(lambda: checkpoint(outer, p), forward)]
     note("held 1", held)

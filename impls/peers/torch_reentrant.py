@@ -16,7 +16,10 @@ IMPLEMENTATION = Implementation(
     summary="torch.utils.checkpoint with use_reentrant=True",
     source="https://docs.pytorch.org/docs/stable/checkpoint.html",
     capabilities=frozenset(
-        {"autocast", "early-stop-option", "hidden-saves", "non-tensor-arguments", "recomputes", "rng", "rng-option"}
+        {
+            *("autocast", "early-stop-option", "hidden-saves", "nesting", "non-tensor-arguments", "non-tensor-outputs"),
+            *("recomputes", "rng", "rng-option"),
+        }
     ),
     known=SINGLE_NODE
     | RUNS_TO_THE_END

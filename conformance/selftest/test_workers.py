@@ -1,0 +1,62 @@
+"""Workers of pytest-xdist find what one process finds, and leave the same results."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance.results_file import ROOT, read
+from conformance.workers import group
+
+pytest.importorskip("xdist")
+
+MODULE = """
+import torch
+from impls.nested import checkpoint
+
+def doubling(function, *args, **kwargs):
+    double = lambda value: value * 2 if isinstance(value, torch.Tensor) else value
+    return torch.utils._pytree.tree_map(double, checkpoint(function, *args, **kwargs))
+"""
+RUNS = {"one process": ["-p", "no:xdist"], "two workers": ["-n", "2"]}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, list[dict[str, Any]], str]]:
+    """Exit status, rows without seconds, and output of the same run by one process and by two workers."""
+    directory = tmp_path_factory.mktemp("runs")
+    (directory / "somebody.py").write_text(MODULE)
+    return {name: _run(directory, options) for name, options in RUNS.items()}
+
+
+def _run(directory: Path, options: list[str]) -> tuple[int, list[dict[str, Any]], str]:
+    results = directory / "results.jsonl"
+    judged = ["--impl", "somebody:doubling", "--impl", "torch-reentrant", "--profile", "quick", "--results", str(results)]
+    chosen = ["-k", "test_unused_outputs or test_outputs_that_are_views", "-p", "no:cacheprovider", "-v"]
+    command = [sys.executable, "-m", "pytest", str(ROOT / "conformance"), *judged, *chosen, *options]
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True)
+    rows = [{key: value for key, value in row.items() if key != "seconds"} for row in read(results).rows]
+    results.unlink()
+    return done.returncode, rows, done.stdout
+
+
+def test_status_and_rows_are_the_same_in_the_same_order(runs: dict[str, tuple[int, list[dict[str, Any]], str]]) -> None:
+    status, rows, _ = runs["one process"]
+    assert (status, len(rows)) == (1, 4)
+    assert runs["two workers"][:2] == (status, rows)
+
+
+def test_one_worker_has_all_of_a_law(runs: dict[str, tuple[int, list[dict[str, Any]], str]]) -> None:
+    lines = [line for line in runs["two workers"][2].splitlines() if line.startswith("[gw") and "::" in line]
+    places = {(line.split("::")[1].partition("[")[0], line.partition("]")[0]) for line in lines}
+    assert len(lines) == 4
+    assert len({law for law, _ in places}) == len(places) == 2
+
+
+def test_what_one_worker_runs() -> None:
+    assert group("conformance/laws/test_rng.py::test_masks[nested]") == "conformance/laws/test_rng.py::test_masks"
+    assert group("conformance/selftest/test_law.py::test_it[one]") == "conformance/selftest/test_law.py"

@@ -1,0 +1,24 @@
+"""How the tests are shared out among workers of pytest-xdist."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+def group(name: str) -> str:
+    """The tests that one worker runs, one after the other.
+
+    Implementations share the programs of a law, which are drawn once a process. Other tests of a file share fixtures.
+    """
+    return name.partition("[")[0] if "laws/" in name else name.partition("::")[0]
+
+
+def scheduler(config: pytest.Config, log: Any) -> Any:
+    """Hands out one group after the other; xdist's own ``loadgroup`` has no effect under pytest 9.2 (pytest-xdist#1386)."""
+    from xdist.scheduler import LoadScopeScheduling  # here, since xdist need not be installed
+
+    made = LoadScopeScheduling(config, log)
+    made._split_scope = group
+    return made
