@@ -1,9 +1,10 @@
 """The jobs of the project: judge implementations, reproduce papers, test the suite itself, check the code.
 
-A bare ``nox`` does all of them.
+A bare ``nox`` does all of them but ``soak``.
 
 After ``--``, every session takes ``--torch VERSION``, another release than the pinned one; ``conformance`` and
-``tests`` pass the rest on to the conformance run. The user's current directory and PYTHONPATH are importable there.
+``tests`` pass the rest on to the conformance run, ``soak`` to ``python -m conformance.soak``. The user's current
+directory and PYTHONPATH are importable there.
 """
 
 from __future__ import annotations
@@ -34,10 +35,14 @@ def _install(session: nox.Session, group: str) -> list[str]:
     return rest
 
 
-def _conformance(session: nox.Session, *arguments: str) -> None:
+def _importable(session: nox.Session) -> dict[str, str]:
+    """The environment in which the user's modules can be imported."""
     paths = [str(session.invoked_from), os.environ.get("PYTHONPATH", "")]
-    env = {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    session.run("python", "-m", "pytest", "conformance", *WORKERS, *arguments, env=env)
+    return {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
+def _conformance(session: nox.Session, *arguments: str) -> None:
+    session.run("python", "-m", "pytest", "conformance", *WORKERS, *arguments, env=_importable(session))
 
 
 @nox.session
@@ -53,6 +58,12 @@ def tests(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", "conformance/selftest", *WORKERS)
     session.run("python", "-m", "pytest", "benches/selftest")
     _conformance(session, "--profile", "quick", *rest)
+
+
+@nox.session(default=False)
+def soak(session: nox.Session) -> None:
+    """Judge implementations with fresh seeds until the time is over; findings are kept in results/soak."""
+    session.run("python", "-m", "conformance.soak", *_install(session, "suite"), env=_importable(session))
 
 
 @nox.session

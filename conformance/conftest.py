@@ -6,6 +6,7 @@ import functools
 import importlib
 import re
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--device", default="cpu", help="a device type: cpu, cuda, ...")
     group.addoption("--profile", default="default", choices=list(PROFILES), help="how many cases a law is tried on")
     group.addoption("--seed", type=int, default=0, help="seed of the programs that are drawn")
+    group.addoption("--until", type=float, help="begin no law from then on, in seconds since 1970", metavar="TIME")
     group.addoption("--results", type=Path, help="where to write the results; see README for the default")
 
 
@@ -97,6 +99,9 @@ def hold(request: pytest.FixtureRequest) -> Callable[[Law], None]:
 
 
 def _hold(node: pytest.Item, implementation: impls.Implementation, claims: impls.Implementation, law: Law) -> None:
+    until = node.config.getoption("--until")
+    if until is not None and time.time() >= until:
+        pytest.skip("the time is over")
     result = node.config.stash[EXPLORER].hold(law, implementation, claims)
     node.user_properties.append((PROPERTY, result.row()))
     if not result.as_declared:

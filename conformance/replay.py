@@ -14,8 +14,10 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
+from conformance import findings
 from conformance.results_file import Row, read
 
 SECONDS = 60
@@ -25,6 +27,13 @@ FAULTS = ("diverges", "crashes", "hangs")
 def standalone(rows: Iterable[Row]) -> list[Row]:
     """The rows of faults whose script measures what the law does, and says so by its status."""
     return [row for row in rows if row["verdict"] in FAULTS and "sys.exit(" in row["program"]]
+
+
+def scripts(path: Path) -> list[Row]:
+    """What can be replayed of a results file, or of the open findings of a database; raises as reading them does."""
+    if findings.holds_findings(path):
+        return [asdict(finding) for finding in findings.read(path).open if finding.replayable]
+    return standalone(read(path).rows)
 
 
 def replay(rows: Iterable[Row]) -> Iterator[tuple[Row, int, str]]:
@@ -70,9 +79,9 @@ def _become(script: Path, output: Path) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m conformance.replay", description=__doc__.splitlines()[0])
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="results of a conformance run")
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="results of conformance runs, findings of soaks")
     try:
-        rows = [row for path in parser.parse_args(arguments).files for row in standalone(read(path).rows)]
+        rows = [row for path in parser.parse_args(arguments).files for row in scripts(path)]
     except (OSError, ValueError) as error:
         sys.stderr.write(f"{error}\n")
         return 2

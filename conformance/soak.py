@@ -1,0 +1,281 @@
+"""Random exploration: judges implementations on programs of fresh seeds until the time is over, and keeps what it finds.
+
+Run as ``python -m conformance.soak --minutes N``. Every round is a run of all laws with a seed of its own. A finding is a
+verdict worse than the declared one, or the end of a process; a declared limit that does not show in a round is none. It
+is shrunk and kept in a database, which the next soak begins with: what no longer shows is marked as mended. Status 1
+while there are open findings or a law failed by itself, 2 for arguments or a database that cannot be used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import io
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance import findings, results_file
+from conformance.findings import Finding, Findings
+from conformance.gathering import PROPERTY
+from conformance.law import PROFILES
+from conformance.progress import Silent, display
+from conformance.replay import replay
+from conformance.results_file import ROOT, Row, is_unexpected
+from conformance.verdicts import Verdict
+
+WORKERS = (os.cpu_count() or 1) if importlib.util.find_spec("xdist") else 0
+SEEDS = 2**31
+FAILED = (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED)
+
+
+def is_worse(row: Row) -> bool:
+    """Whether the verdict is worse than the declared one: a limit that does not show, or a vacuous law, is not."""
+    return is_unexpected(row) and Verdict(row["verdict"]).severity > Verdict(row["expected"]).severity
+
+
+@dataclass
+class Listener:
+    """A plugin of pytest that hands on what a round judges: rows by test, and tests that ended without one."""
+
+    judged: Callable[[str, Row], None]
+    failed: Callable[[str, str, bool], None]
+    file: Any
+    display: Silent = field(default_factory=Silent)
+
+    @pytest.hookimpl
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self.display = display(len(session.items), self.file)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
+        if type(self.display) is Silent:
+            self.display = display(len(ids), self.file)
+
+    @pytest.hookimpl
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        row: Any = dict(report.user_properties).get(PROPERTY)
+        if row is None and report.failed:
+            self.failed(report.nodeid, report.longreprtext, report.when not in ("setup", "call", "teardown"))
+        elif row is not None and report.when == "call":
+            self.judged(report.nodeid, row)
+            self.display.advance(row["law"], row["impl"], not is_worse(row))
+
+
+@dataclass
+class Soak:
+    """One soak: how it is run, the database, and what was met so far. ``versions`` and ``suite`` are as in results."""
+
+    database: Findings
+    device: str
+    profile: str
+    workers: int
+    implementations: Sequence[str]
+    versions: Mapping[str, str]
+    suite: Mapping[str, Any]
+    write: Callable[[str], None]
+    file: Any = None
+    verdicts: int = 0
+    cases: int = 0
+    new: list[Finding] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+    def round(self, seed: int, tests: Sequence[str] = ("conformance",), until: float | None = None) -> list[Finding]:
+        """Run tests with a seed; the findings. KeyboardInterrupt when the user ends it, ValueError when pytest cannot run."""
+        found: list[Finding] = []
+
+        def judged(test: str, row: Row) -> None:
+            self.verdicts += 1
+            self.cases += row["cases"]
+            if is_worse(row):
+                told = {key: row[key] for key in ("law", "impl", "expected", "verdict", "detail", "program")}
+                found.append(self.keep(test, seed, **told))
+
+        def failed(test: str, told: str, process_ended: bool) -> None:
+            if not process_ended:
+                self.errors.append(f"{test}, seed {seed}: {told}")
+                return
+            law, _, name = test.rpartition("::test_")[2].partition("[")
+            fault = {"verdict": "crashes", "detail": "the process ended", "program": "", "expected": "any verdict"}
+            found.append(self.keep(test, seed, law=law, impl=name.removesuffix("]"), **fault))
+
+        listener = Listener(judged, failed, self.file or io.StringIO())
+        status, text = _pytest(listener, [*self.arguments(seed, until), *(str(ROOT / test) for test in tests)])
+        listener.display.stop()
+        if status == pytest.ExitCode.INTERRUPTED:
+            raise KeyboardInterrupt
+        if status in FAILED:
+            raise ValueError(f"pytest could not run {', '.join(tests)} with seed {seed}:\n{text}")
+        return found
+
+    def arguments(self, seed: int, until: float | None) -> list[str]:
+        """What pytest is told."""
+        told = ["--profile", self.profile, "--seed", str(seed), "--device", self.device, "-p", "no:cacheprovider"]
+        told += ["--results", str(self.database.path.with_name("last-round.jsonl"))]
+        told += [part for name in self.implementations for part in ("--impl", name)]
+        told += ["-n", str(self.workers)] if self.workers else []
+        return told + (["--until", str(until)] if until is not None else [])
+
+    def keep(self, test: str, seed: int, **told: Any) -> Finding:
+        """Make a finding and add it to the database."""
+        now = _now()
+        found = Finding(
+            **told, test=test, seed=seed, profile=self.profile, device=self.device,
+            versions=self.versions, suite=self.suite, first_seen=now, last_seen=now,
+        )  # fmt: skip
+        if self.database.add(found):
+            self.new.append(found)
+        return found
+
+    def replay(self) -> None:
+        """Look at each open finding again: run its script, or where there is none, its test with its seed."""
+        scripts = [finding for finding in self.database.open if finding.replayable]
+        for finding, (_, status, _) in zip(scripts, replay([asdict(one) for one in scripts]), strict=True):
+            if status == 0:
+                self.mended(finding)
+        for finding in self.database.open:
+            if not finding.replayable and not self.still_judged(finding):
+                self.mended(finding)
+
+    def still_judged(self, finding: Finding) -> bool:
+        """Whether its test gives the same verdict with its seed; True as well where that cannot be found out."""
+        self.implementations, chosen = [finding.impl], self.implementations
+        self.profile, profile = finding.profile, self.profile
+        before = self.verdicts
+        try:
+            found = self.round(finding.seed, [finding.test])
+        except ValueError as error:
+            self.write(f"not to be judged again: {finding.impl}, law {finding.law}: {error}")
+            return True
+        finally:
+            self.implementations, self.profile = chosen, profile
+        return self.verdicts == before or any(one.verdict == finding.verdict for one in found)
+
+    def mended(self, finding: Finding) -> None:
+        self.database.mend(finding, _now())
+        self.write(f"mended: {finding.impl}, law {finding.law}: {finding.verdict}")
+
+    def run(self, base: int, until: float) -> int:
+        """Rounds until then, with seeds from ``base`` on; how many."""
+        rounds = 0
+        while time.time() < until:
+            verdicts, cases, started = self.verdicts, self.cases, time.perf_counter()
+            found = self.round(base + rounds, until=until)
+            seconds = time.perf_counter() - started
+            self.write(
+                f"round {rounds + 1}, seed {base + rounds}: {self.verdicts - verdicts} verdicts, {self.cases - cases} cases "
+                f"in {seconds:.0f} s, {len(found)} findings"
+            )
+            rounds += 1
+        return rounds
+
+    def summary(self) -> str:
+        """What was met, and what is open, by law."""
+        lines = [f"{self.verdicts} verdicts on {self.cases} cases"]
+        still, laws = self.database.open, Counter(finding.law for finding in self.database.open)
+        lines.append(f"findings: {len(self.new)} new, {len(still)} open, {len(self.database.known) - len(still)} mended")
+        for law, count in laws.most_common():
+            lines.append(f"  {law}: {count}")
+            lines += [
+                f"    {one.impl}: {one.verdict}, declared {one.expected}; seed {one.seed}, profile {one.profile}, "
+                f"met {one.times} times"
+                for one in still
+                if one.law == law
+            ]
+        lines += [f"a law failed by itself: {error}" for error in self.errors]
+        if still:
+            lines.append(f"scripts: {sys.executable} -m conformance.replay {self.database.path}")
+        return "\n".join(lines)
+
+
+def _pytest(listener: Listener, arguments: Sequence[str]) -> tuple[int, str]:
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
+        status = pytest.main(list(arguments), plugins=[listener])
+    return int(status), text.getvalue()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _minutes(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"--minutes is {text}; it must be a positive number")
+    return value
+
+
+def _natural(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text} is negative; 0 or more is accepted")
+    return value
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m conformance.soak", description=__doc__.splitlines()[0])
+    parser.add_argument("--minutes", type=_minutes, default=20.0, metavar="N", help="begin nothing after that (default 20)")
+    parser.add_argument(
+        "-n", type=_natural, default=WORKERS, metavar="WORKERS", dest="workers", help=f"default {WORKERS}; 0: this process"
+    )
+    parser.add_argument("--impl", action="append", default=[], help="as in a conformance run; default: all built in")
+    parser.add_argument("--device", default="cpu", help="a device type: cpu, cuda, ...")
+    parser.add_argument(
+        "--seed", type=_natural, metavar="BASE", help="of the first round, the next has the next; default: fresh"
+    )
+    parser.add_argument("--profile", choices=list(PROFILES), default="round", help="the size of a round")
+    parser.add_argument("--findings", type=Path, default=findings.DATABASE, metavar="FILE", help="the database")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line."""
+    options = _options(arguments)
+    base = int.from_bytes(os.urandom(4)) % SEEDS if options.seed is None else options.seed
+    until = time.time() + 60 * options.minutes
+    file = os.fdopen(os.dup(sys.__stdout__.fileno()), "w") if sys.__stdout__ else None  # pytest takes the other one
+
+    def write(text: str) -> None:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+
+    write(f"seeds from {base} on; {options.minutes:g} minutes on {options.device}, {options.workers or 'no'} workers")
+    header = results_file.header(base, options.profile, "cpu")
+    try:
+        with findings.opened(options.findings) as database:
+            soak = Soak(
+                database,
+                options.device,
+                options.profile,
+                options.workers,
+                options.impl,
+                header["versions"],
+                header["suite"],
+                write,
+                file,
+            )
+            rounds = 0
+            try:
+                soak.replay()
+                rounds = soak.run(base, until)
+            except KeyboardInterrupt:
+                write("ended by the user")
+            write(f"{rounds} rounds, {soak.summary()}")
+            return 1 if database.open or soak.errors else 0
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
