@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from conformance.results_file import VERDICTS, Results, Row, is_unexpected
 
@@ -17,6 +18,7 @@ STYLES: Mapping[str, str] = {
     "hangs": "cyan",
 }
 UNEXPECTED = "*"
+CONFLICT = "conflict"
 LEGEND = "  ".join(f"{SYMBOLS[name]} {name}" for name in VERDICTS) + f"  {UNEXPECTED} unexpected"
 
 
@@ -46,7 +48,8 @@ def markdown(results: Results) -> str:
     for device in _distinct(results.rows, "device"):
         rows = _of(results.rows, device=device)
         tables = [_markdown_table(_of(rows, subject=kind)) for kind in _distinct(rows, "subject")]
-        parts += [_measured_on(results, device), *tables]
+        measured = [_measured_on(run.header, device) for run in results.runs or (results,) if _of(run.rows, device=device)]
+        parts += [*measured, *tables]
     return "\n\n".join([*parts, LEGEND.replace(UNEXPECTED, f"\\{UNEXPECTED}")])
 
 
@@ -63,17 +66,18 @@ def _markdown_table(rows: Sequence[Row]) -> str:
 
 
 def _tally(rows: Sequence[Row]) -> str:
-    """``✓ 12 ≠ 2`` and so on; verdicts that are not the declared ones are counted once more, after the mark."""
+    """``✓ 12 ≠ 2`` and so on; unexpected verdicts are counted once more, after the mark, and laws with conflicting ones."""
     counts = Counter(row["verdict"] for row in rows)
     parts = [f"{SYMBOLS[name]} {counts[name]}" for name in VERDICTS if counts[name]]
     if unexpected := sum(map(is_unexpected, rows)):
         parts.append(f"\\{UNEXPECTED} {unexpected}")
+    if conflicts := sum(count > 1 for count in Counter(row["law"] for row in rows).values()):
+        parts.append(f"{CONFLICT} {conflicts}")
     return "&nbsp; ".join(part.replace(" ", "&nbsp;") for part in parts)
 
 
-def _measured_on(results: Results, device: str) -> str:
+def _measured_on(head: Mapping[str, Any], device: str) -> str:
     """One sentence: device, machine, versions, profile, seed, commit, date."""
-    head = results.header
     machine, suite, versions = head["machine"], head["suite"], head["versions"]
     where = [machine["accelerator"], machine["processor"], f"{machine['cpus']} CPUs", machine["platform"]]
     with_versions = ", ".join(f"{name} {version}" for name, version in versions.items())
@@ -108,8 +112,10 @@ def _rich_table(rows: Sequence[Row], device: str, width: int | None, color: bool
         table.add_section()
         table.add_row(Text(family, "bold"))
         for law in _distinct(members, "law"):
-            found = {row["impl"]: row for row in _of(members, law=law)}
-            cells = [Text(_cell(row), STYLES[row["verdict"]]) if (row := found.get(name)) else "" for name in names]
+            cells = [
+                Text(" ").join(Text(_cell(row), STYLES[row["verdict"]]) for row in _of(members, law=law, impl=name))
+                for name in names
+            ]
             table.add_row(Text(f"  {law}"), *cells)
     natural = 10_000
     console = Console(
@@ -126,9 +132,10 @@ def _plain_table(rows: Sequence[Row], device: str) -> str:
     for family in _families(rows):
         members = _of(rows, family=family)
         lines.append([family, *[""] * len(names)])
-        for law in _distinct(members, "law"):
-            found = {row["impl"]: row for row in _of(members, law=law)}
-            lines.append([f"  {law}", *(_cell(found[name]) if name in found else "" for name in names)])
+        lines += [
+            [f"  {law}", *(" ".join(map(_cell, _of(members, law=law, impl=name))) for name in names)]
+            for law in _distinct(members, "law")
+        ]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
 

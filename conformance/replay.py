@@ -18,7 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from conformance import findings
-from conformance.results_file import Row, read
+from conformance.results_file import Row, read_all
 
 SECONDS = 60
 FAULTS = ("diverges", "crashes", "hangs")
@@ -33,7 +33,8 @@ def scripts(path: Path) -> list[Row]:
     """What can be replayed of a results file, or of the open findings of a database; raises as reading them does."""
     if findings.holds_findings(path):
         return [asdict(finding) for finding in findings.read(path).open if finding.replayable]
-    return standalone(read(path).rows)
+    rows = standalone(row for run in read_all(path) for row in run.rows)
+    return list({row["program"]: row for row in rows}.values())
 
 
 def replay(rows: Iterable[Row]) -> Iterator[tuple[Row, int, str]]:

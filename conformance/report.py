@@ -13,7 +13,8 @@ from pathlib import Path
 
 import impls
 from conformance import matrix
-from conformance.results_file import ROOT, Results, Row, is_unexpected, read
+from conformance.merge import united
+from conformance.results_file import ROOT, Results, Row, is_unexpected, read_all
 
 BEGIN, END = "<!-- matrix:begin -->", "<!-- matrix:end -->"
 
@@ -27,7 +28,7 @@ def results(root: Path = ROOT) -> tuple[Results, ...]:
     if not cpu.exists():
         raise FileNotFoundError(f"{cpu} does not exist; nox -s conformance writes it")
     others = sorted(set(cpu.parent.glob("conformance-*.jsonl")) - {cpu})
-    return tuple(read(path) for path in (cpu, *others))
+    return tuple(one for path in (cpu, *others) for one in united(read_all(path)))
 
 
 def updated(readme: str, matrices: Iterable[str]) -> str:
@@ -93,7 +94,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     if (options.law or options.results) and not options.show:
         parser.error("--law and --results go with --show")
     try:
-        found = (read(options.results),) if options.results else results(root)
+        found = united(read_all(options.results)) if options.results else results(root)
         if options.show:
             print(limits([row for one in found for row in one.rows], options.show, options.law))
             return 0

@@ -1,17 +1,19 @@
 """The file that a conformance run leaves: a header, a row per law and implementation and device, a footer.
 
 One JSON object a line. The footer comes last and counts the rows, so a file that was cut short is known as such.
+A merged file has a line that says how many runs it holds, and then each of them as its own file has it.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import platform
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -21,6 +23,7 @@ from typing import Any
 VERDICTS = ("agrees", "refuses", "diverges", "crashes", "hangs")
 ROW_KEYS = ("law", "impl", "device", "expected", "verdict", "cases", "detail", "program")
 HEADER_KEYS = ("versions", "machine", "seed", "profile", "suite", "date")
+FORMAT = 1
 ROOT = Path(__file__).resolve().parent.parent
 
 Row = Mapping[str, Any]
@@ -28,12 +31,13 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Results:
-    """What a results file holds."""
+    """What a run left. ``runs`` are those that were united into this one, if it is not a single one."""
 
     path: Path
     header: Mapping[str, Any]
     rows: tuple[Row, ...]
     footer: Mapping[str, Any]
+    runs: tuple[Results, ...] = ()
 
 
 def is_unexpected(row: Row) -> bool:
@@ -58,6 +62,7 @@ def header(seed: int, profile: str, device: str) -> dict[str, Any]:
     versions = {name: metadata.version(name) for name in ("torch", "hypothesis", "pytest")}
     return {
         "kind": "header",
+        "format": FORMAT,
         "versions": {"python": platform.python_version(), **versions},
         "machine": {
             "platform": platform.platform(),
@@ -77,15 +82,28 @@ def write(path: Path, header: Mapping[str, Any], rows: Iterable[Row]) -> None:
 
     Raises ValueError when what is written could not be read again, and leaves the old file.
     """
+    _write(path, _lines(header, rows))
+
+
+def write_all(path: Path, runs: Sequence[Results]) -> None:
+    """Write several runs into one file, in one step, each as it is; raises as ``write`` does."""
+    lines = [line for run in runs for line in _lines(run.header, run.rows)]
+    _write(path, [{"kind": "merged", "format": FORMAT, "runs": len(runs)}, *lines])
+
+
+def _lines(header: Mapping[str, Any], rows: Iterable[Row]) -> list[dict[str, Any]]:
     rows = list(rows)
-    lines = [dict(header), *({"kind": "row", **row} for row in rows), {"kind": "footer", **totals(rows)}]
+    return [dict(header), *({"kind": "row", **row} for row in rows), {"kind": "footer", **totals(rows)}]
+
+
+def _write(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(prefix=path.name, suffix=".tmp", dir=path.parent)
     temporary = Path(name)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.writelines(json.dumps(line) + "\n" for line in lines)
-        read(temporary)
+        read_all(temporary)
         temporary.chmod(0o644)  # mkstemp's is private to the user, a result is not
         temporary.replace(path)
     finally:
@@ -93,24 +111,49 @@ def write(path: Path, header: Mapping[str, Any], rows: Iterable[Row]) -> None:
 
 
 def read(path: Path) -> Results:
-    """Read a results file.
+    """Read the results of one run.
 
     Raises FileNotFoundError; ValueError, which names file and reason, when it is not JSON line by line, has no header
-    or no footer, goes on after the footer, holds a row twice or a malformed one, or is not what its footer counts.
+    or no footer, is of another format, goes on after the footer, holds a row twice or a malformed one, is not what its
+    footer counts, or is a merge of several runs.
     """
+    runs = read_all(path)
+    if len(runs) != 1:
+        raise ValueError(f"{path}: {len(runs)} runs are merged in it; one is wanted here")
+    return runs[0]
+
+
+def read_all(path: Path) -> tuple[Results, ...]:
+    """Read the results of one run, or of those that are merged in a file; raises as ``read`` does."""
     lines = [_parse(path, number, text) for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)]
+    if not lines or lines[0].get("kind") != "merged":
+        return (_run(path, lines, 0),)
+    _refuse_format(path, lines[0])
+    ends = [number + 1 for number, line in enumerate(lines) if line.get("kind") == "footer"]
+    bounds = sorted({1, *ends, len(lines)})
+    runs = tuple(_run(path, lines[start:end], start) for start, end in itertools.pairwise(bounds))
+    if lines[0].get("runs") != len(runs):
+        raise ValueError(f"{path}: holds {len(runs)} runs, and {lines[0].get('runs')!r} by its first line")
+    return runs
+
+
+def _run(path: Path, lines: Sequence[dict[str, Any]], before: int) -> Results:
+    """The run on these lines, of which there are ``before`` others in the file."""
     kinds = [line.get("kind") for line in lines]
     if not kinds or kinds[0] != "header":
-        raise ValueError(f"{path}: the first line is not a header")
+        raise ValueError(
+            f"{path}: the first line is not a header" if not before else f"{path}: line {before + 1} is not a header"
+        )
+    _refuse_format(path, lines[0])
     if missing := [key for key in HEADER_KEYS if key not in lines[0]]:
         raise ValueError(f"{path}: the header has no {', '.join(missing)}")
     if "footer" not in kinds:
         raise ValueError(f"{path}: there is no footer, so the run did not end")
     end = kinds.index("footer")
     if end != len(lines) - 1:
-        raise ValueError(f"{path}: line {end + 2} comes after the footer")
+        raise ValueError(f"{path}: line {before + end + 2} comes after the footer")
     rows = tuple(_without_kind(line) for line in lines[1:end])
-    for number, (kind, row) in enumerate(zip(kinds[1:end], rows, strict=True), 2):
+    for number, (kind, row) in enumerate(zip(kinds[1:end], rows, strict=True), before + 2):
         if problem := _problem(kind, row):
             raise ValueError(f"{path}: line {number} {problem}")
     _refuse_duplicates(path, rows)
@@ -118,6 +161,11 @@ def read(path: Path) -> Results:
     if counted != footer:
         raise ValueError(f"{path}: the footer counts {footer}, the file holds {counted}")
     return Results(path, lines[0], rows, footer)
+
+
+def _refuse_format(path: Path, line: Mapping[str, Any]) -> None:
+    if (found := line.get("format", 1)) != FORMAT:
+        raise ValueError(f"{path}: it is of format {found!r}; this suite reads format {FORMAT}")
 
 
 def _parse(path: Path, number: int, text: str) -> dict[str, Any]:

@@ -271,6 +271,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             except KeyboardInterrupt:
                 write("ended by the user")
             write(f"{rounds} rounds, {soak.summary()}")
+            if not soak.verdicts and not database.open:
+                raise ValueError(f"--minutes {options.minutes:g}: no law was judged in that time")
             return 1 if database.open or soak.errors else 0
     except (OSError, ValueError) as error:
         sys.stderr.write(f"{error}\n")
