@@ -131,6 +131,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     writer = config.get_terminal_writer()
     width = writer.fullwidth if writer._file.isatty() else None
     terminalreporter.write_line(matrix.terminal(rows, width=width, color=bool(writer.hasmarkup)))
+    terminalreporter.write_line(matrix.pace(rows))
     for row in rows:
         if row["verdict"] != row["expected"] and not is_unexpected(row):
             terminalreporter.write_line(f"better than {config.getoption('--like')}: {row['law']} {row['verdict']}")

@@ -42,6 +42,18 @@ def terminal(rows: Iterable[Row], *, width: int | None = None, color: bool = Fal
     return "\n".join([*tables, LEGEND, f"verdicts: {verdicts} ({cases} cases); {unexpected} unexpected"])
 
 
+def pace(rows: Iterable[Row], laws: int = 5) -> str:
+    """Two lines: cases judged per second of one worker, and the laws that took longest, over all implementations."""
+    rows = list(rows)
+    seconds: Counter[str] = Counter()
+    for row in rows:
+        seconds[row["law"]] += row.get("seconds", 0.0)
+    spent, cases = sum(seconds.values()), sum(row["cases"] for row in rows)
+    speed = f", {cases / spent:.0f} a second" if spent else ""
+    slowest = ", ".join(f"{law} {taken:.1f}" for law, taken in seconds.most_common(laws))
+    return f"pace: {cases} cases in {spent:.0f} s of work{speed}\nslowest laws, seconds: {slowest}"
+
+
 def markdown(results: Results) -> str:
     """The matrix of families × implementations, one table a kind, laws counted by verdict, and what it was measured on."""
     parts = []

@@ -55,6 +55,16 @@ def test_each_device_has_a_table_of_its_own() -> None:
     assert text.index("device cpu") < text.index("device cuda")
 
 
+def test_the_pace_tells_the_slowest_laws_over_all_implementations() -> None:
+    timed = [cell | {"seconds": seconds} for cell, seconds in zip(ROWS, (1.0, 1.5, 2.0, 1.5), strict=True)]
+    assert matrix.pace(timed).splitlines() == [
+        "pace: 240 cases in 6 s of work, 40 a second",
+        "slowest laws, seconds: masks 3.5, subsets 2.5",
+    ]
+    assert matrix.pace(timed, 1).endswith(": masks 3.5")
+    assert "240 cases in 0 s of work\n" in matrix.pace(ROWS)
+
+
 def test_nothing_to_show_is_an_error() -> None:
     with pytest.raises(ValueError, match="no rows"):
         matrix.terminal([])
