@@ -24,12 +24,7 @@ def grad_mode(checkpoint: Any, note: Any, device: str, *, outer_mode: str, backw
         seen.append((torch.is_grad_enabled(), torch.is_inference_mode_enabled(), h.requires_grad))
         return (checkpoint(inner, h.exp()) if nested else inner(h)).tanh()
 
-    modes = {
-        "no_grad": torch.no_grad,
-        "grad": torch.enable_grad,
-        "inference": torch.inference_mode,
-        "as is": nullcontext,
-    }
+    modes = {"no_grad": torch.no_grad, "grad": torch.enable_grad, "inference": torch.inference_mode, "as is": nullcontext}
     with modes[outer_mode](), torch.enable_grad():
         y = checkpoint(outer, p * 1)
     note("forward", y)
