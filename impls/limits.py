@@ -154,6 +154,13 @@ TORCH_NONREENTRANT: dict[str, Known] = {
     ),
     **known(
         "diverges",
+        "an argument that the function changes in place and returns holds the graph, and the graph the region, and that the "
+        "argument; the collector does not find this cycle",
+        "seen here",
+        "a_region_that_changes_its_input_makes_no_cycle",
+    ),
+    **known(
+        "diverges",
         "tensors that are positional arguments are saved, each as often as it occurs; those in containers and keyword "
         "arguments are kept as they are",
         "xtuner#1979; seen here",

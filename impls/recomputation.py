@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
@@ -101,8 +101,7 @@ class Recomputation:
         expected = self.looks[index]
         self.same_version(tensor, expected[-1])
         if self.check and self.wanted[index] is not None:
-            self.mismatch = f"saved tensor {index} was {described(expected)}, came back as {described(look(tensor))}"
-            self.stop()
+            self.stop(f"saved tensor {index} was {described(expected)}, came back as {described(look(tensor))}")
 
     def saw(self, tensor: torch.Tensor) -> None:
         """A tensor was saved in a region inside this one."""
@@ -112,13 +111,14 @@ class Recomputation:
 
     def same_version(self, tensor: torch.Tensor, version: int) -> None:
         if tensor._version != version:
-            self.mismatch = (f"a saved tensor ({described(look(tensor))}) was changed in place since: it was at version "
-                             f"{version}, is at version {tensor._version}")  # fmt: skip
-            self.stop()
+            self.stop(f"a saved tensor ({described(look(tensor))}) was changed in place since: it was at version "
+                      f"{version}, is at version {tensor._version}")  # fmt: skip
 
-    def stop(self) -> NoReturn:
-        self.stopped = True  # user code may catch even this exception
-        raise Stop
+    def stop(self, mismatch: str | None = None) -> None:
+        """End the run, for a mismatch or as all is there. Once only: user code that catches it, or is left by it, may go on."""
+        if not self.stopped:
+            self.stopped, self.mismatch = True, mismatch
+            raise Stop
 
     def run(
         self,

@@ -14,4 +14,7 @@ FAULTS = (
     Mutant("never-switches-autocast-off", "autocast", "autocast_is_forwards", "ambient",
            "for kind, enabled, dtype in wanted.autocast:",
            "for kind, enabled, dtype in (one for one in wanted.autocast if one[1]):", profile="default"),
+    Mutant("takes-casts-for-cached", "autocast", "autocast_cache_keeps_gradients", "ambient",
+           "torch.autocast(kind, dtype, enabled, wanted.cache)",
+           "torch.autocast(kind, dtype, enabled and not wanted.cache, wanted.cache)"),
 )  # fmt: skip

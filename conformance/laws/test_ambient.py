@@ -67,10 +67,11 @@ def test_device_context_is_forwards(case: Case) -> None:
     case.equals_plain()
 
 
+PASSES = st.integers(1, 2)
 DTYPE = st.sampled_from(["float32", "float64", "bfloat16"])
 
 
-@law(named(ambient.default_dtype, forward=DTYPE, backward=DTYPE, nested=st.booleans()))
+@law(named(ambient.default_dtype, forward=DTYPE, backward=DTYPE, passes=PASSES, nested=st.booleans()))
 def test_default_dtype_is_forwards(case: Case) -> None:
     """A recomputation runs under forward's default dtype, and backward leaves its own in force."""
     case.equals_plain()
@@ -79,7 +80,7 @@ def test_default_dtype_is_forwards(case: Case) -> None:
 FLAG = st.sampled_from(["off", "on", "warn"])
 
 
-@law(named(ambient.deterministic, forward=FLAG, backward=FLAG, nested=st.booleans()))
+@law(named(ambient.deterministic, forward=FLAG, backward=FLAG, passes=PASSES, nested=st.booleans()))
 def test_deterministic_flags_are_forwards(case: Case) -> None:
     """A function sees forward's determinism flags in both runs, and backward leaves its own in force."""
     case.equals_plain()

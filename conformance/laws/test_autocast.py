@@ -13,7 +13,9 @@ CAST = st.sampled_from([None, "off", "bfloat16", "float16"])
 
 
 @law(
-    nested_if_claimed(autocast.autocast, around=CAST, inside=CAST, backward=CAST, cache=st.booleans()),
+    nested_if_claimed(
+        autocast.autocast, around=CAST, inside=CAST, backward=CAST, cache=st.booleans(), passes=st.integers(1, 2)
+    ),
     needs=["autocast"],
     effort=0.5,
 )

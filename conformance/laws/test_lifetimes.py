@@ -143,6 +143,12 @@ def test_a_callable_of_any_kind_makes_no_cycle(case: Case) -> None:
     all_freed(case)
 
 
+@law(named(lifetimes.read, length=st.integers(1, 4), times=PASSES, nested=st.booleans()), floor=5)
+def test_reading_saved_tensors_keeps_nothing(case: Case) -> None:
+    """Saved tensors that are read from the graph, outside of any backward, are freed with the outputs."""
+    all_freed(case)
+
+
 @law(named(lifetimes.hooked, where=st.sampled_from(("inside", "outside", "both")), passes=PASSES), floor=5)
 def test_hooks_of_the_user_make_no_cycle(case: Case) -> None:
     """Hooks on tensors and nodes, inside and outside of a region, keep nothing alive."""

@@ -24,16 +24,13 @@ def grad_mode(checkpoint: Any, note: Any, device: str, *, outer_mode: str, backw
         seen.append((torch.is_grad_enabled(), torch.is_inference_mode_enabled(), h.requires_grad))
         return (checkpoint(inner, h.exp()) if nested else inner(h)).tanh()
 
-    modes = {
-        "no_grad": torch.no_grad,
-        "grad": torch.enable_grad,
-        "inference": torch.inference_mode,
-        "as is": nullcontext,
-    }
+    modes = {"no_grad": torch.no_grad, "grad": torch.enable_grad, "inference": torch.inference_mode, "as is": nullcontext}
     with modes[outer_mode](), torch.enable_grad():
         y = checkpoint(outer, p * 1)
     note("forward", y)
     with modes[backward_mode]():
+        getattr(y.grad_fn, "_saved_result", None)  # this recomputes too, and backward() puts its grad mode back in any case
+        note("grad mode after reading", torch.is_grad_enabled())
         y.backward(torch.ones_like(y))
         note("grad mode after backward", torch.is_grad_enabled())
     note("gradients 0", [p.grad])
@@ -146,7 +143,9 @@ def device_context(
     note("what the functions saw", str(sorted(set(seen))))
 
 
-def default_dtype(checkpoint: Any, note: Any, device: str, *, forward: str, backward: str, nested: bool) -> None:
+def default_dtype(
+    checkpoint: Any, note: Any, device: str, *, forward: str, backward: str, passes: int, nested: bool
+) -> None:
     p = torch.randn(2, 2, device=device, requires_grad=True, dtype=torch.float32)
     note("leaves", (p,))
     seen = []
@@ -165,7 +164,8 @@ def default_dtype(checkpoint: Any, note: Any, device: str, *, forward: str, back
         y = checkpoint(outer, p * 1)
         note("forward", y)
         torch.set_default_dtype(getattr(torch, backward))
-        y.backward(torch.ones_like(y))
+        for turn in range(passes):
+            y.backward(torch.ones_like(y), retain_graph=turn < passes - 1)
         note("default dtype after backward", torch.get_default_dtype())
     finally:
         torch.set_default_dtype(before)
@@ -173,7 +173,9 @@ def default_dtype(checkpoint: Any, note: Any, device: str, *, forward: str, back
     note("what the functions saw", str(sorted(map(str, set(seen)))))
 
 
-def deterministic(checkpoint: Any, note: Any, device: str, *, forward: str, backward: str, nested: bool) -> None:
+def deterministic(
+    checkpoint: Any, note: Any, device: str, *, forward: str, backward: str, passes: int, nested: bool
+) -> None:
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
 
@@ -198,7 +200,8 @@ def deterministic(checkpoint: Any, note: Any, device: str, *, forward: str, back
         y = checkpoint(outer, p * 1)
         note("forward", y)
         switch(backward)
-        y.backward(torch.ones_like(y))
+        for turn in range(passes):
+            y.backward(torch.ones_like(y), retain_graph=turn < passes - 1)
         note("flags after backward", flags())
     finally:
         switch("off")

@@ -8,7 +8,16 @@ import torch
 
 
 def autocast(
-    checkpoint: Any, note: Any, device: str, *, around: str, inside: str, backward: str, cache: bool, nested: bool
+    checkpoint: Any,
+    note: Any,
+    device: str,
+    *,
+    around: str,
+    inside: str,
+    backward: str,
+    cache: bool,
+    passes: int,
+    nested: bool,
 ) -> None:
     from contextlib import nullcontext
 
@@ -39,7 +48,8 @@ def autocast(
         y = checkpoint(outer, x)
     note("forward", y)
     with cast(backward):
-        y.backward(torch.ones_like(y))
+        for turn in range(passes):
+            y.backward(torch.ones_like(y), retain_graph=turn < passes - 1)
     note("gradients 0", [leaf.grad for leaf in leaves])
     note("what the functions saw", str(sorted(map(str, set(seen)))))
 

@@ -60,7 +60,9 @@ def hooked(checkpoint: Any, note: Any, device: str, *, hooks: str, changed: str,
     note("right or none", [leaf.grad is None or torch.allclose(leaf.grad, one) for leaf, one in pairs])
 
 
-def unsaved(checkpoint: Any, note: Any, device: str, *, form: str, changed: str, parameters: bool, nested: bool) -> None:
+def unsaved(
+    checkpoint: Any, note: Any, device: str, *, form: str, changed: str, after: int, parameters: bool, nested: bool
+) -> None:
     p, q = (torch.nn.Parameter(torch.randn(2, 2, device=device)) for _ in range(2))
     note("leaves", (p, q))
 
@@ -78,10 +80,13 @@ def unsaved(checkpoint: Any, note: Any, device: str, *, form: str, changed: str,
     a, b = (p, q) if parameters else (p * 1, q * 1)
     y = checkpoint(outer, a, b) if nested else outer(a, b)
     note("forward", y)
+    for number in range(after):
+        y.backward(torch.ones_like(y), retain_graph=True)
+        note(f"gradients {number}", [p.grad, q.grad])
     with torch.no_grad():
         {"first": a, "second": b}[changed].mul_(2)
     y.backward(torch.ones_like(y))
-    note("gradients 0", [p.grad, q.grad])
+    note(f"gradients {after}", [p.grad, q.grad])
 
 
 def stale(checkpoint: Any, note: Any, device: str, *, request: str, depth: int, changed: str) -> None:

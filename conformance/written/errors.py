@@ -160,14 +160,25 @@ def managed(checkpoint: Any, note: Any, device: str, *, form: str, nested: bool)
             level.pop()
 
     @contextmanager
+    def computing():
+        level.append(form)
+        try:
+            yield
+        finally:
+            p.sin()
+            level.pop()
+
+    @contextmanager
     def unsafe():
         level.append(form)
         yield
         level.pop()
 
+    managers = {"class": Manager, "generator": safe, "computing": computing, "without finally": unsafe}
+
     def inner(h):
         with ExitStack() as stack:
-            stack.enter_context({"class": Manager, "generator": safe, "without finally": unsafe}[form]())
+            stack.enter_context(managers[form]())
             return h.exp().sin()
 
     def outer(h):

@@ -89,6 +89,31 @@ def tail(checkpoint: Any, note: Any, device: str, *, saving: int, after: int, le
     note("ran to the end", len(ran))
 
 
+def read(checkpoint: Any, note: Any, device: str, *, length: int, times: int, nested: bool) -> None:
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+
+    def inner(h):
+        for _ in range(length):
+            h = h.tanh()
+        return h
+
+    def outer(h):
+        return checkpoint(inner, h.sin()).exp() if nested else inner(h)
+
+    y = checkpoint(outer, p)
+    note("forward", y)
+    for turn in range(times):
+        node = y.grad_fn
+        while node is not None:
+            note(f"read {turn}", getattr(node, "_saved_result", None) is not None)
+            node = node.next_functions[0][0] if node.next_functions else None
+    y.backward(torch.ones_like(y), retain_graph=True)
+    note("gradients 0", [p.grad])
+    del y, node
+    note("empty", [])
+
+
 def steps(checkpoint: Any, note: Any, device: str, *, retained: bool, regions: int) -> None:
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
@@ -169,7 +194,7 @@ def changed_input(checkpoint: Any, note: Any, device: str, *, returned: bool, wr
     note("leaves", (p,))
 
     def f(h):
-        h.mul_(2)
+        h.tanh_()  # saves its result, so an input that comes back is in a graph that holds the region
         return h if returned else h.sin().cos()
 
     held = [p * 1]
@@ -209,6 +234,8 @@ def after_an_error(
             return checkpoint(outer if nested else inner, p)
 
     y = forward()
+    if noise:
+        note("stream before", torch.rand(2, device=device))  # else a replay ends where the stream is
     calls = {
         "forward": forward,
         "backward": lambda: y.backward(torch.ones_like(y), retain_graph=True),

@@ -50,7 +50,7 @@ def reseeding(checkpoint: Any, note: Any, device: str, *, seed: int, where: str,
     note("stream after backward", torch.rand(2, device=device))
 
 
-def forking(checkpoint: Any, note: Any, device: str, *, seed: int, before: bool, after: bool) -> None:
+def forking(checkpoint: Any, note: Any, device: str, *, seed: int | None, before: bool, after: bool) -> None:
     kind = torch.device(device).type
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
@@ -59,7 +59,8 @@ def forking(checkpoint: Any, note: Any, device: str, *, seed: int, before: bool,
     def f(h):
         h = dropout(h.exp()) if before else h.exp()
         with torch.random.fork_rng([] if kind == "cpu" else [0], device_type="cuda" if kind == "cpu" else kind):
-            torch.manual_seed(seed)
+            if seed is not None:
+                torch.manual_seed(seed)
             h = dropout(h.cos())
         return dropout(h.sin()).exp() if after else h.sin().exp()
 
@@ -68,6 +69,33 @@ def forking(checkpoint: Any, note: Any, device: str, *, seed: int, before: bool,
     note("stream after forward", torch.rand(2, device=device))
     y.backward(torch.ones_like(y))
     note("gradients 0", [p.grad])
+    note("stream after backward", torch.rand(2, device=device))
+
+
+def partly(checkpoint: Any, note: Any, device: str, *, before: int, after: int, nested: bool) -> None:
+    p = torch.randn(4, 4, device=device, requires_grad=True)
+    note("leaves", (p,))
+    dropout = torch.nn.functional.dropout
+
+    def inner(h):
+        for _ in range(before):
+            h = dropout(h.sin(), 0.3)
+        aside = h.cos()
+        for _ in range(after):
+            h = dropout(h.exp(), 0.3)
+        return aside, h.sin()
+
+    def outer(h):
+        aside, h = checkpoint(inner, dropout(h, 0.3)) if nested else inner(h)
+        return aside, dropout(h, 0.3)
+
+    aside, y = checkpoint(outer, p * 1)
+    note("forward", (aside, y))
+    note("stream after forward", torch.rand(2, device=device))
+    aside.backward(torch.ones_like(aside), retain_graph=True)
+    note("gradients 0", [p.grad])
+    torch.autograd.backward([aside, y], [torch.ones_like(aside), torch.ones_like(y)])
+    note("gradients 1", [p.grad])
     note("stream after backward", torch.rand(2, device=device))
 
 

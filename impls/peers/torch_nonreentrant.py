@@ -30,6 +30,12 @@ IMPLEMENTATION = Implementation(
         "except_exception_does_not_catch_the_stop",
         "swallowing_the_stop_changes_no_gradient",
     )
+    | known(
+        "diverges",
+        "tensors that the graph has freed count as needed, so the stop may come in what a context manager does at its end",
+        "seen here",
+        "context_managers_inside_are_left",
+    )
     | known("diverges", "the stop is an Exception, and is caught", "pytorch#101193", "no_except_exception_catches_the_stop")
     | known(
         "diverges",
