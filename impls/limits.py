@@ -59,6 +59,14 @@ SINGLE_NODE: dict[str, Known] = {
         "backward_inside_a_region",
         "backward_of_another_region_inside_a_region",
     ),
+    **known(
+        "diverges",
+        "a request for some gradients sees no way from the node to what the function reads besides its arguments: where "
+        "nothing else makes the node run and refuse, that gradient is missing without an error",
+        "seen here",
+        "autograd_grad_of_any_subset",
+        "backward_with_inputs",
+    ),
     **known("diverges", "a floating point output of a node requires grad", "pytorch#37266", "outputs_without_grad"),
     **known(
         "diverges",

@@ -122,13 +122,13 @@ def test_escaping_intermediates(case: Case) -> None:
     case.equals_plain()
 
 
-@law(programs(always=["grad"]), needs=["subset-requests"], floor=8)
+@law(programs(always=["grad"], sometimes={*CORE, "closure"}), needs=["subset-requests"], floor=8)
 def test_autograd_grad_of_any_subset(case: Case) -> None:
     """torch.autograd.grad gives the gradients of any subset of leaves."""
     case.equals_plain()
 
 
-@law(programs(always=["inputs"]), needs=["subset-requests"], floor=8)
+@law(programs(always=["inputs"], sometimes={*CORE, "closure"}), needs=["subset-requests"], floor=8)
 def test_backward_with_inputs(case: Case) -> None:
     """backward(inputs=...) accumulates into the named leaves alone."""
     case.equals_plain()

@@ -6,17 +6,17 @@ from hypothesis import strategies as st
 
 from conformance.judge import Case
 from conformance.law import law
-from conformance.strategies import named, programs
+from conformance.strategies import CORE, named, programs
 from conformance.written import structure
 
 
-@law(programs(always=["keyword"]), needs=["keyword-arguments"], floor=8)
+@law(programs(always=["keyword"], sometimes={*CORE, "retain"}), needs=["keyword-arguments"], floor=8)
 def test_keyword_arguments(case: Case) -> None:
     """A tensor passed by keyword gets plain's gradient."""
     case.equals_plain()
 
 
-@law(programs(always=["containers"]), needs=["containers"], floor=8)
+@law(programs(always=["containers"], sometimes={*CORE, "retain"}), needs=["containers"], floor=8)
 def test_containers_as_arguments(case: Case) -> None:
     """Tensors inside lists, tuples, dicts, namedtuples and dataclasses get plain's gradients."""
     case.equals_plain()
