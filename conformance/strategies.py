@@ -98,7 +98,7 @@ class Author:
 
     def body(self, scope: Scope, depth: int) -> None:
         """Statements of one body: operators and regions in a drawn order, then those that a feature demands."""
-        self.op(scope, self.pick(template for template in self.operators if template not in LINEAR))
+        self.op(scope, self.pick([template for template in self.operators if template not in LINEAR] or self.operators))
         for _ in range(self.draw(st.integers(0, 2))):
             if depth and self.draw(st.booleans()):
                 self.region(scope, depth)

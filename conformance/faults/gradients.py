@@ -5,7 +5,8 @@ from __future__ import annotations
 from conformance.mutants import Mutant
 
 _KEPT = "self.values[index] = tensor"
-_START = "    forward_context, recompute_context = context_fn()\n"  # what comes before it sees all arguments, and nothing is done
+_TAKEN = "if slot is not None:\n            self.values"
+_START = "    forward_context, recompute_context = context_fn()\n"  # after the arguments were looked at
 
 
 def _otherwise(name: str, where: str) -> str:
@@ -36,7 +37,6 @@ def _node(gradients: str, keep: str = "ctx.save_for_backward(*inputs)", kept: st
 {_START}"""
 
 
-
 FAULTS = (
     Mutant("swaps-slots-three-and-four", "gradients", "core_programs_equal_plain", "recomputation",
            "self.values[index] = tensor", "self.values[5 - index if index in (2, 3) else index] = tensor", profile="default"),
@@ -58,17 +58,18 @@ FAULTS = (
     Mutant("rebuilds-a-view-without-its-offset", "gradients", "views_inside", "recomputation", _KEPT,
            "self.values[index] = tensor.as_strided(tensor.shape, tensor.stride(), 0)"),
     Mutant("brings-the-base-of-a-view", "gradients", "views_inside", "recomputation", _KEPT,
-           "base = tensor._base\n            self.values[index] = tensor if base is None or base.shape != tensor.shape else base"),
+           "base = tensor._base\n"
+           "            self.values[index] = tensor if base is None or base.shape != tensor.shape else base"),
     Mutant("takes-every-saved-tensor-for-unchanged", "gradients", "in_place_on_intermediates", "region",
            "version = seen[-1]", "version = 0"),
     Mutant("brings-only-what-requires-grad", "gradients", "detached_islands", "recomputation",
-           "if slot is not None:\n            self.values", "if slot is not None and tensor.requires_grad:\n            self.values"),
+           _TAKEN, _TAKEN.replace(":", " and tensor.requires_grad:")),
     Mutant("brings-zeros-for-what-needs-no-gradient", "gradients", "no_grad_islands", "recomputation", _KEPT,
            "self.values[index] = tensor if tensor.requires_grad else torch.zeros_like(tensor)"),
     Mutant("lets-all-that-is-recomputed-require-grad", "gradients", "integer_tensors", "recomputation", _KEPT,
            "self.values[index] = tensor.detach().requires_grad_()"),
     Mutant("takes-an-empty-tensor-for-none", "gradients", "zero_size_tensors", "recomputation",
-           "if slot is not None:\n            self.values", "if slot is not None and tensor.numel():\n            self.values"),
+           _TAKEN, _TAKEN.replace(":", " and tensor.numel():")),
     Mutant("rebuilds-a-tensor-without-its-strides", "gradients", "non_contiguous_tensors", "recomputation", _KEPT,
            "strides = torch.empty(tensor.shape).stride()\n"
            "            self.values[index] = tensor.as_strided(tensor.shape, strides, tensor.storage_offset())"),
@@ -86,6 +87,8 @@ FAULTS = (
            _node("torch.autograd.backward(outputs, gradients)", "ctx.inputs = inputs", "ctx.inputs")),
     Mutant("sorts-slots-by-the-text-of-their-numbers", "gradients", "many_saved_tensors", "recomputation", _KEPT,
            "self.values[sorted(range(self.known), key=str)[index]] = tensor"),
+    Mutant("detaches-the-output-where-nothing-was-saved", "gradients", "regions_that_save_nothing", "nested",
+           "    return output\n", "    return output if region.slots or type(output) is tuple else output.detach()\n"),
     Mutant("takes-the-legacy-way-without-keywords", "gradients", "tensor_hooks_inside", "nested", _START,
            _otherwise("legacy", "not kwargs")),
     Mutant("takes-the-reentrant-way-without-keywords", "gradients", "escaping_intermediates", "nested", _START,
@@ -95,7 +98,8 @@ FAULTS = (
     Mutant("refuses-what-is-not-a-whole-backward", "gradients", "autograd_grad_of_any_subset", "region",
            "        wanted = [weak() for weak in self.slots]\n",
            "        wanted = [weak() for weak in self.slots]\n"
-           "        if not torch.autograd._is_checkpoint_valid():\n            self.refuse('this is not a plain backward()')\n"),
+           "        if not torch.autograd._is_checkpoint_valid():\n"
+           "            self.refuse('this is not a plain backward()')\n"),
     Mutant("leaves-grad-mode-on", "gradients", "autograd_grad_of_any_subset", "recomputation",
            "            torch._C._set_grad_enabled(graded)\n", ""),
     Mutant("leaves-grad-mode-off", "gradients", "second_derivatives", "recomputation", "_set_grad_enabled(graded)",

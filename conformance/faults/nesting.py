@@ -33,7 +33,8 @@ FAULTS = (
            "self.indices.get(id(tensor))", "self.indices.get(-1)"),
     Mutant("detaches-what-a-region-inside-is-given", "nesting", "trees_of_regions", "inputs",
            "self.packed.append(Packed(tensor))", "self.packed.append(Packed(tensor.detach()))"),
-    Mutant("takes-the-reentrant-way-inside-a-region", "nesting", "trees_of_regions_that_share_values_through_closures", "nested",
+    Mutant("takes-the-reentrant-way-inside-a-region", "nesting", "trees_of_regions_that_share_values_through_closures",
+           "nested",
            "    forward_context, recompute_context = context_fn()\n",
            "    if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:\n        import impls.reentrant\n\n"
            "        return impls.reentrant.checkpoint(function, *args)\n"
@@ -48,9 +49,11 @@ FAULTS = (
            "self.packed.append(vars(tensor).setdefault('packed', None) or Packed(tensor))\n"
            "                tensor.packed = self.packed[-1]", profile="default"),
     Mutant("hands-on-what-it-recomputes", "nesting", "recomputation_is_hidden_from_hooks", "recomputation",
-           "        slot = None\n", _OUTER + "        if outer is not None:\n            outer[0](tensor)\n        slot = None\n"),
+           "        slot = None\n",
+           _OUTER + "        if outer is not None:\n            outer[0](tensor)\n        slot = None\n"),
     Mutant("lets-hooks-change-what-it-recomputes", "nesting", "hooks_around_and_inside_regions", "recomputation",
-           "        slot = None\n", _OUTER + "        tensor = tensor if outer is None else outer[1](outer[0](tensor))\n        slot = None\n"),
+           "        slot = None\n",
+           _OUTER + "        tensor = tensor if outer is None else outer[1](outer[0](tensor))\n        slot = None\n"),
     Mutant("uses-up-what-it-recomputes-inside", "nesting", "gradient_penalty_inside_a_region", "recomputation",
            "self.values.get(packed.index)", "self.values.pop(packed.index, None)"),
     Mutant("refuses-to-recompute-inside-a-recomputation", "nesting", "backward_of_another_region_inside_a_region", "region",

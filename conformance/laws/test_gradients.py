@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from conformance.judge import Case
 from conformance.law import LAWS, law
-from conformance.strategies import CORE, named, programs
+from conformance.strategies import CORE, LINEAR, named, programs
 from impls import Implementation
 
 
@@ -107,6 +107,12 @@ def test_no_input_requires_grad(case: Case) -> None:
 @law(programs(always=["long"], sometimes=["retain", "partial"]), floor=8)
 def test_many_saved_tensors(case: Case) -> None:
     """A region that saves more than a handful of tensors gives plain's gradients, in every backward."""
+    case.equals_plain()
+
+
+@law(programs(operators=tuple(sorted(LINEAR))), recomputes=False, floor=8)
+def test_regions_that_save_nothing(case: Case) -> None:
+    """A region whose operators save nothing for backward passes its gradients on."""
     case.equals_plain()
 
 

@@ -94,10 +94,10 @@ def test_objects_without_tensors(case: Case) -> None:
     case.equals_plain()
 
 
-TIMES = st.integers(2, 4)
+_AGAIN = {"times": st.integers(2, 4), "onward": st.booleans(), "keyword": st.just(False), "draws": st.just(False)}
 
 
-@law(named(structure.called_again, times=TIMES, keyword=st.just(False), draws=st.just(False)), floor=3)
+@law(named(structure.called_again, **_AGAIN), floor=3)
 def test_the_same_call_again(case: Case) -> None:
-    """A function that is called again on the same tensors runs again, and each call gets its gradient."""
+    """A function that is called again, on the same tensors or on others, runs again, and each call gets its gradient."""
     case.equals_plain()

@@ -18,14 +18,17 @@ def keywords(checkpoint, note, device, *, flag, nested):
     note("gradients 0", [p.grad])
 
 
-def called_again(checkpoint, note, device, *, times, keyword, draws):
+def called_again(checkpoint, note, device, *, times, onward, keyword, draws):
     p = torch.randn(4, 4, device=device, requires_grad=True)
     note("leaves", (p,))
     calls = []
     def f(h):
         calls.append(None)
         return torch.nn.functional.dropout(h.sin(), 0.5) if draws else h.sin() * h
-    outputs = [checkpoint(f, h=p) if keyword else checkpoint(f, p) for _ in range(times)]
+    outputs = [p]
+    for _ in range(times):
+        h = outputs[-1] if onward else p
+        outputs.append(checkpoint(f, h=h) if keyword else checkpoint(f, h))
     y = sum(outputs)
     note("forward", outputs)
     note("calls in forward", len(calls))
