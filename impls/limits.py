@@ -144,6 +144,12 @@ TORCH_NONREENTRANT: dict[str, Known] = {
         "hooks_around_do_not_hide_changes",
     ),
     **known(
+        "crashes",
+        "arguments are kept as they are, so a container that the function empties is empty when it runs again",
+        "seen here",
+        "containers_that_the_function_empties",
+    ),
+    **known(
         "refuses",
         "each saved tensor can be unpacked once in a backward",
         "pytorch#82156",

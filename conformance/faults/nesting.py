@@ -44,7 +44,7 @@ FAULTS = (
     Mutant("saves-no-inputs-without-grad", "nesting", "hooks_see_the_outermost_inputs_alone", "inputs",
            "if self.watched or tensor.is_inference():", "if self.watched and tensor.requires_grad or tensor.is_inference():",
            profile="default"),
-    Mutant("saves-a-tensor-once-for-all-regions", "nesting", "hooks_see_the_outermost_inputs_alone", "inputs",
+    Mutant("saves-a-tensor-once-for-all-regions", "nesting", "trees_of_regions", "inputs",
            "self.packed.append(Packed(tensor))",
            "self.packed.append(vars(tensor).setdefault('packed', None) or Packed(tensor))\n"
            "                tensor.packed = self.packed[-1]", profile="default"),

@@ -22,6 +22,15 @@ def test_containers_as_arguments(case: Case) -> None:
     case.equals_plain()
 
 
+_EMPTIED = {"kind": st.sampled_from(["list", "dict"]), "passes": st.integers(1, 2)}
+
+
+@law(named(structure.emptied, **_EMPTIED), needs=["containers"], floor=3)
+def test_containers_that_the_function_empties(case: Case) -> None:
+    """A function may take out what is in a list or dict that it is passed: each recomputation finds it there again."""
+    case.equals_plain()
+
+
 @law(programs(always=["container-outputs"]), needs=["containers"], floor=8)
 def test_containers_as_outputs(case: Case) -> None:
     """A result in containers comes back in containers of the same types, and carries gradients."""

@@ -55,3 +55,17 @@ def sentinel(checkpoint, note, device, *, kind, nested):
     note("forward", y)
     y.backward(torch.ones_like(y))
     note("gradients 0", [p.grad])
+
+
+def emptied(checkpoint, note, device, *, kind, passes):
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    box = [p.cos(), p.exp()] if kind == "list" else {1: p.exp(), 0: p.cos()}
+    def f(box):
+        return (box.pop(1) * box.pop(0)).sin()
+    y = checkpoint(f, box)
+    note("forward", y)
+    note("left", box)
+    for turn in range(passes):
+        y.backward(torch.ones_like(y), retain_graph=True)
+        note(f"gradients {turn}", [p.grad])
