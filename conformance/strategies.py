@@ -22,7 +22,8 @@ T = TypeVar("T")
 UNARY = ("torch.sin({0})", "torch.cos({0})", "torch.tanh({0})", "torch.neg({0})")
 BINARY = ("{0} * {1}", "{0} + {1}", "{0} @ {1}", "torch.sub({0}, {1}, alpha=2)")
 LINEAR = frozenset({"torch.neg({0})", "{0} + {1}", "torch.sub({0}, {1}, alpha=2)"})  # these save nothing for backward
-VIEWS = ("{0}.t()", "{0}.unsqueeze(0).squeeze(0)", "{0}.reshape(-1).reshape_as({0})")
+VIEWS = ("{0}.t()", "{0}.unsqueeze(0).squeeze(0)", "{0}.reshape(-1).reshape_as({0})", "{0} + torch.sin({0}[1:]).sum()")
+CONJUGATES = ("{0}.conj()", "{0} * {1}.conj()")  # of complex tensors: views that are marked, not computed
 CORE = frozenset({"nesting"})
 
 # Operators that a feature adds to a body; {0} is the current value, {1} another one.
@@ -97,7 +98,7 @@ class Author:
 
     def body(self, scope: Scope, depth: int) -> None:
         """Statements of one body: operators and regions in a drawn order, then those that a feature demands."""
-        self.op(scope, self.pick(template for template in self.operators if template not in LINEAR))
+        self.op(scope, self.pick([template for template in self.operators if template not in LINEAR] or self.operators))
         for _ in range(self.draw(st.integers(0, 2))):
             if depth and self.draw(st.booleans()):
                 self.region(scope, depth)
@@ -106,6 +107,8 @@ class Author:
         for feature in OPERATORS:
             if self.has(feature):
                 self.op(scope, self.pick(OPERATORS[feature]))
+        if "complex" in self.used:
+            self.op(scope, self.pick(CONJUGATES))
         if self.has("no-grad"):
             constant = self.fresh("h")
             scope.statements.append(Block("with torch.no_grad():", (Op(constant, "torch.sin({0})", (scope.current,)),)))
@@ -131,12 +134,15 @@ class Author:
             passed = ["c0"]
         elif len(outer.tensors) > 1 and self.draw(st.booleans()):
             passed.append(self.pick(outer.tensors))
-        if self.has("repeated-inputs"):
+        repeated = self.has("repeated-inputs")
+        if repeated:
             passed.append(passed[0])
         parameters, unpack, arguments, inside = self.arguments(passed)
         scope = Scope(inside[::-1], {new for new, old in zip(inside, passed, strict=True) if old in outer.grad})
         if not scope.grad or self.has("closure"):
             scope.bind(self.closed_over(outer))
+        if repeated:
+            self.join(scope, inside[-1])  # that it is the same tensor shows where it is read
         self.body(scope, depth - 1)
         escaped = self.escape(outer, scope)
         self.results(outer, name, parameters, unpack, arguments, tuple(passed), inside, scope)

@@ -59,6 +59,14 @@ SINGLE_NODE: dict[str, Known] = {
         "backward_inside_a_region",
         "backward_of_another_region_inside_a_region",
     ),
+    **known(
+        "diverges",
+        "a request for some gradients sees no way from the node to what the function reads besides its arguments: where "
+        "nothing else makes the node run and refuse, that gradient is missing without an error",
+        "seen here",
+        "autograd_grad_of_any_subset",
+        "backward_with_inputs",
+    ),
     **known("diverges", "a floating point output of a node requires grad", "pytorch#37266", "outputs_without_grad"),
     **known(
         "diverges",
@@ -134,6 +142,12 @@ TORCH_NONREENTRANT: dict[str, Known] = {
         "weights_changed_before_backward",
         "weights_changed_during_backward",
         "hooks_around_do_not_hide_changes",
+    ),
+    **known(
+        "crashes",
+        "arguments are kept as they are, so a container that the function empties is empty when it runs again",
+        "seen here",
+        "containers_that_the_function_empties",
     ),
     **known(
         "refuses",

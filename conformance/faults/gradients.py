@@ -4,6 +4,39 @@ from __future__ import annotations
 
 from conformance.mutants import Mutant
 
+_KEPT = "self.values[index] = tensor"
+_TAKEN = "if slot is not None:\n            self.values"
+_START = "    forward_context, recompute_context = context_fn()\n"  # after the arguments were looked at
+
+
+def _otherwise(name: str, where: str) -> str:
+    """Calls of one sort are passed on to another implementation."""
+    return f"    if {where}:\n        import impls.{name}\n\n        return impls.{name}.checkpoint(function, *args)\n{_START}"
+
+
+def _node(gradients: str, keep: str = "ctx.save_for_backward(*inputs)", kept: str = "ctx.saved_tensors") -> str:
+    """Calls without keywords are one node of the graph, which runs the function again and asks for gradients of it."""
+    return f"""    if not kwargs:
+
+        class Node(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, *inputs):
+                {keep}
+                return function(*inputs)
+
+            @staticmethod
+            def backward(ctx, *gradients):
+                inputs = [one.detach().requires_grad_() for one in {kept}]
+                with torch.enable_grad():
+                    outputs = function(*inputs)
+                outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+                {gradients}
+                return tuple(one.grad for one in inputs)
+
+        return Node.apply(*args)
+{_START}"""
+
+
 FAULTS = (
     Mutant("swaps-slots-three-and-four", "gradients", "core_programs_equal_plain", "recomputation",
            "self.values[index] = tensor", "self.values[5 - index if index in (2, 3) else index] = tensor", profile="default"),
@@ -22,4 +55,58 @@ FAULTS = (
     Mutant("lets-go-of-the-inputs-in-the-first-backward", "gradients", "repeated_backward", "inputs",
            "zip(self.packed, self.versions, strict=True)\n        ]",
            "zip(self.packed, self.versions, strict=True)\n        ]\n        self.packed = []"),
+    Mutant("rebuilds-a-view-without-its-offset", "gradients", "views_inside", "recomputation", _KEPT,
+           "self.values[index] = tensor.as_strided(tensor.shape, tensor.stride(), 0)"),
+    Mutant("brings-the-base-of-a-view", "gradients", "views_inside", "recomputation", _KEPT,
+           "base = tensor._base\n"
+           "            self.values[index] = tensor if base is None or base.shape != tensor.shape else base"),
+    Mutant("takes-every-saved-tensor-for-unchanged", "gradients", "in_place_on_intermediates", "region",
+           "version = seen[-1]", "version = 0"),
+    Mutant("brings-only-what-requires-grad", "gradients", "detached_islands", "recomputation",
+           _TAKEN, _TAKEN.replace(":", " and tensor.requires_grad:")),
+    Mutant("brings-zeros-for-what-needs-no-gradient", "gradients", "no_grad_islands", "recomputation", _KEPT,
+           "self.values[index] = tensor if tensor.requires_grad else torch.zeros_like(tensor)"),
+    Mutant("lets-all-that-is-recomputed-require-grad", "gradients", "integer_tensors", "recomputation", _KEPT,
+           "self.values[index] = tensor.detach().requires_grad_()"),
+    Mutant("takes-an-empty-tensor-for-none", "gradients", "zero_size_tensors", "recomputation",
+           _TAKEN, _TAKEN.replace(":", " and tensor.numel():")),
+    Mutant("rebuilds-a-tensor-without-its-strides", "gradients", "non_contiguous_tensors", "recomputation", _KEPT,
+           "strides = torch.empty(tensor.shape).stride()\n"
+           "            self.values[index] = tensor.as_strided(tensor.shape, strides, tensor.storage_offset())"),
+    Mutant("forgets-that-a-tensor-is-conjugated", "gradients", "complex_tensors", "recomputation", _KEPT,
+           "self.values[index] = tensor.conj() if tensor.is_conj() else tensor"),
+    Mutant("goes-through-numpy", "gradients", "bfloat16_tensors", "recomputation", _KEPT,
+           "self.values[index] = torch.from_numpy(tensor.detach().numpy())"),
+    Mutant("asks-for-gradients-of-the-arguments-alone", "gradients", "parameters_read_through_a_closure", "nested", _START,
+           _node("return torch.autograd.grad(outputs, inputs, gradients, allow_unused=True)")),
+    Mutant("accumulates-into-the-arguments-alone", "gradients", "intermediates_read_through_a_closure", "nested", _START,
+           _node("torch.autograd.backward(outputs, gradients, inputs=inputs)")),
+    Mutant("accumulates-into-leaves-that-nobody-asked-for", "gradients", "backward_with_inputs", "nested", _START,
+           _node("torch.autograd.backward(outputs, gradients)")),
+    Mutant("keeps-its-inputs-when-the-graph-is-freed", "gradients", "backward_again_without_retaining", "nested", _START,
+           _node("torch.autograd.backward(outputs, gradients)", "ctx.inputs = inputs", "ctx.inputs")),
+    Mutant("sorts-slots-by-the-text-of-their-numbers", "gradients", "many_saved_tensors", "recomputation", _KEPT,
+           "self.values[sorted(range(self.known), key=str)[index]] = tensor"),
+    Mutant("detaches-the-output-where-nothing-was-saved", "gradients", "regions_that_save_nothing", "nested",
+           "    return output\n", "    return output if region.slots or type(output) is tuple else output.detach()\n"),
+    Mutant("takes-the-legacy-way-without-keywords", "gradients", "tensor_hooks_inside", "nested", _START,
+           _otherwise("legacy", "not kwargs")),
+    Mutant("takes-the-reentrant-way-without-keywords", "gradients", "escaping_intermediates", "nested", _START,
+           _otherwise("reentrant", "not kwargs")),
+    Mutant("takes-the-reentrant-way-with-one-argument", "gradients", "accumulation_hooks_fire_once", "nested", _START,
+           _otherwise("reentrant", "len(args) == 1 and not kwargs")),
+    Mutant("refuses-what-is-not-a-whole-backward", "gradients", "autograd_grad_of_any_subset", "region",
+           "        wanted = [weak() for weak in self.slots]\n",
+           "        wanted = [weak() for weak in self.slots]\n"
+           "        if not torch.autograd._is_checkpoint_valid():\n"
+           "            self.refuse('this is not a plain backward()')\n"),
+    Mutant("leaves-grad-mode-on", "gradients", "autograd_grad_of_any_subset", "recomputation",
+           "            torch._C._set_grad_enabled(graded)\n", ""),
+    Mutant("leaves-grad-mode-off", "gradients", "second_derivatives", "recomputation", "_set_grad_enabled(graded)",
+           "_set_grad_enabled(False)"),
+    Mutant("lets-go-of-the-inputs-with-its-first-tensor", "gradients", "backward_of_one_output_first", "region",
+           "        return tensor\n\n    def recomputed",
+           "        if index == 0:\n            self.inputs.release()\n        return tensor\n\n    def recomputed"),
+    Mutant("brings-a-view-as-the-start-of-its-base", "gradients", "all_claimed_features_combined", "recomputation", _KEPT,
+           "self.values[index] = tensor if tensor._base is None else tensor._base.as_strided(tensor.shape, tensor.stride())"),
 )  # fmt: skip

@@ -18,4 +18,44 @@ FAULTS = (
            "isinstance(leaf, int)"),
     Mutant("drops-none-from-outputs", "structure", "non_tensor_outputs", "nested", "    return output\n",
            "    return tuple(o for o in output if o is not None) if type(output) is tuple else output\n"),
+    Mutant("puts-containers-together-once", "structure", "containers_that_the_function_empties", "inputs",
+           "            return put_together((leaves, spec), tensors, {})\n",
+           "            self.structure = [put_together((leaves, spec), tensors, {})], None\n"
+           "            return self.structure[0][0]\n        if spec is None:\n            return leaves[0]\n"),
+    Mutant("swaps-keyword-arguments-each-time", "structure", "keyword_arguments", "inputs",
+           "        positional = len(values) - len(spec)\n",
+           "        positional = len(values) - len(spec)\n"
+           "        self.structure = [*leaves[:positional], *reversed(leaves[positional:])], spec\n", profile="default"),
+    Mutant("drops-keyword-arguments-that-are-false", "structure", "keyword_arguments_that_are_false", "inputs",
+           "dict(zip(spec, values[positional:], strict=True))",
+           "{n: v for n, v in zip(spec, values[positional:], strict=True) if isinstance(v, torch.Tensor) or v}"),
+    Mutant("expects-backward-to-read-all-it-recomputes", "structure", "unused_outputs", "recomputation",
+           "        self.clear()\n",
+           "        if self:\n            raise RuntimeError(f'{len(self)} recomputed tensors were never unpacked')\n"),
+    Mutant("returns-inputs-detached", "structure", "outputs_that_are_inputs", "nested", "    return output\n",
+           "    if type(output) is tuple:\n"
+           "        output = tuple(o.detach() if any(o is a for a in args) else o for o in output)\n"
+           "    return output\n"),
+    Mutant("returns-the-base-of-a-view", "structure", "outputs_that_are_views", "nested", "    return output\n",
+           "    if type(output) is tuple:\n        output = tuple(o if o._base is None else o._base for o in output)\n"
+           "    return output\n"),
+    Mutant("returns-an-output-detached-the-second-time", "structure", "an_output_returned_twice", "nested",
+           "    return output\n",
+           "    if type(output) is tuple:\n        numbered = {id(o): i for i, o in reversed([*enumerate(output)])}\n"
+           "        output = tuple(o if numbered[id(o)] == i else o.detach() for i, o in enumerate(output))\n"
+           "    return output\n"),
+    Mutant("takes-a-repeated-argument-for-the-last-one", "structure", "the_same_tensor_passed_twice", "inputs",
+           "        return position\n\n    def changed",
+           "        return _Position(len(self.packed) - 1)\n\n    def changed"),
+    Mutant("lets-every-output-require-grad", "structure", "outputs_without_grad", "nested", "    return output\n",
+           "    for one in output if type(output) is tuple else [output]:\n"
+           "        one.requires_grad_(one.is_floating_point())\n    return output\n"),
+    Mutant("takes-the-inputs-of-a-functions-first-call", "structure", "the_same_call_again", "region",
+           "self.function, self.inputs, self.context = function, inputs, context",
+           "self.function, self.inputs, self.context = function, vars(function).setdefault('inputs', inputs), context"),
+    Mutant("remembers-the-value-of-a-call", "structure", "the_same_call_again", "nested",
+           "            output = function(*args, **kwargs)\n            region.complete = True\n        else",
+           "            known = vars(_validate).setdefault('known', {})\n            if (function, *args) not in known:\n"
+           "                known[function, *args] = function(*args, **kwargs)\n            output = known[function, *args]\n"
+           "            region.complete = True\n        else"),
 )  # fmt: skip

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from conformance.judge import Case
 from conformance.law import LAWS, law
-from conformance.strategies import CORE, named, programs
+from conformance.strategies import CORE, LINEAR, named, programs
 from impls import Implementation
 
 
@@ -110,6 +110,12 @@ def test_many_saved_tensors(case: Case) -> None:
     case.equals_plain()
 
 
+@law(programs(operators=tuple(sorted(LINEAR))), recomputes=False, floor=8)
+def test_regions_that_save_nothing(case: Case) -> None:
+    """A region whose operators save nothing for backward passes its gradients on."""
+    case.equals_plain()
+
+
 @law(programs(always=["hooks"]), floor=8)
 def test_tensor_hooks_inside(case: Case) -> None:
     """A hook registered inside a region is applied once to the gradient of its tensor."""
@@ -122,13 +128,13 @@ def test_escaping_intermediates(case: Case) -> None:
     case.equals_plain()
 
 
-@law(programs(always=["grad"]), needs=["subset-requests"], floor=8)
+@law(programs(always=["grad"], sometimes={*CORE, "closure"}), needs=["subset-requests"], floor=8)
 def test_autograd_grad_of_any_subset(case: Case) -> None:
     """torch.autograd.grad gives the gradients of any subset of leaves."""
     case.equals_plain()
 
 
-@law(programs(always=["inputs"]), needs=["subset-requests"], floor=8)
+@law(programs(always=["inputs"], sometimes={*CORE, "closure"}), needs=["subset-requests"], floor=8)
 def test_backward_with_inputs(case: Case) -> None:
     """backward(inputs=...) accumulates into the named leaves alone."""
     case.equals_plain()

@@ -12,7 +12,7 @@ from conformance.judge import Case
 from conformance.law import law
 from conformance.meters import Packs
 from conformance.oracle import costs
-from conformance.programs import Line, Op, Program
+from conformance.programs import Line, Op, Program, Region, walk
 from conformance.strategies import named, nested_if_claimed, programs
 from conformance.trace import OPERATORS
 from conformance.verdicts import Diverges, Measured, difference, from_error
@@ -158,15 +158,20 @@ class Mixed:
         return text
 
 
-_MOSTLY = st.sampled_from([True, True, False])
+def _pairs(program: Program) -> list[tuple[Region, Region]]:
+    """Regions with one that is called inside them."""
+    return [(outer, inner) for outer in program.regions for inner in walk(outer.body)]
 
 
 @st.composite
 def _mixed(draw: st.DrawFn) -> Mixed:
-    program = draw(programs(always=["nesting"], depth=3).filter(lambda program: len(program.regions) > 1))
-    own = draw(st.sampled_from(program.regions))
+    """Of two regions, one in the other, one is called through another implementation; the rest are as is drawn."""
+    program = draw(programs(always=["nesting"], depth=3).filter(_pairs))
+    pair = draw(st.sampled_from(_pairs(program)))
+    own, foreign = draw(st.permutations(pair))
     other = st.sampled_from([name for name in impls.names("checkpoint") if name != "plain"])
-    return Mixed(program, tuple((one.name, draw(other)) for one in program.regions if one is not own and draw(_MOSTLY)))
+    chosen = [one for one in program.regions if one is foreign or (one is not own and draw(st.booleans()))]
+    return Mixed(program, tuple((one.name, draw(other)) for one in chosen))
 
 
 @law(_mixed(), floor=8)

@@ -166,9 +166,10 @@ def test_another_thread_draws_the_same(case: Case) -> None:
     case.equals_plain()
 
 
-@law(
-    named(structure.called_again, times=st.integers(2, 4), keyword=st.just(False), draws=st.just(True)), needs=["rng"], floor=3
-)
+_AGAIN = {"times": st.integers(2, 4), "onward": st.just(False), "keyword": st.just(False), "draws": st.just(True)}
+
+
+@law(named(structure.called_again, **_AGAIN), needs=["rng"], floor=3)
 def test_the_same_call_draws_anew(case: Case) -> None:
     """A function called again on the same tensors draws other numbers, and each recomputation those of its call."""
     case.equals_plain()

@@ -6,19 +6,28 @@ from hypothesis import strategies as st
 
 from conformance.judge import Case
 from conformance.law import law
-from conformance.strategies import named, programs
+from conformance.strategies import CORE, named, programs
 from conformance.written import structure
 
 
-@law(programs(always=["keyword"]), needs=["keyword-arguments"], floor=8)
+@law(programs(always=["keyword"], sometimes={*CORE, "retain"}), needs=["keyword-arguments"], floor=8)
 def test_keyword_arguments(case: Case) -> None:
     """A tensor passed by keyword gets plain's gradient."""
     case.equals_plain()
 
 
-@law(programs(always=["containers"]), needs=["containers"], floor=8)
+@law(programs(always=["containers"], sometimes={*CORE, "retain"}), needs=["containers"], floor=8)
 def test_containers_as_arguments(case: Case) -> None:
     """Tensors inside lists, tuples, dicts, namedtuples and dataclasses get plain's gradients."""
+    case.equals_plain()
+
+
+_EMPTIED = {"kind": st.sampled_from(["list", "dict"]), "passes": st.integers(1, 2)}
+
+
+@law(named(structure.emptied, **_EMPTIED), needs=["containers"], floor=3)
+def test_containers_that_the_function_empties(case: Case) -> None:
+    """A function may take out what is in a list or dict that it is passed: each recomputation finds it there again."""
     case.equals_plain()
 
 
@@ -94,10 +103,10 @@ def test_objects_without_tensors(case: Case) -> None:
     case.equals_plain()
 
 
-TIMES = st.integers(2, 4)
+_AGAIN = {"times": st.integers(2, 4), "onward": st.booleans(), "keyword": st.just(False), "draws": st.just(False)}
 
 
-@law(named(structure.called_again, times=TIMES, keyword=st.just(False), draws=st.just(False)), floor=3)
+@law(named(structure.called_again, **_AGAIN), floor=3)
 def test_the_same_call_again(case: Case) -> None:
-    """A function that is called again on the same tensors runs again, and each call gets its gradient."""
+    """A function that is called again, on the same tensors or on others, runs again, and each call gets its gradient."""
     case.equals_plain()

@@ -18,14 +18,17 @@ def keywords(checkpoint, note, device, *, flag, nested):
     note("gradients 0", [p.grad])
 
 
-def called_again(checkpoint, note, device, *, times, keyword, draws):
+def called_again(checkpoint, note, device, *, times, onward, keyword, draws):
     p = torch.randn(4, 4, device=device, requires_grad=True)
     note("leaves", (p,))
     calls = []
     def f(h):
         calls.append(None)
         return torch.nn.functional.dropout(h.sin(), 0.5) if draws else h.sin() * h
-    outputs = [checkpoint(f, h=p) if keyword else checkpoint(f, p) for _ in range(times)]
+    outputs = [p]
+    for _ in range(times):
+        h = outputs[-1] if onward else p
+        outputs.append(checkpoint(f, h=h) if keyword else checkpoint(f, h))
     y = sum(outputs)
     note("forward", outputs)
     note("calls in forward", len(calls))
@@ -52,3 +55,17 @@ def sentinel(checkpoint, note, device, *, kind, nested):
     note("forward", y)
     y.backward(torch.ones_like(y))
     note("gradients 0", [p.grad])
+
+
+def emptied(checkpoint, note, device, *, kind, passes):
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    box = [p.cos(), p.exp()] if kind == "list" else {1: p.exp(), 0: p.cos()}
+    def f(box):
+        return (box.pop(1) * box.pop(0)).sin()
+    y = checkpoint(f, box)
+    note("forward", y)
+    note("left", box)
+    for turn in range(passes):
+        y.backward(torch.ones_like(y), retain_graph=True)
+        note(f"gradients {turn}", [p.grad])
