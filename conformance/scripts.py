@@ -216,6 +216,11 @@ def binding(implementation: Implementation, options: str = "") -> str:
     return f"{text}\ncheckpoint = functools.partial(checkpoint, {options})" if options else text
 
 
+def binding_in(script: str) -> str:
+    """The lines of a script that bind what it judges."""
+    return script.partition("\nimport torch\n")[2].partition("\n\n")[0]
+
+
 def script(
     source: str,
     implementation: Implementation,
@@ -236,8 +241,8 @@ def script(
     program = re.sub(r"\n{2,}", "\n\n", "\n" + source.removeprefix("import torch\n").strip("\n") + "\n\n")
     bound = binding(implementation, options)
     modules, ours = ([name for name in names if f"{name}." in bound + program + tail] for names in (MODULES, OURS))
-    imports = [f"import {', '.join(sorted([*modules, 'os', 'sys']))}", HOOK, "import torch"]
-    imports += [f"import {name}" for name in ours if f"import {name}\n" not in program]
+    imports = [f"import {', '.join(sorted([*modules, 'os', 'sys']))}", HOOK]
+    imports += [*(f"import {name}" for name in ours if f"import {name}\n" not in program), "import torch"]
     head = '"""' + "\n".join(textwrap.wrap(f"{implementation.name}, {law}", WIDTH - 6)) + '"""'
     told = [] if measured is not None else [UNMEASURED + textwrap.indent(detail or "nothing", "# ")]
     return "\n".join([head, *told, *imports, bound]) + "\n" + program + tail
