@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import impls
-from conformance import matrix, report, results_file
+from conformance import matrix, programs_written, report, results_file
 from conformance.gathering import PROPERTY, Gathering
 from conformance.law import LAWS, PROFILES, Explorer, Law
 from conformance.progress import Live
@@ -138,6 +138,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     path, published = _destination(config, rows)
     explorer = config.stash[EXPLORER]
     header = results_file.header(explorer.seed, config.getoption("--profile"), explorer.device)
+    rows = programs_written.write(path, rows, reduce_all=explorer.profile.shrink_declared)
     results_file.write(path, header, rows)
     terminalreporter.write_line(f"results: {path}")
     for name in dict.fromkeys(row["impl"] for row in rows if row["program"]):

@@ -214,7 +214,7 @@ class Case:
             now = freeze(leaf.grad)
             if difference(old, now, self.exact, "", self.scale) and difference(new, now, self.exact, "", self.scale):
                 told = f"raised {type(seen.error).__name__}, but left a gradient that is wrong: {now}, plain {new}"
-                raise Diverges(told, None)
+                raise Diverges(told, Measured("left"))
 
     def equals_plain(self) -> Observation:
         """Every note equals plain's, but those of costs; where plain raises, so does the implementation, and not before."""

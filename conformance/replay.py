@@ -39,7 +39,7 @@ def scripts(path: Path) -> list[Row]:
 
 def replay(rows: Iterable[Row]) -> Iterator[tuple[Row, int, str]]:
     """Each row with the status and the output of its script. Forks: call it where no autograd thread has been started."""
-    import torch  # noqa: F401  # once, for all processes
+    import torch._dynamo  # noqa: F401  # once, for all processes; torch's checkpoint imports it at its first call
 
     with tempfile.TemporaryDirectory() as directory:
         for number, row in enumerate(rows):

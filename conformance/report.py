@@ -1,7 +1,8 @@
 """The README's matrix, made from the results files, and the limits of an implementation, each with its program.
 
 Run as ``python -m conformance.report`` with ``--write`` (put the matrix into README.md), ``--check`` (status 1 when it
-has another one) or ``--show IMPL`` (what IMPL does not keep, and the programs that show it).
+has another one, or ``results/programs`` other scripts) or ``--show IMPL`` (what IMPL does not keep, and the programs that
+show it).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import impls
-from conformance import matrix
+from conformance import matrix, programs_written
 from conformance.merge import united
 from conformance.results_file import ROOT, Results, Row, is_unexpected, read_all
 
@@ -86,7 +87,9 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     parser = argparse.ArgumentParser(prog="python -m conformance.report", description=__doc__.splitlines()[0])
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument("--write", action="store_true", help="put the matrix into README.md")
-    action.add_argument("--check", action="store_true", help="fail when README.md does not have this matrix")
+    action.add_argument(
+        "--check", action="store_true", help="fail when README.md does not have this matrix, or other scripts are written down"
+    )
     action.add_argument("--show", metavar="IMPL", help="print what IMPL does not keep")
     parser.add_argument("--law", help="with --show: this law only")
     parser.add_argument("--results", type=Path, metavar="FILE", help="with --show: of this run, not of the published ones")
@@ -98,10 +101,24 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
         if options.show:
             print(limits([row for one in found for row in one.rows], options.show, options.law))
             return 0
-        return _readme(root / "README.md", found, write=options.write)
+        stale = _readme(root / "README.md", found, write=options.write)
+        return stale if options.write else max(stale, *map(_programs, found))
     except (OSError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1
+
+
+def _programs(results: Results) -> int:
+    """1, and the reason on stderr, where the scripts that are written down are not those of the results."""
+    wrong = programs_written.disagreements(results.path, results.rows)
+    if wrong:
+        print(
+            f"not as in {results.path}, which a run of nox -s conformance writes with them:",
+            *wrong,
+            sep="\n  ",
+            file=sys.stderr,
+        )
+    return int(bool(wrong))
 
 
 def _readme(path: Path, found: Iterable[Results], *, write: bool) -> int:

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from conformance.programs import Runnable, judging, script
-from conformance.scripts import script as standalone
+from conformance.programs import Runnable
+from conformance.scripts import script
 from conformance.verdicts import VALUES, Measured, Verdict
 from impls import Implementation
 
@@ -48,21 +48,9 @@ class Result:
         """The program as a script of its own, with the values under plain and under the implementation; else empty."""
         if self.program is None:
             return ""
-        if self.measured is not None and not any(map(callable, self.law.options.values())):
-            about = f"law {self.law.name}. {self.law.statement}"
-            return standalone(
-                self.program.source, self.implementation, about, self.measured, self.written_options(), self.device
-            )
-        name, kind = self.implementation.name, self.law.kind
-        found = f"impls.load({name!r}, {kind!r})" if ":" in name else f"impls.get({name!r})"
-        if kind != "checkpoint":
-            return judging(self.program, kind, found, self.device)
-        importing = f"import impls\n\ncheckpoint = {found}.checkpoint"
-        if self.law.options:
-            needed = "import conformance.written.contexts\n" if any(map(callable, self.law.options.values())) else ""
-            partial = f"checkpoint = functools.partial(checkpoint, {self.written_options()})"
-            importing = f"import functools\n\n{needed}{importing}\n{partial}"
-        return script(self.program, importing, self.device)
+        about = f"law {self.law.name}. {self.law.statement}"
+        program, options = self.program.source, self.written_options()
+        return script(program, self.implementation, about, self.measured, options, self.device, self.detail)
 
     def written_options(self) -> str:
         """The law's options as the arguments of a call."""

@@ -1,157 +1,285 @@
 """What shows a verdict as a script of its own: torch and the implementation alone, status 1 while the fault is there.
 
-A script runs the program under plain and under the implementation and prints what both gave. Where a law measures more
-than a program notes, the script has a small meter of its own, and what is due stands in it as a number.
+A script runs the program under plain and under the implementation and prints where they differ. Where a law measures
+more than a program notes, the script has a small meter of its own, and what is due stands in it as a number. Any error
+that the script does not expect, an import that fails among them, ends it with status 2.
 """
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Mapping
 from types import MappingProxyType
 
 from conformance.verdicts import Measured
 from impls import Implementation, Kind
 
-IMPORTS: Mapping[str, str] = MappingProxyType(
-    {
-        "functools.": "import functools",
-        "StorageWeakRef": "from torch.multiprocessing.reductions import StorageWeakRef",
-        "TorchDispatchMode": "from torch.utils._python_dispatch import TorchDispatchMode",
-        "tree_leaves": "from torch.utils._pytree import tree_leaves",
-        "tree_map": "from torch.utils._pytree import tree_map",
-        "SimpleNamespace": "from types import SimpleNamespace",
-        "nullcontext": "from contextlib import nullcontext",
-    }
-)
+WIDTH = 128
+MODULES = ("collections", "contextlib", "functools", "gc", "traceback", "types")
+OURS = ("conformance.second_device", "conformance.written.contexts")
+HOOK = "sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone"
 SUBJECTS: Mapping[Kind, str] = MappingProxyType({"checkpoint": "checkpoint", "graph": "graph", "offload": "OffloadModel"})
-PLAIN: Mapping[Kind, str] = MappingProxyType(
+CALL = "plain = lambda function, *args, **kwargs: function(*args, **kwargs)"
+MODEL = """def plain(model, device, *args, **kwargs):
+    return (model if isinstance(model, torch.nn.Module) else torch.nn.Sequential(*model)).to(device)"""
+NOTHING = "lambda *args, **kwargs: contextlib.nullcontext()"
+CLONING = "lambda: torch.autograd.graph.saved_tensors_hooks(lambda x: x.detach().clone(), lambda x: x)"
+# What plain has in the place of a name of torch.autograd.graph, where a program uses that name.
+UNHOOKED: Mapping[str, str] = MappingProxyType(
     {
-        "checkpoint": "plain = lambda function, *args, **kwargs: function(*args, **kwargs)",
-        "graph": """nothing = lambda *args, **kwargs: nullcontext()
-cloning = lambda: torch.autograd.graph.saved_tensors_hooks(lambda x: x.detach().clone(), lambda x: x)
-plain = SimpleNamespace(**{**vars(torch.autograd.graph), "saved_tensors_hooks": nothing, "save_on_cpu": nothing,
-                           "allow_mutation_on_saved_tensors": cloning, "logged_backward": nothing})""",
-        "offload": """def plain(model, device, *args, **kwargs):
-    return (model if isinstance(model, torch.nn.Module) else torch.nn.Sequential(*model)).to(device)""",
+        "saved_tensors_hooks": NOTHING,
+        "save_on_cpu": NOTHING,
+        "allow_mutation_on_saved_tensors": CLONING,
+        "logged_backward": NOTHING,
     }
 )
 
-# A template sees to it that ``seen`` holds what is compared; ``subject`` is what the run is given, ``modes`` what it is in.
-NOTES = """    show = lambda x: (type(x).__name__, {digits}, x.requires_grad) if isinstance(x, torch.Tensor) else x
-    note = lambda label, value=None: seen.update({{label: str(tree_map(show, value))}})
-"""
+SHOW = "show = lambda x: (type(x).__name__, {digits}, x.requires_grad) if isinstance(x, torch.Tensor) else x"
+NOTE = "note = lambda label, value=None: seen.update({label: str(torch.utils._pytree.tree_map(show, value))})"
 EXACT, ROUNDED = "x.tolist()", "[f'{y:.4g}' for y in x.flatten().tolist()]"
-CALLS = """    def counting(function, *args, **kwargs):
-        @functools.wraps(function, ())
-        def counted(*args, **kwargs):
-            name = getattr(function, "__name__", type(function).__name__)
-            seen[name] = seen.get(name, 0) + 1
-            return function(*args, **kwargs)
-        return checkpoint(counted, *args, **kwargs)
+VALUES = """def observe(SUBJECT):
+    seen = {}
+    SHOW
+    NOTE
+    try:
+        run(SUBJECT, note, DEVICE)
+    except Exception as error:
+        seen["error"] = print("error:", repr(error)) or "raised"
+    return seen
+
+PLAIN
+expected, seen = observe(plain), observe(SUBJECT)
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)COSTS]
+for label in wrong:
+    print(f"{label}: plain {expected.get(label)}, NAME {seen.get(label)}")
+sys.exit(len(wrong) > 0)
 """
-KERNELS = """    inside = [1]  # forward, and functions of regions that run in backward
-    class Count(TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            name = func.overloadpacket.__name__
-            seen[name] = seen.get(name, 0) + (inside[0] > 0)
-            return func(*args, **(kwargs or {}))
-    def note(label, value=None):
-        inside[0] -= label == "forward"
-    def entering(function, *args, **kwargs):
-        def entered(*args, **kwargs):
-            inside[0] += 1
-            try:
-                return function(*args, **kwargs)
-            finally:
-                inside[0] -= 1
-        return checkpoint(entered, *args, **kwargs)
-"""
-ALIVE = """    made, leaves = {}, []
-    class Watch(TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            out = func(*args, **(kwargs or {}))
-            for x in tree_leaves(out):
-                if isinstance(x, torch.Tensor) and x.dtype != torch.uint8 and x.untyped_storage().nbytes():
-                    made.setdefault(x.untyped_storage()._cdata, StorageWeakRef(x.untyped_storage()))
-            return out
+LEFT = """def observe(SUBJECT):
+    leaves, shown = [], []
+    SHOW
     def note(label, value=None):
         leaves.extend(value if label == "leaves" else ())
-        held = [x for x in tree_leaves((value, leaves, [x.grad for x in leaves])) if isinstance(x, torch.Tensor)]
-        held = {x.untyped_storage()._cdata for x in held}
-        seen[label] = sum(not made[at].expired() for at in made if at not in held)
+        shown.append([f"leaf {number}: {show(leaf.grad)}" for number, leaf in enumerate(leaves)])
+    try:
+        run(SUBJECT, note, DEVICE)
+    except Exception as error:
+        print("error:", repr(error))
+    note("end")
+    return shown
+
+PLAIN
+expected, seen = sum(observe(plain), []), observe(SUBJECT)[-1]
+wrong = [gradient for gradient in seen if gradient not in expected]
+print("left behind:", *wrong, "which plain never has; it has:", *dict.fromkeys(expected), sep="\\n  ")
+sys.exit(len(wrong) > 0)
 """
-PACKED = """    def pack(x):
-        seen[phase[-1]] = seen.get(phase[-1], 0) + 1
-        return x.detach()
-    phase = ["packed in forward"]
-    def note(label, value=None):
-        phase.extend(["packed in backward"] * (label == "forward"))
-"""
-SILENT = "    note = lambda label, value=None: None\n"
-
-
-def _template(measured: Measured, exact: bool) -> tuple[str, str, str]:
-    """The text that observes, the subject that the program is given, and the context that it runs in."""
-    match measured.what:
-        case "calls":
-            return SILENT + CALLS, "counting", ""
-        case "kernels":
-            return KERNELS, "entering", "Count()"
-        case "alive":
-            return ALIVE, "checkpoint", "Watch()"
-        case "packed":
-            return PACKED, "checkpoint", "torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x)"
-        case _:
-            return NOTES.format(digits=EXACT if exact else ROUNDED), "checkpoint", ""
-
-
-def _observe(measured: Measured, exact: bool, device: str) -> str:
-    text, subject, mode = _template(measured, exact)
-    call = f'run({subject}, note, "{device}")'
-    inside = f"with {mode}:\n            {call}" if mode else call
-    swallow = f'    try:\n        {inside}\n    except Exception as error:\n        seen["error"] = print(repr(error))\n'
-    return f"def observe(checkpoint):\n    seen = {{}}\n{text}{swallow}    return seen\n"
-
-
-def _compare(measured: Measured, implementation: Implementation) -> str:
-    subject = SUBJECTS[implementation.kind]
-    match measured.what:
-        case "values":
-            return f"""{PLAIN[implementation.kind]}
-expected, seen = observe(plain), observe({subject})
-for label in expected | seen:
-    print(label, "plain", expected.get(label), "{subject}", seen.get(label), sep="\\n  ")
-sys.exit(expected != seen)"""
-        case "raises":
-            return f"""seen = observe({subject})
-print("an error is due:", "and there was one" if "error" in seen else "and there was none")
-sys.exit("error" not in seen)"""
-        case "expected":
-            return f"""seen = observe({subject})
+EXPECTED = """seen = {}
+SHOW
+NOTE
+run(SUBJECT, note, DEVICE)
 labels = [label.removeprefix("expected ") for label in seen if label.startswith("expected ")]
-for label in labels:
-    print(label, "expected", seen["expected " + label], "seen", seen.get("seen " + label), sep="\\n  ")
-sys.exit("error" in seen or any(seen["expected " + label] != seen.get("seen " + label) for label in labels))"""
-    sign, bound = (">", "at most") if measured.at_most else ("!=", "exactly")
-    return f"""due, seen = {dict(measured.due)!r}, observe({subject})
-print("due, {bound}:", due, "seen:", {{label: seen.get(label, 0) for label in due}})
-sys.exit(any(seen.get(label, 0) {sign} due[label] for label in due))"""
+wrong = [label for label in labels if seen["expected " + label] != seen.get("seen " + label)]
+for label in wrong:
+    print(f"{label}: expected {seen['expected ' + label]}, NAME {seen.get('seen ' + label)}")
+sys.exit(len(wrong) > 0)
+"""
+RAISES = """try:
+    run(SUBJECT, lambda label, value=None: None, DEVICE)
+except Exception as error:
+    sys.exit(print("an error is due, and there is one:", repr(error)))
+sys.exit(print("an error is due, and NAME raises none") or 1)
+"""
+NOTED = """seen = {}
+run(SUBJECT, lambda label, value=None: seen.update({label: str(value)}), DEVICE)
+"""
+CALLS = """seen = collections.Counter()
+
+def counting(function, *args, **kwargs):
+    @functools.wraps(function, ())
+    def counted(*args, **kwargs):
+        seen[getattr(function, "__name__", type(function).__name__)] += 1
+        return function(*args, **kwargs)
+    return SUBJECT(counted, *args, **kwargs)
+
+run(counting, lambda label, value=None: None, DEVICE)
+"""
+# What called the operator: torch calls what a mode does through functions of its own, in modules of such names.
+CALLER = 'next(f for f, _ in traceback.walk_stack(sys._getframe(1)) if not f.f_globals["__name__"].startswith("torch._"))'
+KERNELS = """seen = collections.Counter()
+
+class Count(torch.utils._python_dispatch.TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        caller = CALLER
+        seen[func.overloadpacket.__name__] += caller.f_globals is globals()  # what the program calls, and no backward
+        return func(*args, **(kwargs or {}))
+
+with Count():
+    run(SUBJECT, lambda label, value=None: None, DEVICE)
+"""
+ALIVE = """made, leaves, seen = set(), [], {}
+
+def storages(tree):
+    tensors = [x for x in torch.utils._pytree.tree_leaves(tree) if torch.is_tensor(x) and x.dtype != torch.uint8 and x.numel()]
+    return {torch.multiprocessing.reductions.StorageWeakRef(x.untyped_storage()) for x in tensors}
+
+class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        made.update(storages(result))
+        return result
+
+def note(label, value=None):
+    leaves.extend(value if label == "leaves" else ())
+    seen[label] = sum(not one.expired() for one in made - storages([value, leaves, [x.grad for x in leaves]]))
+
+with Watch():
+    run(SUBJECT, note, DEVICE)
+"""
+INSIDE = """made, seen = {}, {}
+
+class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        caller = CALLER
+        inside = caller.f_globals is globals() and caller.f_code.co_name REGION  # a function of a region
+        for x in filter(torch.is_tensor, torch.utils._pytree.tree_leaves(result)):
+            made.setdefault(torch.multiprocessing.reductions.StorageWeakRef(x.untyped_storage()), inside)
+        return result
+
+def note(label, value=None):
+    FORGET
+    seen[label] = max(seen.get(label, 0), sum(made[one] and not one.expired() for one in made))
+
+with Watch():
+    run(SUBJECT, note, DEVICE)
+"""
+FORGET = 'made.update(dict.fromkeys(made, False) if label in ("forward", "held 1") else {})  # what counts is recomputed'
+SAVED = """seen = []
+
+def note(label, value=None):
+    if label == "saved":
+        due, packed = (collections.Counter(x.untyped_storage()._cdata for x in tensors) for tensors in (value, seen))
+        print(f"tensors that hooks are to see: {due.total()}; they see {packed.total()}, {(due - packed).total()} are missing")
+        sys.exit(bool(due - packed or SURPLUS))
+
+with torch.autograd.graph.saved_tensors_hooks(lambda x: seen.append(x) or x, lambda x: x):
+    run(SUBJECT, note, DEVICE)
+"""
+PACKED = """counts = [0]  # in forward, in backward
+
+def pack(x):
+    counts[-1] += 1
+    return x.detach()
+
+with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+    run(SUBJECT, lambda label, value=None: counts.extend([0] * (label == "forward")), DEVICE)
+seen = dict(zip(("packed in forward", "packed in backward"), counts, strict=False))
+"""
+OBJECTS = """counts = []
+
+def note(label, value=None):
+    gc.collect()
+    counts.extend([len(gc.get_objects())] * (label == "step"))
+
+run(SUBJECT, lambda label, value=None: None, DEVICE)  # whatever is made once only is made here
+gc.freeze()
+run(SUBJECT, note, DEVICE)
+growth = [count - counts[2] for count in counts[2:]]
+print("objects more than after the third step; due: 0; NAME:", growth)
+sys.exit(any(growth))
+"""
+MOVED = """with conformance.second_device.Moves() as moves:
+    run(SUBJECT, lambda label, value=None: None, DEVICE)
+out = [move.bytes for move in moves.seen if move.kind.endswith("cpu") and move.bytes]
+back = [move.bytes for move in moves.seen if not move.kind.endswith("cpu") and move.bytes]
+seen = {"copies to the CPU": len(out), "bytes to the CPU": sum(out), "copies from the CPU": len(back)}
+"""
+COUNTED = """for label, due in DUE.items():
+    print(f"{label}: due is BOUND{due}, NAME {seen.get(label, 0)}")
+sys.exit(any(seen.get(label, 0) SIGN due for label, due in DUE.items()))
+"""
+COUNTED_ONCE = """print("LABEL: due is BOUNDNUMBER, NAME", seen.get("LABEL", 0))
+sys.exit(seen.get("LABEL", 0) SIGN NUMBER)
+"""
+TAILS: Mapping[str, str] = MappingProxyType(
+    {"values": VALUES, "left": LEFT, "expected": EXPECTED, "raises": RAISES, "saved": SAVED, "objects": OBJECTS}
+    | {"noted": NOTED + COUNTED, "calls": CALLS + COUNTED, "kernels": KERNELS + COUNTED, "alive": ALIVE + COUNTED}
+    | {"inside": INSIDE + COUNTED, "recomputed": INSIDE + COUNTED, "packed": PACKED + COUNTED, "moved": MOVED + COUNTED}
+)
+UNMEASURED = "# The law measures more than this script does, which only prints what the program notes. What was found:\n"
+
+
+def binding(implementation: Implementation, options: str = "") -> str:
+    """Python source that binds what a script judges; ``options`` are arguments for checkpoint, as text."""
+    text = re.sub(r"\n+", "\n", implementation.importing(SUBJECTS[implementation.kind]))
+    return f"{text}\ncheckpoint = functools.partial(checkpoint, {options})" if options else text
+
+
+def binding_in(script: str) -> str:
+    """The lines of a script that bind what it judges."""
+    return script.partition("\nimport torch\n")[2].partition("\n\n")[0]
 
 
 def script(
-    source: str, implementation: Implementation, law: str, measured: Measured, options: str = "", device: str = "cpu"
+    source: str,
+    implementation: Implementation,
+    law: str,
+    measured: Measured | None,
+    options: str = "",
+    device: str = "cpu",
+    detail: str = "",
 ) -> str:
-    """A program as a script. ``law`` is said at its head; ``options`` are arguments for checkpoint, as text."""
+    """A program as a script. ``law`` is said at its head; ``options`` are arguments for checkpoint, as text.
+
+    Where ``measured`` is None it has no status that says something, tells so and what was found, the ``detail``, and prints
+    what the program notes.
+    """
+    tail = _tail(measured or Measured(), source, implementation, device)
+    if measured is None:
+        tail = tail.replace("sys.exit(len(wrong) > 0)\n", "")
+    program = re.sub(r"\n{2,}", "\n\n", "\n" + source.removeprefix("import torch\n").strip("\n") + "\n\n")
+    bound = binding(implementation, options)
+    modules, ours = ([name for name in names if f"{name}." in bound + program + tail] for names in (MODULES, OURS))
+    imports = [f"import {', '.join(sorted([*modules, 'os', 'sys']))}", HOOK]
+    imports += [*(f"import {name}" for name in ours if f"import {name}\n" not in program), "import torch"]
+    head = '"""' + "\n".join(textwrap.wrap(f"{implementation.name}, {law}", WIDTH - 6)) + '"""'
+    told = [] if measured is not None else [UNMEASURED + textwrap.indent(detail or "nothing", "# ")]
+    return "\n".join([head, *told, *imports, bound]) + "\n" + program + tail
+
+
+def _tail(measured: Measured, source: str, implementation: Implementation, device: str) -> str:
+    """What runs the program, compares, and ends with the status."""
     exact = implementation.kind != "checkpoint" or "exact-sums" in implementation.capabilities
-    binding = implementation.importing(SUBJECTS[implementation.kind])
-    if options:
-        binding += f"\ncheckpoint = functools.partial(checkpoint, {options})"
-    body = [source.removeprefix("import torch\n")]
-    body += [_observe(measured, exact, device), _compare(measured, implementation)]
-    text = "\n\n".join(part.strip("\n") for part in body) + "\n"
-    imports = ["import sys", "import torch", *(line for word, line in IMPORTS.items() if word in binding + text)]
-    ordered = [
-        *sorted(line for line in imports if line.startswith("import")),
-        *sorted(line for line in imports if line.startswith("from")),
-    ]
-    return f'"""{implementation.name}: {law}"""\n' + "\n".join([*ordered, binding]) + "\n\n" + text
+    values = {
+        "PLAIN": _plain(source, implementation.kind),
+        "SHOW": SHOW.format(digits=EXACT if exact else ROUNDED),
+        "NOTE": NOTE,
+        "COSTS": ' and not label.startswith("cost")' if "note('cost" in source else "",
+        "SUBJECT": SUBJECTS[implementation.kind],
+        "NAME": implementation.name,
+        "DEVICE": f'"{device}"',
+        "DUE": repr(dict(measured.due)),
+        "BOUND": "at most " if measured.at_most else "",
+        "SIGN": ">" if measured.at_most else "!=",
+        "SURPLUS": "packed - due" if measured.at_most else "packed.keys() - due.keys()",
+        "REGION": f"== {measured.region!r}" if measured.region else '!= "run"',
+        "FORGET": FORGET,
+        "CALLER": CALLER,
+    }
+    text = TAILS[measured.what]
+    if measured.what == "inside":
+        text = text.replace("    FORGET\n", "")
+    if len(measured.due) == 1:
+        text = text.replace(COUNTED, COUNTED_ONCE)
+        values |= {"LABEL": measured.due[0][0], "NUMBER": repr(measured.due[0][1])}
+    return re.sub("|".join(values), lambda name: values[name[0]], text)
+
+
+def _plain(source: str, kind: Kind) -> str:
+    if kind != "graph":
+        return CALL if kind == "checkpoint" else MODEL
+    used = [f'"{name}": {value}' for name, value in UNHOOKED.items() if name in source]
+    if not used:
+        return "plain = torch.autograd.graph"
+    return "plain = types.SimpleNamespace(**vars(torch.autograd.graph) | {\n    " + ",\n    ".join(used) + "})"

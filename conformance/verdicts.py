@@ -32,14 +32,33 @@ class Verdict(enum.StrEnum):
 class Measured:
     """What decided a verdict, so that a script can measure it again: notes, or numbers of which these are ``due``.
 
-    "values": notes that differ from plain's, or an error; "expected": notes that differ from those that the program itself
-    expects; "raises": an error that did not come. Numbers are told by function for "calls", by operator for "kernels", by
-    note for "alive", which counts storages that the program does not hold, and by phase for "packed".
+    "values": notes that differ from plain's, or an error; "left": gradients that an error left behind; "expected": notes that
+    differ from those that the program itself expects; "noted": notes whose text is not what is due; "raises": an error that
+    did not come. "calls" are told by function, "kernels" by operator. By note are told "alive", storages that the program
+    does not hold, and "inside", those made in functions of regions, of ``region`` if one is named, or "recomputed" there.
+    "saved": storages that hooks are to see are those in the note "saved", each once where ``at_most``; "packed": how many
+    they see in forward, in backward. "objects": Python's at notes called "step"; "moved": copies between devices.
     """
 
-    what: Literal["values", "expected", "raises", "calls", "kernels", "alive", "packed"] = "values"
-    due: tuple[tuple[str, int], ...] = ()
+    what: Literal[
+        "values",
+        "left",
+        "expected",
+        "noted",
+        "raises",
+        "calls",
+        "kernels",
+        "alive",
+        "inside",
+        "recomputed",
+        "saved",
+        "packed",
+        "objects",
+        "moved",
+    ] = "values"
+    due: tuple[tuple[str, int | str], ...] = ()
     at_most: bool = False
+    region: str = ""
 
 
 VALUES = Measured()

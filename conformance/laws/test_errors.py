@@ -146,7 +146,8 @@ def test_selective_checkpointing(case: Case) -> None:
     case.run(here)
     execute(case.program, plain, case.device, (there,))
     if here.counts != there.counts:
-        raise Diverges(f"mm runs {there.counts['mm']} times under plain, {here.counts['mm']} here", None)
+        measured = Measured("kernels", (("mm", there.counts["mm"]),))
+        raise Diverges(f"mm runs {there.counts['mm']} times under plain, {here.counts['mm']} here", measured)
 
 
 FORM = st.sampled_from(["fallback", "retry", "suppress"])
@@ -281,7 +282,8 @@ def test_hooks_around_do_not_hide_changes(case: Case) -> None:
     """Saved-tensor hooks around a region do not make a wrong gradient of a change in place that is an error without."""
     _, right = case.run().notes["right or none"]
     if not all(right):
-        raise Diverges(f"gradients of (p, x) should be right, or none after an error, and are right: {right}", None)
+        measured = Measured("noted", (("right or none", str([True for _ in right])),))
+        raise Diverges(f"gradients of (p, x) should be right, or none after an error, and are right: {right}", measured)
 
 
 @law(named(changes.copied, changes=st.integers(0, 3), nested=BOTH, around=BOTH))

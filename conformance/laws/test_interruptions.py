@@ -11,7 +11,7 @@ from conformance.judge import Case
 from conformance.ledger import all_freed, nothing_kept
 from conformance.schedules import KINDS, Schedule, exactly, schedules
 from conformance.strategies import named, nested_if_claimed
-from conformance.verdicts import Diverges
+from conformance.verdicts import Diverges, Measured
 from conformance.written import lifetimes, threads
 from impls import Implementation
 
@@ -26,7 +26,8 @@ def _error_comes_out(case: Case) -> None:
     """The error that was raised inside is the one that came out."""
     notes = case.equals_plain().notes
     if "raised" in notes and notes["raised"] != notes.get("came"):
-        raise Diverges(f"the function raised {notes['raised']}, {notes.get('came', 'nothing')} came out of it", None)
+        measured = Measured("noted", (("came", notes["raised"]),))
+        raise Diverges(f"the function raised {notes['raised']}, {notes.get('came', 'nothing')} came out of it", measured)
 
 
 @law(exactly("error in forward", "forward", "error in forward", "backward", "drop", "error in forward"), floor=8)

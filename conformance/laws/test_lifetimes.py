@@ -12,7 +12,7 @@ from conformance.ledger import all_freed, nothing_kept
 from conformance.meters import Made, Moment, Objects, Storages
 from conformance.schedules import exactly, schedules, watched
 from conformance.strategies import named
-from conformance.verdicts import Diverges
+from conformance.verdicts import Diverges, Measured
 from conformance.written import lifetimes
 from impls.plain import checkpoint as plain
 
@@ -99,7 +99,7 @@ def test_each_recomputed_tensor_dies_at_its_unpack(case: Case) -> None:
         index, count = int(label.split()[1]), recomputed["f"]
         if count > index:
             told = f"when operator {index} is due, {count} recomputed tensors are alive, expected at most {index}"
-            raise Diverges(told, None)
+            raise Diverges(told, Measured("recomputed", ((label, index),), at_most=True, region="f"))
 
 
 @law(exactly("forward", "whole", "backward", depth=1).map(watched), floor=8)
@@ -115,7 +115,7 @@ def test_recomputed_tensors_live_no_longer_than_saved_ones(case: Case) -> None:
             allowed = freeing[label][region] if other == region else 0
             if count > allowed:
                 told = f"at '{label}' {count} recomputed tensors of {other} are alive, expected at most {allowed}"
-                raise Diverges(told, None)
+                raise Diverges(told, Measured("recomputed", ((label, allowed),), at_most=True, region=other))
 
 
 @law(named(lifetimes.tail, saving=st.integers(1, 3), after=st.integers(0, 2), levels=st.integers(1, 3), passes=PASSES),
@@ -134,7 +134,8 @@ def test_steps_leave_nothing_behind(case: Case) -> None:
     counts = objects.counts[2:]
     if len(set(counts)) > 1:
         growth = [count - counts[0] for count in counts]
-        raise Diverges(f"from step to step the number of objects changes by {growth}; expected: not at all", None)
+        told = f"from step to step the number of objects changes by {growth}; expected: not at all"
+        raise Diverges(told, Measured("objects"))
 
 
 @law(named(lifetimes.callables, kind=st.sampled_from(("module", "method", "partial", "lambda")), passes=PASSES), floor=5)

@@ -172,6 +172,7 @@ IMPLEMENTATION = Implementation(
     provides=SimpleNamespace(
         **{name: getattr(torch.autograd.graph, name) for name in GRAPH_NAMES}, log=_log, logged_backward=logged_backward
     ),
+    binding="from contextlib import nullcontext\nfrom torch.autograd import graph\n\ngraph.logged_backward = nullcontext",
     summary="torch.autograd.graph",
     source="https://docs.pytorch.org/docs/stable/autograd.html#saved-tensors-default-hooks",
     capabilities=frozenset({"logging"}),

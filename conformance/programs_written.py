@@ -1,0 +1,104 @@
+"""The scripts that show faults, as files: ``IMPLEMENTATION-LAW.py`` for each divergence, crash and leak.
+
+They are in a directory that belongs to a results file: ``results/programs`` for the CPU's published one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import impls
+from conformance.replay import standalone
+from conformance.results_file import Row, is_unexpected
+from conformance.scripts import binding, binding_in
+from impls import Kind
+
+# Who keeps the laws of a kind, and shows that a smaller program is none that goes wrong by itself.
+CONTROLS: Mapping[Kind, str] = {"checkpoint": "nested", "graph": "graph", "offload": "offload"}
+HEAD = re.compile(r'"""(?P<impl>.+), law (?P<law>\w+)\.')
+
+
+def directory_of(results: Path) -> Path:
+    """Where the scripts of a results file are: ``results/programs`` for the CPU's published one, else beside the file."""
+    if results.parent.name == "results" and results.stem.startswith("conformance-"):
+        return results.parent / results.stem.replace("conformance", "programs").removesuffix("-cpu")
+    return results.with_suffix("") if results.suffix else results.with_name(f"{results.name}-programs")
+
+
+def files(rows: Iterable[Row]) -> dict[str, str]:
+    """The files that rows call for, by name: the scripts of divergences, crashes and leaks."""
+    return {re.sub(r"\W", "-", row["impl"]) + f"-{row['law']}.py": row["program"] for row in standalone(rows)}
+
+
+def write(results: Path, rows: Iterable[Row], *, reduce_all: bool) -> list[Row]:
+    """Write the scripts of a results file; those that are gone, of the implementations in the rows, are removed.
+
+    The rows come back with scripts that are as small as can be: of verdicts that were not expected, or of all faults.
+    """
+    rows = with_smaller_programs(list(rows), all_of_them=reduce_all)
+    wanted, directory = files(rows), directory_of(results)
+    for path in there(directory, {row["impl"] for row in rows}):
+        if path.name not in wanted:
+            path.unlink()
+    if wanted:
+        directory.mkdir(parents=True, exist_ok=True)
+    for name, text in wanted.items():
+        (directory / name).write_text(text, encoding="utf-8")
+    return rows
+
+
+def there(directory: Path, names: Iterable[str]) -> list[Path]:
+    """The scripts in a directory that are about implementations of these names, as their first lines say."""
+    heads = [(path, HEAD.match(path.read_text(encoding="utf-8"))) for path in sorted(directory.glob("*.py"))]
+    return [path for path, head in heads if head is not None and head["impl"] in names]
+
+
+def disagreements(results: Path, rows: Sequence[Row]) -> list[str]:
+    """The files that are missing, changed, or no longer due where the scripts of a results file are."""
+    directory, wanted = directory_of(results), files(rows)
+    found = {path.name: path.read_text(encoding="utf-8") for path in there(directory, {row["impl"] for row in rows})}
+    return [str(directory / name) for name in sorted(wanted | found) if wanted.get(name) != found.get(name)]
+
+
+def with_smaller_programs(rows: Sequence[Row], *, all_of_them: bool) -> list[Row]:
+    """The rows, with scripts that are as small as can be. Takes some tenths of a second for each fault."""
+    chosen = [row for row in standalone(rows) if (all_of_them or is_unexpected(row)) and row["verdict"] != "hangs"]
+    processes = min(os.cpu_count() or 1, len(chosen))
+    smaller: dict[tuple[str, str], str] = {}
+    for part, texts in _reduced([chosen[number::processes] for number in range(processes)]):
+        smaller |= {(row["impl"], row["law"]): text for row, text in zip(part, texts, strict=True)}
+    return [{**row, "program": smaller.get((row["impl"], row["law"]), row["program"])} for row in rows]
+
+
+def _reduced(parts: Sequence[list[Row]]) -> list[tuple[list[Row], list[str]]]:
+    """The scripts of rows, made small by a process for each part."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+    command = [sys.executable, "-m", "conformance.reducing"]
+    pipe = subprocess.PIPE
+    running = [subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment) for _ in parts]
+    for process, part in zip(running, parts, strict=True):
+        assert process.stdin is not None
+        with process.stdin as stdin:
+            stdin.write(json.dumps([[row["program"], binding_in(row["program"]), _control(row)] for row in part]))
+    found = []
+    for process, part in zip(running, parts, strict=True):
+        assert process.stdout is not None
+        with process.stdout as stdout:
+            text = stdout.read()
+        if process.wait() != 0:
+            raise RuntimeError(f"{' '.join(command)} ended with status {process.returncode}")
+        found.append((part, json.loads(text)))
+    return found
+
+
+def _control(row: Row) -> str:
+    """The lines that bind the control of a row; none where the control itself is at fault."""
+    kind: Kind = row.get("subject", "checkpoint")
+    control = CONTROLS[kind]
+    return "" if row["impl"] == control else binding(impls.get(control), row.get("options", ""))
