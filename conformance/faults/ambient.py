@@ -17,7 +17,7 @@ FAULTS = (
            "if _deterministic() != wanted.deterministic:", "if False:"),
     Mutant("forgets-warn-only", "ambient", "deterministic_flags_are_forwards", "ambient",
            "wanted.deterministic[0], warn_only=wanted.deterministic[1]", "wanted.deterministic[0]"),
-    Mutant("leaves-grad-mode-on", "ambient", "grad_mode_is_forwards", "recomputation",
+    Mutant("leaves-grad-mode-on-after-reading", "ambient", "grad_mode_is_forwards", "recomputation",
            "            torch._C._set_grad_enabled(graded)", "            pass"),
     Mutant("recomputes-in-inference-mode", "ambient", "backward_in_inference_mode", "region",
            "if torch.is_inference_mode_enabled():", "if False:"),
