@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Callable
 from types import FunctionType
@@ -35,10 +36,8 @@ def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         region = _compiled[function]
     except (KeyError, TypeError):  # what cannot be held weakly is compiled for each call
         region = _compile()
-        try:
+        with contextlib.suppress(TypeError):
             _compiled[function] = region
-        except TypeError:
-            pass
     with torch._dynamo.config.patch(skip_fwd_side_effects_in_bwd_under_checkpoint=True):
         return region(function, *args, **kwargs)
 
