@@ -66,6 +66,8 @@ FAULTS = (
            _TAKEN, _TAKEN.replace(":", " and tensor.requires_grad:")),
     Mutant("brings-zeros-for-what-needs-no-gradient", "gradients", "no_grad_islands", "recomputation", _KEPT,
            "self.values[index] = tensor if tensor.requires_grad else torch.zeros_like(tensor)"),
+    Mutant("expects-every-recomputation-to-stop-early", "gradients", "custom_functions", "recomputation", "len(values) < due",
+           "(len(values) < due or not self.stopped and self.until == self.last)"),
     Mutant("lets-all-that-is-recomputed-require-grad", "gradients", "integer_tensors", "recomputation", _KEPT,
            "self.values[index] = tensor.detach().requires_grad_()"),
     Mutant("takes-an-empty-tensor-for-none", "gradients", "zero_size_tensors", "recomputation",
