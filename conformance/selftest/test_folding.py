@@ -30,12 +30,23 @@ def fold(text: str, **arguments: Any) -> str:
         ("if nested and x:\n    a()", "if x:\n    a()"),
         ("if x or nested:\n    a()", "if x or True:\n    a()"),  # x may do something
         ("y = x and not nested and z()", "y = x and False"),
-        ("y = pair[1] + pair[0]", "y = 2 + 1"),
+        ("y = pair[1] + pair[0]", "y = 3"),
+        ("for i in range(pair[0]):\n    a(i, f'{i} {x}')", "a(0, f'0 {x}')"),
+        ("for i in (kind,):\n    a(i)\nb(i)", "i = 'view'\na(i)\nb(i)"),
+        ("for i, j in enumerate(pair[:0]):\n    a(i)", "for i, j in enumerate((1, 2)[:0]):\n    a(i)"),
+        ("for i, j in enumerate((x,)):\n    a(i, j)", "i, j = (0, x)\na(i, j)"),
+        ("for i in ():\n    a(i)\nb()", "b()"),
+        ("for i in (x,):\n    if y: break\n    a(i)", "for i in (x,):\n    if y:\n        break\n    a(i)"),
+        ("def f():\n    return i\nfor i in (4,):\n    f()", "def f():\n    return i\ni = 4\nf()"),
+        ("for i in range(3):\n    a()", "for i in range(3):\n    a()"),
+        ("y = {'view': a, 'copy': b}[kind]()", "y = a()"),
+        ("y = {'view': a(), 'copy': b()}[kind]", "y = {'view': a(), 'copy': b()}['view']"),  # b does something too
         ("for i in range(count):\n    if i == 0:\n        a()", "for i in range(3):\n    if i == 0:\n        a()"),
         ("if x:\n    if not nested:\n        a()", "if x:\n    pass"),
         ("y = getattr(h.sin(), kind)()", "y = h.sin().view()"),
         ("'''What it is about.'''\na()", "a()"),
-        ("y = f'{kind} {x}'", "y = f\"{'view'} {x}\""),
+        ("y = f'{kind} {x}'", "y = f'view {x}'"),
+        ("y = f'{kind}'", "y = 'view'"),
     ],
 )
 def test_what_the_arguments_decide_is_decided(text: str, result: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,10 @@ import impls
 from conformance import matrix
 from conformance.judge import Case
 from conformance.law import Explorer, Law, Profile
-from conformance.programs import judging
 from conformance.references import GRAPH, REFERENCES
+from conformance.scripts import script
 from conformance.strategies import named
-from conformance.verdicts import Diverges, Verdict
+from conformance.verdicts import VALUES, Diverges, Verdict
 from impls import Implementation
 
 PROFILE = Profile(12, 20, True)
@@ -156,8 +157,9 @@ def test_the_matrix_has_a_table_for_each_kind() -> None:
 
 def test_the_program_of_another_kind_is_a_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     program = next(iter(Explorer("cpu", PROFILE, 0).programs(made(equal, 2), TORCH)))
-    script = tmp_path / "script.py"
-    text = judging(program, "graph", "impls.load('torch.autograd:graph', 'graph')")
-    script.write_text(text)
-    runpy.run_path(str(script))
-    assert "gradients 0\n  plain\n  ['[2.71" in capsys.readouterr().out
+    path = tmp_path / "script.py"
+    path.write_text(script(program.source, replace(TORCH, binding="from torch.autograd import graph"), "law", VALUES))
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path(str(path))
+    assert end.value.code == 1
+    assert "gradients 0: plain [('Tensor', [2.71" in capsys.readouterr().out

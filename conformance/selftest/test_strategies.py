@@ -10,6 +10,8 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +19,14 @@ import hypothesis
 import pytest
 import torch
 from hypothesis import Phase, settings
-from torch.utils._pytree import tree_map
 
 from conformance.judge import execute
 from conformance.law import LAWS, Explorer, Profile
-from conformance.programs import Named, Program, Runnable, load, operations, script
+from conformance.programs import Named, Program, Runnable, load, operations
+from conformance.scripts import script
 from conformance.strategies import CORE, DTYPES, OPERATORS, programs
-from impls import get
+from conformance.verdicts import VALUES
+from impls import Implementation, get
 from impls.plain import checkpoint as plain
 
 ROOT = Path(__file__).parents[2]
@@ -161,13 +164,13 @@ def fingerprints() -> str:
     return "\n".join(lines)
 
 
-def run(text: str, cwd: Path, *flags: str, **environment: str) -> str:
+def run(text: str, cwd: Path, *flags: str, status: int = 0, **environment: str) -> str:
     path = cwd / "script.py"
     path.write_text(text)
     done = subprocess.run(
         [sys.executable, *flags, path], cwd=cwd, env={**os.environ, **environment}, capture_output=True, text=True
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == status, done.stderr
     return done.stdout.strip()
 
 
@@ -203,27 +206,27 @@ PRINTED: dict[str, Callable[[], Runnable]] = {
 }
 
 
-def noted(program: Runnable) -> dict[str, Any]:
-    """What a program notes under plain, and the error that it ends with."""
-    seen: dict[str, Any] = {"calls of regions": 0}
-
-    def text(value: Any) -> Any:
-        return f"{value.tolist()} requires_grad={value.requires_grad}" if isinstance(value, torch.Tensor) else value
-
-    def counting(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        seen["calls of regions"] += 1
-        return plain(function, *args, **kwargs)
-
-    try:
-        load(program)(counting, lambda label, value: seen.update({label: tree_map(text, value)}), "cpu")
-    except RuntimeError as error:
-        seen["error"] = f"RuntimeError: {error}"
+def noted(program: Runnable) -> list[str]:
+    """What a program notes under plain once a region was called."""
+    seen: list[str] = []
+    called: list[Any] = []
+    with suppress(RuntimeError):
+        load(program)(lambda *args, **kwargs: called.append(1) or plain(*args, **kwargs),
+                      lambda label, value=None: seen.append(label) if called else None, "cpu")  # fmt: skip
     return seen
 
 
 @pytest.mark.parametrize("kind", PRINTED)
 def test_a_printed_program_runs_with_torch_alone(kind: str, tmp_path: Path) -> None:
     program = PRINTED[kind]()
-    printed = run(script(program, "checkpoint = plain"), tmp_path, "-I")
-    expected = (f"{label}\n  plain\n  {value}\n  checkpoint\n  {value}" for label, value in noted(program).items())
-    assert re.sub(r"0x\w+", "", printed) == re.sub(r"0x\w+", "", "\n".join(expected))
+    same = Implementation("same", plain, binding="checkpoint = lambda function, *args, **kwargs: function(*args, **kwargs)")
+    assert all(
+        line.startswith("error:") for line in run(script(program.source, same, "law", VALUES), tmp_path, "-I").splitlines()
+    )
+    other = replace(same, binding="def checkpoint(*args, **kwargs): raise ValueError('no')")
+    printed = run(script(program.source, other, "law", VALUES), tmp_path, "-I", status=1)
+    assert "error: ValueError('no')" in printed
+    labels = noted(program)
+    assert labels
+    for label in labels:
+        assert f"\n{label}: plain " in printed

@@ -1,0 +1,137 @@
+"""Scripts of faults are files beside their results: all of them, no others, each short and with the status of its fault."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from conformance import programs_written, report
+from conformance.programs_written import directory_of, disagreements, files, with_smaller_programs, write
+from conformance.results_file import ROOT, read
+from conformance.results_file import write as write_results
+from conformance.scripts import WIDTH, script
+from conformance.selftest.synthetic_results import HEADER, row
+from conformance.selftest.test_replay import DRIVER
+from conformance.verdicts import VALUES
+from impls import get
+
+PUBLISHED = sorted((ROOT / "results").glob("conformance-cpu.jsonl"))
+WRONG = """def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p = torch.randn(2, device=device, requires_grad=True)
+    q = torch.randn(2, device=device)
+    note('leaves', (p, q))
+    y = checkpoint(lambda box: box[0].sin(), [p * 1])
+    note('forward', y)
+    y.sum().backward()
+    note('gradients 0', [p.grad])
+"""
+
+
+def fault(impl: str, law: str, text: str = "sys.exit(1)", **others: Any) -> dict[str, Any]:
+    head = f'"""{impl}, law {law}. It holds."""\n'
+    return row(law, impl, "diverges", program=head + text, **others)
+
+
+def written(law: str, impl: str = "legacy") -> dict[str, Any]:
+    return fault(impl, law) | {"program": script(WRONG, get(impl), f"law {law}. It holds.", VALUES)}
+
+
+def test_divergences_and_crashes_have_files_refusals_have_none() -> None:
+    rows = [
+        fault("legacy", "one"),
+        fault("a.b:c", "two"),
+        fault("legacy", "three") | {"verdict": "refuses"},
+        row("four", "legacy"),
+    ]
+    assert list(files(rows)) == ["legacy-one.py", "a-b-c-two.py"]
+
+
+@pytest.mark.parametrize(
+    ("results", "directory"),
+    [
+        ("results/conformance-cpu.jsonl", "results/programs"),
+        ("results/conformance-cuda.jsonl", "results/programs-cuda"),
+        ("results/runs/quick-cpu.jsonl", "results/runs/quick-cpu"),
+        ("elsewhere/conformance-cpu.jsonl", "elsewhere/conformance-cpu"),
+        ("elsewhere/mine", "elsewhere/mine-programs"),
+    ],
+)
+def test_each_results_file_has_a_directory(results: str, directory: str) -> None:
+    assert directory_of(Path(results)) == Path(directory)
+
+
+def test_files_that_are_gone_are_removed_where_the_implementation_was_judged(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    write(path, [fault("one", "a"), fault("one-more", "a"), fault("other", "a")], reduce_all=False)
+    (tmp_path / "run" / "notes.py").write_text("of the user's\n")
+    write(path, [fault("one", "b"), row("a", "one")], reduce_all=False)
+    names = sorted(one.name for one in (tmp_path / "run").iterdir())
+    assert names == ["notes.py", "one-b.py", "one-more-a.py", "other-a.py"]
+
+
+def test_a_run_without_faults_makes_no_directory(tmp_path: Path) -> None:
+    write(tmp_path / "run.jsonl", [row("a", "one")], reduce_all=True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_missing_a_changed_and_an_old_file_are_noticed(tmp_path: Path) -> None:
+    path, rows = tmp_path / "run.jsonl", [fault("one", law) for law in "abc"]
+    write(path, rows, reduce_all=False)
+    assert not disagreements(path, rows)
+    (tmp_path / "run" / "one-a.py").unlink()
+    (tmp_path / "run" / "one-b.py").write_text('"""one, law b. It holds."""\n')
+    names = [Path(one).name for one in disagreements(path, rows[:2])]
+    assert names == ["one-a.py", "one-b.py", "one-c.py"]
+
+
+def test_the_check_of_the_report_compares_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, rows = tmp_path / "results" / "conformance-cpu.jsonl", [fault("one", "a")]
+    write_results(path, HEADER, rows)
+    (tmp_path / "README.md").write_text(f"{report.BEGIN}\n{report.END}\n")
+    assert report.main(["--write"], tmp_path) == 0
+    assert report.main(["--check"], tmp_path) == 1
+    assert "one-a.py" in capsys.readouterr().err
+    write(path, rows, reduce_all=False)
+    assert report.main(["--check"], tmp_path) == 0
+
+
+def test_what_is_not_needed_is_left_out() -> None:
+    rows = [written("one"), written("two") | {"expected": "agrees"}, written("three", "torch-reentrant"), row("four", "legacy")]
+    kept, unexpected, all_of_them = rows[0], *(with_smaller_programs(rows, all_of_them=every) for every in (False, True))
+    assert [one["program"] == other["program"] for one, other in zip(rows, unexpected, strict=True)] == [
+        True,
+        False,
+        True,
+        True,
+    ]
+    assert "q = torch" in kept["program"]
+    assert not any("q = torch" in one["program"] or "leaves" in one["program"] for one in all_of_them)
+    assert all("box[0].sin()" in one["program"] for one in all_of_them[:3])
+
+
+def test_the_control_itself_is_compared_with_plain_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(programs_written.CONTROLS, "checkpoint", "legacy")  # type: ignore[arg-type]
+    smaller = with_smaller_programs([written("one")], all_of_them=True)[0]["program"]
+    assert "q = torch" not in smaller
+
+
+@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.stem)
+def test_the_published_files_are_short_and_end_with_status_1(path: Path) -> None:
+    results = read(path)
+    found = sorted(directory_of(path).glob("*.py"))
+    assert found
+    texts = {one.name: one.read_text(encoding="utf-8") for one in found}
+    assert not [name for name, text in texts.items() if max(map(len, text.splitlines())) > WIDTH]
+    if results.header["versions"]["torch"] != torch.__version__:
+        pytest.skip(f"they are about torch {results.header['versions']['torch']}")
+    asked = json.dumps([{"program": text} for text in texts.values()])
+    run = subprocess.run([sys.executable, "-c", DRIVER], cwd=ROOT, input=asked, capture_output=True, text=True, check=True)
+    shown = dict(zip(texts, json.loads(run.stdout), strict=True))
+    assert {name: output for name, (status, output) in shown.items() if status != 1} == {}

@@ -1,0 +1,136 @@
+"""A reduced script has the same fault, the control has none, and what the fault does not need is gone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from conformance.reducing import SCREEN, Shown, reduced, show
+from conformance.results_file import ROOT
+
+BROKEN, RIGHT = "double = lambda x: x + x + 1", "double = lambda x: x + x"
+SCRIPT = """import os, sys
+{binding}
+
+def run(note):
+{body}
+
+seen = {{}}
+run(lambda label, value: seen.update({{label: value}}))
+wrong = [label for label in seen if label.startswith("seen") and seen[label] != seen[label.replace("seen", "expected")]]
+print(*(f"{{label}}: {{seen[label]}}" for label in wrong), sep="\\n")
+sys.exit(len(wrong) > 0)
+"""
+
+
+def written(body: str) -> str:
+    return SCRIPT.format(binding=BROKEN, body=textwrap.indent(textwrap.dedent(body).strip("\n"), "    "))
+
+
+def body_of(script: str) -> str:
+    return textwrap.dedent(script.partition("def run(note):\n")[2].partition("\nseen = ")[0]).rstrip()
+
+
+def reduced_body(body: str, control: str = RIGHT) -> str:
+    *_, last = ["", *reduced(written(body), BROKEN, control)]
+    return body_of(last)
+
+
+def test_what_the_fault_does_not_need_goes() -> None:
+    body = """
+        import math, os
+        manual_seed = 3
+        unused = [math.pi]
+        with open(os.devnull) as nothing:
+            x = 2 if len('abc') == 3 else 7
+        def f(y):
+            z = y
+            return double(y)
+        note('seen', f(x))
+        note('expected', 2 * x)
+        note('other', (x, 1))
+    """
+    assert reduced_body(body).splitlines() == [
+        "manual_seed = 3",  # what seeds stays
+        "x = 2",
+        "def f(y):",
+        "    return double(y)",
+        "note('seen', f(x))",
+        "note('expected', 2 * x)",
+    ]
+
+
+def test_a_line_without_which_the_program_is_wrong_stays() -> None:
+    body = "x = 2\ntwice = 2\ntwice += x\nnote('seen', double(x))\nnote('expected', twice)"
+    assert reduced_body(body, control="") != body, "nothing asks whether the program is right"
+    assert reduced_body(body) == ""
+
+
+def test_another_failure_is_not_the_same_fault() -> None:
+    body = "x = [2]\nx.append('a') or x.pop()\nnote('seen a', str(double(x[0])))\nnote('expected a', '4')\nnote('seen', 0)"
+    body += "\nnote('expected', 0)"
+    assert "seen a" in reduced_body(body)
+    assert "'seen'" not in reduced_body(body)
+
+
+@pytest.mark.parametrize("control", [BROKEN, "double = 0"])
+def test_nothing_is_taken_away_where_the_control_fails(control: str) -> None:
+    assert reduced_body("x = 2\ny = 3\nnote('seen', double(x))\nnote('expected', 4)", control) == ""
+
+
+def test_nothing_is_taken_away_where_there_is_no_fault() -> None:
+    assert not list(reduced(written("x = 2\nnote('expected', 4)"), BROKEN, RIGHT))
+
+
+def test_what_is_used_once_moves_only_where_a_screen_is_not_enough() -> None:
+    once = "x = 1\ndef once():\n    y = double(x)\n    return y\nz = once()\nnote('seen', z)\nnote('expected', 2 * x)"
+
+    def smallest(lines: int) -> str:
+        whole = written(once + "".join(f"\nnote('{number}', 0)" for number in range(lines)))
+
+        def evaluate(script: str) -> Shown:
+            return show(script) if script.count("note(") == whole.count("note(") else Shown(2, frozenset())
+
+        return body_of([whole, *reduced(whole, BROKEN, RIGHT, evaluate)][-1])
+
+    assert smallest(2).startswith(once)
+    assert smallest(SCREEN).startswith("x = 1\nnote('seen', double(x))\nnote('expected', 2 * x)\n")
+
+
+def test_numbers_are_not_compared() -> None:
+    one, other = (show(f"print('gradient', {text})") for text in ("[1.5, -2e-7, float('nan')]", "[[0.25]]"))
+    assert one.lines == other.lines
+    assert show("print('gradient', None)").lines != one.lines
+
+
+@pytest.mark.parametrize(
+    ("text", "status"), [("", 0), ("import sys; sys.exit(True)", 1), ("1 / 0", 2), ("import no_such_module", 2)]
+)
+def test_a_status_is_told(text: str, status: int) -> None:
+    assert show(text).status == status
+
+
+DRIVER = """
+import json, sys
+from conformance import reducing
+reducing.SECONDS_PER_RUN = 1
+print(json.dumps([reducing.smallest(*one) for one in json.load(sys.stdin)]))
+"""
+
+
+def smallest(*bodies: str) -> list[str]:
+    asked = json.dumps([[written(body), BROKEN, RIGHT] for body in bodies])
+    run = subprocess.run([sys.executable, "-c", DRIVER], cwd=ROOT, input=asked, capture_output=True, text=True, check=True)
+    return [body_of(one) for one in json.loads(run.stdout)]
+
+
+def test_a_step_that_hangs_or_ends_the_process_ends_the_reduction() -> None:
+    hanging = (
+        "waiting = True\nwhile waiting:\n    waiting = False\n    note('seen', double(1))\n    continue\nnote('expected', 2)"
+    )
+    dying = "if False:\n    os.abort()\nelse:\n    note('seen', double(1))\nnote('expected', 2)"
+    assert smallest(f"{hanging}\nx = 2", f"{dying}\nx = 2") == [hanging.replace("    continue\n", ""), dying]
