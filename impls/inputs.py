@@ -41,6 +41,32 @@ class _Position(int):
     """Stands for the tensor with that index."""
 
 
+class Hooked:
+    """Tensors with the hooks that they have now. What a function registers on them when it runs again is one hook too many."""
+
+    __slots__ = ("before", "tensors")
+
+    def __init__(self, tensors: list[torch.Tensor]) -> None:
+        self.tensors, self.before = tensors, [_hooks(tensor) for tensor in tensors]
+
+    def restore(self) -> None:
+        """Take off the hooks that have come since."""
+        for tensor, before in zip(self.tensors, self.before, strict=True):
+            now = _hooks(tensor)
+            if now == before:
+                continue
+            for registered in (tensor._backward_hooks, tensor._post_accumulate_grad_hooks):
+                for key in set(registered or ()) - before:
+                    del registered[key]
+
+
+def _hooks(tensor: torch.Tensor) -> frozenset[int]:
+    backward, accumulated = tensor._backward_hooks, tensor._post_accumulate_grad_hooks
+    return _NO_HOOKS if backward is None and accumulated is None else frozenset((*(backward or ()), *(accumulated or ())))
+
+
+_NO_HOOKS: frozenset[int] = frozenset()
+
 # The leaves, and either how pytree puts them together or, where all are arguments themselves, the names of the last ones.
 Structure = tuple[list[Any], TreeSpec | tuple[str, ...]]
 
@@ -120,8 +146,8 @@ class Inputs:
         self.packed = None
         self.counters = [counter(one) if isinstance(one, torch.Tensor) else one for one in self.counters]
 
-    def restore(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments anew. Containers are fresh, so nothing that happened to the originals since is seen."""
+    def restore(self) -> tuple[tuple[Any, ...], dict[str, Any], Hooked]:
+        """The arguments anew, and their hooks. Containers are fresh, so nothing that happened to them since is seen."""
         assert self.packed is not None
         tensors = [
             packed if isinstance(packed, torch.Tensor) else packed.unpack(version)
@@ -129,10 +155,10 @@ class Inputs:
         ]
         leaves, spec = self.structure
         if isinstance(spec, TreeSpec):
-            return put_together((leaves, spec), tensors, {})
+            return *put_together((leaves, spec), tensors, {}), Hooked(tensors)
         values = [tensors[leaf] if type(leaf) is _Position else leaf for leaf in leaves]
         positional = len(values) - len(spec)
-        return tuple(values[:positional]), dict(zip(spec, values[positional:], strict=True))
+        return tuple(values[:positional]), dict(zip(spec, values[positional:], strict=True)), Hooked(tensors)
 
 
 def put_together(structure: tuple[list[Any], TreeSpec], tensors: list[torch.Tensor], made: dict[int, Any]) -> Any:

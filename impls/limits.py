@@ -67,6 +67,13 @@ SINGLE_NODE: dict[str, Known] = {
         "autograd_grad_of_any_subset",
         "backward_with_inputs",
     ),
+    **known(
+        "diverges",
+        "a hook that the function registers on its argument is registered in forward, and again on the leaf that stands for "
+        "the argument when the function runs again: it is applied twice",
+        "seen here",
+        "hooks_that_a_function_registers_on_its_argument",
+    ),
     **known("diverges", "a floating point output of a node requires grad", "pytorch#37266", "outputs_without_grad"),
     **known(
         "diverges",
@@ -142,6 +149,13 @@ TORCH_NONREENTRANT: dict[str, Known] = {
         "weights_changed_before_backward",
         "weights_changed_during_backward",
         "hooks_around_do_not_hide_changes",
+    ),
+    **known(
+        "diverges",
+        "the function runs again on its arguments themselves, so a hook that it registers on one is there once more after "
+        "every recomputation, and is applied as often",
+        "seen here",
+        "hooks_that_a_function_registers_on_its_argument",
     ),
     **known(
         "crashes",

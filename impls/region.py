@@ -125,11 +125,14 @@ class Region:
         if changed is not None:
             self.refuse(f"input tensor {changed} was changed in place since it was passed, so forward cannot be repeated. "
                         "Clone it before changing it")  # fmt: skip
-        args, kwargs = self.inputs.restore()  # rule 2: unpacking these recomputes the parent first
+        args, kwargs, hooked = self.inputs.restore()  # rule 2: unpacking these recomputes the parent first
         run = Recomputation(wanted, self.looks, self.inside, self.unpack, complete=self.complete, early_stop=self.early_stop,
                             check=self.check, log=self.operators is not None)  # fmt: skip
         shared = task != -1 and len([one for one in wanted if one is not None]) > 1
-        values = run.run(lambda: self.function(*args, **kwargs), self.modes, self.states, self.context)  # rule 3 is kept there
+        try:
+            values = run.run(lambda: self.function(*args, **kwargs), self.modes, self.states, self.context)  # keeps rule 3
+        finally:
+            hooked.restore()
         if run.mismatch is not None:
             self.refuse(f"recomputation differs from forward: {run.mismatch}. The function must do the same in both runs",
                         run.operators)  # fmt: skip

@@ -82,5 +82,6 @@ FAULTS = (
     Mutant("saves-unneeded-outputs-in-their-own-graph", "lifetimes", "reading_saved_tensors_keeps_nothing", "recomputation",
            "return tensor.detach() if tensor.requires_grad else tensor", "return tensor"),
     Mutant("keeps-the-inputs-it-restored", "lifetimes", "schedules_in_any_order", "region",
-           "args, kwargs = self.inputs.restore()", "args, kwargs = self.restored = self.inputs.restore()"),
+           "args, kwargs, hooked = self.inputs.restore()",
+           "args, kwargs, hooked = self.restored = self.inputs.restore()"),
 )  # fmt: skip

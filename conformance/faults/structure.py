@@ -58,4 +58,8 @@ FAULTS = (
            "            known = vars(_validate).setdefault('known', {})\n            if (function, *args) not in known:\n"
            "                known[function, *args] = function(*args, **kwargs)\n            output = known[function, *args]\n"
            "            region.complete = True\n        else"),
+    Mutant("leaves-the-hooks-of-a-recomputation", "structure", "hooks_that_a_function_registers_on_its_argument", "region",
+           "            hooked.restore()", "            pass"),
+    Mutant("forgets-hooks-on-accumulation", "structure", "hooks_that_a_function_registers_on_its_argument", "inputs",
+           "in (tensor._backward_hooks, tensor._post_accumulate_grad_hooks):", "in (tensor._backward_hooks,):"),
 )  # fmt: skip

@@ -110,3 +110,12 @@ _AGAIN = {"times": st.integers(2, 4), "onward": st.booleans(), "keyword": st.jus
 def test_the_same_call_again(case: Case) -> None:
     """A function that is called again, on the same tensors or on others, runs again, and each call gets its gradient."""
     case.equals_plain()
+
+
+_HOOKING = {"leaf": st.booleans(), "accumulated": st.booleans(), "passes": st.integers(1, 3)}
+
+
+@law(named(structure.hooking, nested=st.booleans(), **_HOOKING), floor=6)
+def test_hooks_that_a_function_registers_on_its_argument(case: Case) -> None:
+    """A hook that the function registers on its argument is there once, however often the function is run again."""
+    case.equals_plain()

@@ -69,3 +69,23 @@ def emptied(checkpoint, note, device, *, kind, passes):
     for turn in range(passes):
         y.backward(torch.ones_like(y), retain_graph=True)
         note(f"gradients {turn}", [p.grad])
+
+
+def hooking(checkpoint, note, device, *, leaf, accumulated, passes, nested):
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    fired = []
+    def inner(h):
+        return h.cos() * h
+    def f(h):
+        if accumulated:
+            h.register_post_accumulate_grad_hook(lambda leaf: fired.append(None))
+        else:
+            h.register_hook(lambda grad: grad * 2)
+        return (checkpoint(inner, h) if nested else inner(h)).tanh()
+    y = checkpoint(f, p if leaf or accumulated else p.exp())
+    note("forward", y)
+    for step in range(passes):
+        y.backward(torch.ones_like(y), retain_graph=True)
+        note(f"gradients {step}", [p.grad])
+        note(f"hooks fired {step}", len(fired))
