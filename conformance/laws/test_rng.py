@@ -117,14 +117,20 @@ def test_preserve_rng_state_switched_off(case: Case) -> None:
 FORMS = st.sampled_from(["positional", "list", "dict"])
 
 
-@law(named(rng.explicit, form=FORMS, nested=st.booleans(), again=st.booleans()), needs=["explicit-generators"])
+REGIONS = st.integers(1, 2)
+
+
+@law(
+    named(rng.explicit, form=FORMS, regions=REGIONS, nested=st.booleans(), again=st.booleans()),
+    needs=["explicit-generators"],
+)
 def test_explicit_generators_are_replayed(case: Case) -> None:
     """A torch.Generator that is an argument, also inside containers, is replayed, and ends where plain leaves it."""
     case.equals_plain()
 
 
 @law(
-    named(rng.explicit, form=st.just("keyword"), nested=st.booleans(), again=st.booleans()),
+    named(rng.explicit, form=st.just("keyword"), regions=REGIONS, nested=st.booleans(), again=st.booleans()),
     needs=["explicit-generators", "keyword-arguments"],
     floor=2,
 )

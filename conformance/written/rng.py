@@ -127,7 +127,7 @@ def unpreserved(checkpoint: Any, note: Any, device: str, *, regions: int, draws:
     note("drawn twice", torch.equal(after[0], after[2]))
 
 
-def explicit(checkpoint: Any, note: Any, device: str, *, form: str, nested: bool, again: bool) -> None:
+def explicit(checkpoint: Any, note: Any, device: str, *, form: str, regions: int, nested: bool, again: bool) -> None:
     generator = torch.Generator(device).manual_seed(5)
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
@@ -142,7 +142,7 @@ def explicit(checkpoint: Any, note: Any, device: str, *, form: str, nested: bool
         return (h * torch.randn(3, generator=source, device=device).sum()).cos()
 
     y = p * 1
-    for _ in range(2):
+    for _ in range(regions):
         if form == "keyword":
             y = checkpoint(f, y, source=generator)
         elif form == "positional":
@@ -172,10 +172,10 @@ def failing(checkpoint: Any, note: Any, device: str, *, error: str, before: int,
             h = torch.nn.functional.dropout(h.sin(), 0.3)
         if failing:
             raise kind("program")
-        return torch.nn.functional.dropout(h.exp(), 0.3).cos()
+        return torch.nn.functional.dropout(h.cos(), 0.3)
 
     def outer(h):
-        return torch.nn.functional.dropout(checkpoint(inner, h) if nested else inner(h), 0.3).sin()
+        return torch.nn.functional.dropout(checkpoint(inner, h) if nested else inner(h), 0.3)
 
     y = checkpoint(outer, p * 1)
     note("forward", y)
