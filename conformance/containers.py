@@ -73,6 +73,14 @@ class Box:
     def backward(ctx, grad):
         between, x, y = ctx.saved_tensors
         return grad * between * y, grad * torch.sin(x)""",
+    "SaveMany.": """class SaveMany(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(*[x + number for number in range(12)])
+        return sum((number + 1) * torch.sin(x + number) for number in range(12))
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * sum((number + 1) * torch.cos(saved) for number, saved in enumerate(ctx.saved_tensors))""",
     "ReadTwice.": """class ReadTwice(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):

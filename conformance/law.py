@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import math
 import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, cast
 
 import hypothesis
@@ -18,6 +20,7 @@ from hypothesis.strategies import SearchStrategy
 from conformance.judge import Case, Observation, Outcome, judge, plainly
 from conformance.programs import Runnable
 from conformance.result import Result
+from conformance.size import operations
 from conformance.verdicts import Verdict
 from impls import Implementation, Kind
 
@@ -29,12 +32,14 @@ class Profile:
     """How much is run: cases of a law, evaluations spent on shrinking, and whether declared limits are shrunk too.
 
     ``patience`` is the number of cases after which a declared limit that did not show is said to be gone.
+    A program of ``small`` operations or fewer is not shrunk any further.
     """
 
     cases: int
     shrinks: int
     shrink_declared: bool
     patience: int = 2000
+    small: int = 0
 
 
 PROFILES = {
@@ -78,7 +83,7 @@ class Law:
         return self.programs if isinstance(self.programs, SearchStrategy) else self.programs(claims)
 
 
-LAWS: dict[str, Law] = {}
+LAWS: dict[str, Law] = {}  # those of the modules that were imported
 
 
 def _worst(outcomes: Iterable[Outcome]) -> Verdict:
@@ -122,6 +127,13 @@ def law(
         return test
 
     return make
+
+
+def all_laws() -> dict[str, Law]:
+    """Every law that there is, by its name."""
+    for path in sorted((Path(__file__).parent / "laws").glob("test_*.py")):
+        importlib.import_module(f"conformance.laws.{path.stem}")
+    return LAWS
 
 
 class Explorer:
@@ -249,24 +261,30 @@ class Explorer:
                 break
         return outcomes
 
+    def size(self, program: Runnable, law: Law) -> tuple[int, int]:
+        """By what programs are compared when one is to be shown."""
+        return operations(program, self.device, law.kind), len(program.source)
+
     def shrink(self, law: Law, implementation: Implementation, claims: Implementation, witness: Outcome) -> Outcome:
-        """The smallest program found that gets the same verdict."""
+        """The smallest program found that gets the same verdict: of the fewest operations, and then of the shortest text."""
         best = witness
+        least = self.size(witness.program, law)
         known: dict[str, Outcome] = {}
 
         class Found(Exception):
             pass
 
         def use(program: Runnable) -> None:
-            nonlocal best
+            nonlocal best, least
             if program.source not in known:
-                if len(known) >= self.profile.cases + self.profile.shrinks:
+                if least[0] <= self.profile.small or len(known) >= self.profile.cases + self.profile.shrinks:
                     return
                 known[program.source] = self.judge(law, program, implementation)
             outcome = known[program.source]
             if outcome.verdict is witness.verdict:
-                if len(program.source) <= len(best.program.source):
-                    best = outcome
+                size = self.size(program, law)
+                if size <= least:
+                    best, least = outcome, size
                 raise Found
 
         try:

@@ -25,6 +25,16 @@ from impls import Implementation
 ORIGINALS = ("nested", "graph", "offload")
 SHARED = "impls.implementation"  # what an implementation says of itself, which the suite knows by its classes
 
+# Laws that no fault of ours can break, each with its reason.
+UNBREAKABLE = {
+    "a_freed_graph_is_refused_under_hooks": "autograd refuses a freed graph before any hook is asked",
+    "hooks_belong_to_a_thread": "torch keeps the stack of hooks, one a thread",
+    "disabling_belongs_to_a_thread": "torch keeps what disables hooks, one a thread",
+    "nodes_are_known_as_such": "the check is of the class that torch's nodes are registered with",
+    "autocast_casts_a_weight_once": "offload is declared to diverge here, so no fault changes the verdict",
+    "cuda_is_not_initialised": "it takes CUDA to initialise it, and the self-test runs without",
+}
+
 
 @dataclass(frozen=True)
 class Mutant:

@@ -116,12 +116,14 @@ class Author:
             scope.statements.append(Op(target, "{0} * {1}", (scope.current, constant)))
             scope.bind(target)
         if self.has("corrupted"):
+            self.op(scope, "torch.sin({0})")  # one tensor at least has been saved
             names = [name for name in scope.tensors if name.startswith("h")]
             scope.statements.append(Line("{0}.mul_(0.5)", (self.pick(names),)))
             self.op(scope, "torch.sin({0})")
         if self.has("long"):
-            for _ in range(self.draw(st.integers(12, 16))):
-                self.op(scope, "torch.sin({0})")
+            chain = self.draw(st.booleans())
+            for _ in range(self.draw(st.integers(12, 16)) if chain else 1):
+                self.op(scope, "torch.sin({0})" if chain else "SaveMany.apply({0})")
         if self.has("hooks"):
             scope.statements.append(Line("{0}.register_hook(lambda grad: grad * 2)", (scope.current,)))
             self.op(scope, "torch.sin({0})")

@@ -68,6 +68,8 @@ FAULTS = (
            "self.values[index] = tensor if tensor.requires_grad else torch.zeros_like(tensor)"),
     Mutant("expects-every-recomputation-to-stop-early", "gradients", "custom_functions", "recomputation", "len(values) < due",
            "(len(values) < due or not self.stopped and self.until == self.last)"),
+    Mutant("recovers-only-what-requires-grad", "gradients", "custom_functions", "recomputation",
+           "slot = self.wanted[index]\n", "slot = self.wanted[index] if tensor.requires_grad else None\n"),
     Mutant("lets-all-that-is-recomputed-require-grad", "gradients", "integer_tensors", "recomputation", _KEPT,
            "self.values[index] = tensor.detach().requires_grad_()"),
     Mutant("takes-an-empty-tensor-for-none", "gradients", "zero_size_tensors", "recomputation",
@@ -102,7 +104,7 @@ FAULTS = (
            "        wanted = [weak() for weak in self.slots]\n"
            "        if not torch.autograd._is_checkpoint_valid():\n"
            "            self.refuse('this is not a plain backward()')\n"),
-    Mutant("leaves-grad-mode-on", "gradients", "autograd_grad_of_any_subset", "recomputation",
+    Mutant("leaves-grad-mode-as-it-recomputed", "gradients", "autograd_grad_of_any_subset", "recomputation",
            "            torch._C._set_grad_enabled(graded)\n", ""),
     Mutant("leaves-grad-mode-off", "gradients", "second_derivatives", "recomputation", "_set_grad_enabled(graded)",
            "_set_grad_enabled(False)"),

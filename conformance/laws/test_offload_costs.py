@@ -18,8 +18,8 @@ from conformance.written import offload_costs, offload_lifetimes
 
 WIDTHS = st.lists(st.integers(2, 6), min_size=3, max_size=5).map(tuple)
 # Parameters of each layer have a shape of their own, so that a copy is told from a copy of another.
-DISTINCT = st.integers(3, 5).map(lambda count: tuple(range(2, 2 + count)))
-LONG = st.lists(st.integers(2, 6), min_size=5, max_size=7).map(tuple)
+DISTINCT = st.integers(4, 5).map(lambda count: tuple(range(2, 2 + count)))
+LONG = st.lists(st.integers(2, 6), min_size=3, max_size=7).map(tuple)
 SLICES, PASSES, CHECKPOINT = st.integers(1, 4), st.integers(1, 3), st.booleans()
 MICROBATCHES = st.integers(0, 3)  # none: activations are not checkpointed
 INDICES, FEW = st.integers(0, 9), st.integers(1, 3)

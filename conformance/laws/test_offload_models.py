@@ -88,7 +88,7 @@ def test_a_step_after_an_error_equals_plain(case: Case) -> None:
     equals_plain(case)
 
 
-@offload_law(offloaded(offload_uses.region_around, (*LAYERS, *NOISE), name=st.sampled_from(NAMES), passes=st.integers(1, 2)))
+@offload_law(offloaded(offload_uses.region_around, always=NOISE, name=st.sampled_from(NAMES), passes=st.integers(1, 2)))
 def test_a_checkpoint_around_a_model(case: Case) -> None:
     """A model inside a region of nested or of torch's checkpoint has the plain model's gradients."""
     equals_plain(case)
@@ -180,14 +180,20 @@ def test_modules_may_change_their_input_in_place(case: Case) -> None:
 REGIONS = st.sampled_from(("nested", "reentrant", "torch-nonreentrant", "torch-reentrant"))
 
 
-@offload_law(written(offload_models.inside, away=HERE, name=REGIONS, checkpoint=st.booleans(), slices=FEW))
+@offload_law(written(offload_models.inside, away=HERE, name=REGIONS, blocks=FEW, checkpoint=st.booleans(), slices=FEW))
 def test_modules_may_checkpoint_themselves(case: Case) -> None:
     """A module that checkpoints a part of itself, with any implementation, has the plain model's gradients."""
     equals_plain(case)
 
 
 @offload_law(
-    written(offload_models.attention, checkpoint=st.booleans(), slices=st.integers(1, 5), masked=st.booleans()),
+    written(
+        offload_models.attention,
+        more=st.integers(0, 1),
+        checkpoint=st.booleans(),
+        slices=st.integers(1, 4),
+        masked=st.booleans(),
+    ),
     effort=0.25,
 )
 def test_a_language_model_trains_as_plain(case: Case) -> None:

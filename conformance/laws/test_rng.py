@@ -90,7 +90,13 @@ def test_seeding_inside(case: Case) -> None:
     case.equals_plain()
 
 
-@law(named(rng.forking, seed=st.none() | st.integers(0, 9), before=st.booleans(), after=st.booleans()), needs=["rng"])
+REGIONS = st.integers(1, 2)
+
+
+@law(
+    named(rng.forking, seed=st.none() | st.integers(0, 9), regions=REGIONS, before=st.booleans(), after=st.booleans()),
+    needs=["rng"],
+)
 def test_fork_rng_inside(case: Case) -> None:
     """torch.random.fork_rng inside a function forks the same streams in both runs."""
     case.equals_plain()
@@ -117,14 +123,17 @@ def test_preserve_rng_state_switched_off(case: Case) -> None:
 FORMS = st.sampled_from(["positional", "list", "dict"])
 
 
-@law(named(rng.explicit, form=FORMS, nested=st.booleans(), again=st.booleans()), needs=["explicit-generators"])
+@law(
+    named(rng.explicit, form=FORMS, regions=REGIONS, nested=st.booleans(), again=st.booleans()),
+    needs=["explicit-generators"],
+)
 def test_explicit_generators_are_replayed(case: Case) -> None:
     """A torch.Generator that is an argument, also inside containers, is replayed, and ends where plain leaves it."""
     case.equals_plain()
 
 
 @law(
-    named(rng.explicit, form=st.just("keyword"), nested=st.booleans(), again=st.booleans()),
+    named(rng.explicit, form=st.just("keyword"), regions=REGIONS, nested=st.booleans(), again=st.booleans()),
     needs=["explicit-generators", "keyword-arguments"],
     floor=2,
 )
@@ -151,7 +160,7 @@ def test_two_threads_draw_their_own(case: Case) -> None:
 SOURCES, WHERE = st.sampled_from(["host", "first", "last"]), st.sampled_from(["current", "last", "all", "host too"])
 
 
-@law(named(rng.devices, source=SOURCES, where=WHERE, nested=st.booleans()), needs=["rng"])
+@law(named(rng.devices, source=SOURCES, where=WHERE, regions=REGIONS, nested=st.booleans()), needs=["rng"])
 def test_every_device_is_replayed(case: Case) -> None:
     """Draws on the current device, on another and on several at once are replayed, also on those no argument is on."""
     case.equals_plain()

@@ -29,7 +29,7 @@ def differing(checkpoint: Any, note: Any, device: str, *, change: str, before: i
         return h if changed == "fewer" else h.exp()
 
     def outer(h):
-        return (checkpoint(inner, h.tanh()) if nested else inner(h)) + 1
+        return checkpoint(inner, h.tanh()) + 1 if nested else inner(h)
 
     y = checkpoint(outer, p * 1)
     note("forward", y)

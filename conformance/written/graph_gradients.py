@@ -15,13 +15,14 @@ def every(graph: Any, note: Any, device: str, *, tensors: Any, loss: str, reques
     c = a.exp()
     d = b * c
     named = {"p": p, "q": q, "unused": unused, "a": a, "b": b, "c": c, "d": d}
-    total = (d if loss == "d" else b * b if loss == "b" else c + b if loss == "c + b" else a * 2).sum()
+    total = d if loss == "d" else b * b if loss == "b" else c + b if loss == "c + b" else a * 2
+    one = torch.ones_like(total)
     watched = [named[name] for name in tensors]
-    gradients = torch.autograd.grad(total, watched, retain_graph=True, allow_unused=True)
+    gradients = torch.autograd.grad(total, watched, one, retain_graph=True, allow_unused=True)
     asked = [named[name] for name in request or ("p", "q")]
 
     def needed(tensor):  # for some input that is asked for
-        found = torch.autograd.grad(tensor.sum(), asked, retain_graph=True, allow_unused=True)
+        found = torch.autograd.grad(tensor, asked, one, retain_graph=True, allow_unused=True)
         return any(grad is not None for grad in found)
 
     due = [grad if needed(tensor) else None for tensor, grad in zip(watched, gradients, strict=True)]
@@ -32,11 +33,11 @@ def every(graph: Any, note: Any, device: str, *, tensors: Any, loss: str, reques
     try:
         for turn in range(passes):
             if request is None:
-                total.backward(retain_graph=True)
+                total.backward(one, retain_graph=True)
             elif turn % 2:
-                torch.autograd.grad(total, asked, retain_graph=True, allow_unused=True)
+                torch.autograd.grad(total, asked, one, retain_graph=True, allow_unused=True)
             else:
-                total.backward(retain_graph=True, inputs=asked)
+                total.backward(one, retain_graph=True, inputs=asked)
         note("seen error", None)
     except Exception as error:
         note("seen error", f"{type(error).__name__}: {error}")

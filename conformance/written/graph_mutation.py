@@ -46,7 +46,7 @@ def mutated(graph: Any, note: Any, device: str, *, operator: str, saved: str, mu
             else a.max(0).values * b if operator == "max"
             else Save.apply(a, b)
         )
-        loss = (y * y).sum()
+        loss = y * y
         t = (
             a if saved == "first"
             else y if saved == "result"
@@ -74,7 +74,7 @@ def mutated(graph: Any, note: Any, device: str, *, operator: str, saved: str, mu
                 else t.random_(0, 2) if mutation == "random"
                 else [one.copy_(other) for one, other in swapped]
             )
-            loss.backward(retain_graph=turn < passes - 1)
+            loss.backward(torch.ones_like(loss), retain_graph=turn < passes - 1)
             note(f"gradients {turn}", [p.grad, q.grad])
     note("changed", t.detach())
 
@@ -192,7 +192,7 @@ def mixed(graph: Any, note: Any, device: str, *, checkpoint: str, change: str, o
     note("leaves", (p, q))
 
     def inner(h):
-        return (h * h).sin()
+        return h * h
 
     def region(h):
         return checkpoint(inner, h.cos()).exp()
@@ -203,5 +203,5 @@ def mixed(graph: Any, note: Any, device: str, *, checkpoint: str, change: str, o
         for turn in range(passes):
             with torch.no_grad():
                 (a.mul_(2) if change == "method" else a[1].zero_() if change == "view" else torch._foreach_add_([a], 1.0))
-            y.sum().backward(retain_graph=turn < passes - 1)
+            y.backward(torch.ones_like(y), retain_graph=turn < passes - 1)
             note(f"gradients {turn}", [p.grad, q.grad])

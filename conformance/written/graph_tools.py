@@ -138,7 +138,7 @@ def versions(graph: Any, note: Any, device: str, *, form: str, times: int, view:
     both = form not in ("tensor", "nothing")
     note("expected versions", [times * (form != "nothing"), times * both, 0])
     note("expected backward", "a value" if form == "nothing" else "RuntimeError")
-    loss = (x * x).sum() + (y * y).sum()
+    loss = (x * x + y * y).sum()
     for _ in range(times):
         t = x.detach()[1:] if view else x
         if form == "tensor":

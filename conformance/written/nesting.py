@@ -73,7 +73,7 @@ def backward_inside(
     w = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (x, w))
     def part(h):
-        return (h * w).sin().tanh()
+        return (h * w).sin()
     def function(h):
         h = h.cos()
         at = h.detach().requires_grad_() if of == "a detached leaf" else h
@@ -85,7 +85,7 @@ def backward_inside(
         return (h * total).sin()
     def level(number):
         return function if number == 0 else lambda h: checkpoint(level(number - 1), h.tanh()).sin()
-    y = checkpoint(level(depth), x * 1)
+    y = checkpoint(level(depth), x)
     note("forward", y)
     y.backward(torch.ones_like(y))
     note("gradients 0", [x.grad, w.grad])

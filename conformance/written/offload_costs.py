@@ -77,16 +77,16 @@ def sliced(OffloadModel, note, device, place, *, kinds, slices):  # noqa: N803
 
 
 def resident(OffloadModel, note, device, place, *, widths, slices, microbatches, passes):  # noqa: N803
-    layers = chain(widths)
+    layers = chain(widths)[:-1]
     options = {"checkpoint_activation": microbatches > 0, "num_microbatches": max(1, microbatches)}
     model = OffloadModel(layers, place, num_slices=slices, **options)
     note("leaves", tuple(model.parameters()))
     for index, layer in enumerate(layers):
         layer.register_forward_pre_hook(lambda module, args, index=index: note(f"cost layer {index}"))
-    y = model(torch.randn(4, widths[0], device=place))
+    loss = model(torch.randn(4, widths[0], device=place)).sum()
     note("cost over")
     for turn in range(passes):
-        y.sum().backward(retain_graph=turn < passes - 1)
+        loss.backward(retain_graph=turn < passes - 1)
         note("cost over")
     note_gradients(note, model, microbatches)
 

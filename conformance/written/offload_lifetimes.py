@@ -8,7 +8,7 @@ from conformance.written.offload_modules import Counting, chain, here, note_grad
 
 
 def dropped(OffloadModel, note, device, place, *, widths, slices, microbatches, after):  # noqa: N803
-    layers = [*chain(widths), torch.nn.Dropout(0.5), Counting(widths[-1])]
+    layers = [*chain(widths)[:-1], torch.nn.Dropout(0.5), Counting(widths[-1])]
     options = {"checkpoint_activation": microbatches > 0, "num_microbatches": max(1, microbatches)}
     model = OffloadModel(layers, place, num_slices=slices, **options)
     x = torch.randn(4, widths[0], device=place)
@@ -32,7 +32,7 @@ def dropped(OffloadModel, note, device, place, *, widths, slices, microbatches, 
     del y
     ys.clear()
     note("empty", [])
-    model(x).square().sum().backward()
+    model(x).sum().backward()
     note_gradients(note, model, microbatches)
 
 
@@ -84,7 +84,7 @@ def failing(OffloadModel, note, device, place, *, widths, slices, checkpoint, in
 
 
 def steps(OffloadModel, note, device, place, *, widths, slices, microbatches, failing):  # noqa: N803
-    layers = [*chain(widths), torch.nn.Dropout(0.5), Counting(widths[-1])]
+    layers = [*chain(widths)[:-1], torch.nn.Dropout(0.5), Counting(widths[-1])]
     options = {"checkpoint_activation": microbatches > 0, "num_microbatches": max(1, microbatches)}
     model = OffloadModel(layers, place, num_slices=slices, **options)
     note("leaves", tuple(model.parameters()))
@@ -111,7 +111,7 @@ def steps(OffloadModel, note, device, place, *, widths, slices, microbatches, fa
 def racing(OffloadModel, note, device, place, *, widths, slices, checkpoint, order, side):  # noqa: N803
     import contextlib
 
-    layers = [*chain(widths), torch.nn.Dropout(0.5), Counting(widths[-1])]
+    layers = [*chain(widths)[:-1], torch.nn.Dropout(0.5), Counting(widths[-1])]
     model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint)
     module = torch.get_device_module(place)
     getattr(module, "forget_hazards", tuple)()  # a simulated device knows of races
@@ -127,7 +127,7 @@ def racing(OffloadModel, note, device, place, *, widths, slices, checkpoint, ord
             module.default_stream().wait_stream(stream)
         note(f"buffers {step}", here(model.buffers()))
         for index in order:
-            ys[index].square().sum().backward(retain_graph=True)
+            ys[index].sum().backward(retain_graph=True)
             note(f"gradients {step} {index}", here(p.grad for p in model.parameters()))
         note(f"forward {step}", here(ys))
         stepping.step()

@@ -10,7 +10,7 @@ from conformance.written.offload_modules import Mixing, Scale, chain, here, note
 def many_inputs(OffloadModel, note, device, place, *, others, keyword, table, microbatches, grad, home):  # noqa: N803
     import copy
 
-    layers = [Mixing(3), torch.nn.Linear(3, 2), torch.nn.Tanh()]
+    layers = [Mixing(3), torch.nn.Linear(3, 2)]
     first, *rest = copy.deepcopy(torch.nn.ModuleList(layers)).to(place)
     options = {"checkpoint_activation": microbatches > 0, "num_microbatches": max(1, microbatches)}
     model = OffloadModel(layers, place, num_slices=2, **options)
@@ -67,17 +67,17 @@ def outputs(OffloadModel, note, device, place, *, kind, microbatches, checkpoint
     note("container", torch.utils._pytree.tree_map(lambda t: t.detach().cpu() if isinstance(t, torch.Tensor) else t, y))
     note("requires grad", [t.requires_grad for t in leaves])
     note("shapes", [list(t.shape) for t in leaves])
-    sum(t.square().sum() for t in leaves if t.requires_grad).backward()
+    grad = [t for t in leaves if t.requires_grad]
+    torch.autograd.backward(grad, [torch.ones_like(t) for t in grad])
     note_gradients(note, model, microbatches)
 
 
 def parts(OffloadModel, note, device, place, *, rows, widths, slices, steps):  # noqa: N803
     import copy
 
-    layers = chain(widths)[::2]
-    layers.insert(1, torch.nn.Tanh())
+    layers = chain(widths)[:-1]
     plain = torch.nn.Sequential(*copy.deepcopy(layers)).to(place)
-    model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=True, num_microbatches=2)
+    model = OffloadModel(layers, place, num_slices=min(slices, len(layers)), checkpoint_activation=True, num_microbatches=2)
     for step in range(steps):
         x = torch.randn(rows, widths[0], device=place)
         for label, apply in (
@@ -142,7 +142,7 @@ def twice(OffloadModel, note, device, place, *, checkpoint, steps):  # noqa: N80
     note("names", [name for name, _ in model.named_parameters()])
     for step in range(steps):
         stepping.zero_grad()
-        model(torch.randn(2, 3, device=place)).square().sum().backward()
+        model(torch.randn(2, 3, device=place)).sum().backward()
         note(f"gradients {step}", here(p.grad for p in model.parameters()))
         stepping.step()
 
@@ -174,7 +174,7 @@ def changed_in_place(OffloadModel, note, device, place, *, before, slices, check
     note("gradients", here(p.grad for p in model.parameters()))
 
 
-def inside(OffloadModel, note, device, place, *, name, checkpoint, slices):  # noqa: N803
+def inside(OffloadModel, note, device, place, *, name, blocks, checkpoint, slices):  # noqa: N803
     import impls
 
     class Block(torch.nn.Module):
@@ -187,33 +187,36 @@ def inside(OffloadModel, note, device, place, *, name, checkpoint, slices):  # n
         def forward(self, x):
             return self.region(lambda h: self.two(self.one(h).sin()).cos(), x) + x
 
-    model = OffloadModel([torch.nn.Linear(3, 3), Block(), Block()], place, num_slices=slices, checkpoint_activation=checkpoint)
+    layers = [Block() for _ in range(blocks)]
+    model = OffloadModel(layers, place, num_slices=min(slices, blocks), checkpoint_activation=checkpoint)
     note("leaves", tuple(model.parameters()))
-    y = model(torch.randn(4, 3, device=place))
+    y = model(torch.randn(4, 3, device=place, requires_grad=True))
     note("forward", here([y]))
-    y.square().sum().backward()
+    y.sum().backward()
     note("gradients", here(p.grad for p in model.parameters()))
 
 
-def attention(OffloadModel, note, device, place, *, checkpoint, slices, masked):  # noqa: N803
+def attention(OffloadModel, note, device, place, *, more, checkpoint, slices, masked):  # noqa: N803
     class Attending(torch.nn.Module):
         def __init__(self):
             super().__init__()
             self.norm = torch.nn.LayerNorm(4)
-            self.attend = torch.nn.MultiheadAttention(4, 2, dropout=0.25, batch_first=True)
+            self.attend = torch.nn.MultiheadAttention(4, 2, dropout=0.25)
 
         def forward(self, x):
             h = self.norm(x)
-            size = x.shape[1]
+            size = x.shape[0]
             mask = torch.ones(size, size, dtype=torch.bool, device=x.device).triu(1) if masked else None
             return x + self.attend(h, h, h, need_weights=False, attn_mask=mask)[0]
 
-    layers = [torch.nn.Embedding(7, 4), Attending(), torch.nn.Linear(4, 4), Attending(), torch.nn.Linear(4, 7)]
-    model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint)
+    layers = [torch.nn.Embedding(4, 4), Attending()]
+    for _ in range(more):
+        layers += [torch.nn.Linear(4, 4), Attending()]
+    model = OffloadModel(layers, place, num_slices=min(slices, len(layers)), checkpoint_activation=checkpoint)
     stepping = torch.optim.Adam(model.parameters(), lr=0.1)
     note("leaves", tuple(model.parameters()))
     for step in range(2):
-        x = torch.randint(7, (2, 3), device=place)
+        x = torch.randint(4, (3, 2), device=place)
         loss = torch.nn.functional.cross_entropy(model(x).flatten(0, 1), x.flatten())
         stepping.zero_grad()
         loss.backward()

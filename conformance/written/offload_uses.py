@@ -59,7 +59,7 @@ def region_around(model, x, note, *, name, passes):
     y = impls.get(name).checkpoint(lambda h: model(h.sin()).cos(), x)
     note("forward", here([y]))
     for turn in range(passes):
-        y.square().sum().backward(retain_graph=turn < passes - 1)
+        y.sum().backward(retain_graph=turn < passes - 1)
         note(f"gradients {turn}", here(p.grad for p in model.parameters() if p.requires_grad))
     note("random numbers", torch.rand(2))
 

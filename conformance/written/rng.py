@@ -40,7 +40,7 @@ def reseeding(checkpoint: Any, note: Any, device: str, *, seed: int, where: str,
         h = dropout(h.cos())
         if where != "inner":
             torch.manual_seed(seed)
-        return dropout((checkpoint(inner, h) if nested else inner(h)).sin()).exp()
+        return dropout(checkpoint(inner, h) if nested else inner(h))
 
     y = checkpoint(outer, p * 1)
     note("forward", y)
@@ -50,7 +50,7 @@ def reseeding(checkpoint: Any, note: Any, device: str, *, seed: int, where: str,
     note("stream after backward", torch.rand(2, device=device))
 
 
-def forking(checkpoint: Any, note: Any, device: str, *, seed: int | None, before: bool, after: bool) -> None:
+def forking(checkpoint: Any, note: Any, device: str, *, seed: int | None, regions: int, before: bool, after: bool) -> None:
     kind = torch.device(device).type
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
@@ -64,7 +64,9 @@ def forking(checkpoint: Any, note: Any, device: str, *, seed: int | None, before
             h = dropout(h.cos())
         return dropout(h.sin()).exp() if after else h.sin().exp()
 
-    y = checkpoint(f, checkpoint(f, p * 1))
+    y = p * 1
+    for _ in range(regions):
+        y = checkpoint(f, y)
     note("forward", y)
     note("stream after forward", torch.rand(2, device=device))
     y.backward(torch.ones_like(y))
@@ -127,7 +129,7 @@ def unpreserved(checkpoint: Any, note: Any, device: str, *, regions: int, draws:
     note("drawn twice", torch.equal(after[0], after[2]))
 
 
-def explicit(checkpoint: Any, note: Any, device: str, *, form: str, nested: bool, again: bool) -> None:
+def explicit(checkpoint: Any, note: Any, device: str, *, form: str, regions: int, nested: bool, again: bool) -> None:
     generator = torch.Generator(device).manual_seed(5)
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
@@ -142,7 +144,7 @@ def explicit(checkpoint: Any, note: Any, device: str, *, form: str, nested: bool
         return (h * torch.randn(3, generator=source, device=device).sum()).cos()
 
     y = p * 1
-    for _ in range(2):
+    for _ in range(regions):
         if form == "keyword":
             y = checkpoint(f, y, source=generator)
         elif form == "positional":
@@ -172,10 +174,10 @@ def failing(checkpoint: Any, note: Any, device: str, *, error: str, before: int,
             h = torch.nn.functional.dropout(h.sin(), 0.3)
         if failing:
             raise kind("program")
-        return torch.nn.functional.dropout(h.exp(), 0.3).cos()
+        return torch.nn.functional.dropout(h.cos(), 0.3)
 
     def outer(h):
-        return torch.nn.functional.dropout(checkpoint(inner, h) if nested else inner(h), 0.3).sin()
+        return torch.nn.functional.dropout(checkpoint(inner, h) if nested else inner(h), 0.3)
 
     y = checkpoint(outer, p * 1)
     note("forward", y)
@@ -226,7 +228,7 @@ def threads(checkpoint: Any, note: Any, device: str, *, draws: int, retain: bool
     note("stream after backward", torch.rand(2, device=device))
 
 
-def devices(checkpoint: Any, note: Any, device: str, *, source: str, where: str, nested: bool) -> None:
+def devices(checkpoint: Any, note: Any, device: str, *, source: str, where: str, regions: int, nested: bool) -> None:
     kind = torch.device(device).type
     count = 1 if kind == "cpu" else torch.get_device_module(kind).device_count()
     devices = [f"{kind}:{index}" for index in range(count)][:3]
@@ -243,7 +245,9 @@ def devices(checkpoint: Any, note: Any, device: str, *, source: str, where: str,
         h = torch.nn.functional.dropout(h.exp())
         return (checkpoint(inner, h) if nested else inner(h)).cos()
 
-    y = checkpoint(outer, checkpoint(outer, p * 1))
+    y = p * 1
+    for _ in range(regions):
+        y = checkpoint(outer, y)
     note("forward", y)
     note("streams after forward", [torch.rand(2, device=place) for place in ("cpu", *devices)])
     y.backward(torch.ones_like(y))

@@ -29,7 +29,7 @@ def called_again(checkpoint, note, device, *, times, onward, keyword, draws):
     for _ in range(times):
         h = outputs[-1] if onward else p
         outputs.append(checkpoint(f, h=h) if keyword else checkpoint(f, h))
-    y = sum(outputs)
+    y = sum(outputs[1:])
     note("forward", outputs)
     note("calls in forward", len(calls))
     y.backward(torch.ones_like(y))

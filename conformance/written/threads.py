@@ -16,7 +16,7 @@ def two_threads(checkpoint: Any, note: Any, device: str, *, regions: int, nested
 
     def inner(h):
         time.sleep(0.0005)
-        return (h * p).sin().cos()
+        return (h * p).sin()
 
     def outer(h):
         return checkpoint(inner, h.sin()).cos()

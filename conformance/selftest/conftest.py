@@ -1,0 +1,28 @@
+"""What is the same for all tests of the suite itself, and the mutation score at their end."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from conformance.law import all_laws
+from conformance.mutants import UNBREAKABLE
+from conformance.score import Attempt, score
+
+ATTEMPT = "attempt"  # the property of a test's report in which the attempt is: reports come from other processes too
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Tests of one law share its programs, so pytest-xdist, where it is used, keeps them in one process."""
+    config.addinivalue_line("markers", "xdist_group(name): tests that one process runs, with --dist loadgroup")
+    torch.set_num_threads(1)  # tensors are tiny, and processes beside this one need the other cores
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the mutation score of the mutants that were tried."""
+    reports = [report for kind in ("passed", "failed") for report in terminalreporter.stats.get(kind, [])]
+    attempts = [Attempt(**value) for report in reports for name, value in report.user_properties if name == ATTEMPT]
+    if attempts:
+        terminalreporter.section("mutation score")
+        for line in score(attempts, all_laws(), UNBREAKABLE):
+            terminalreporter.write_line(line)
