@@ -34,7 +34,7 @@ def score(attempts: Iterable[Attempt], laws: Mapping[str, Law], unbreakable: Col
     survivors = [f"{attempt.mutant} ({attempt.law})" for attempt in found if not attempt.killed]
     without = sorted(laws.keys() - {attempt.law for attempt in found} - set(unbreakable))
     lines += [f"survived: {', '.join(survivors)}"] if survivors else []
-    lines += [f"laws without a mutant here: {', '.join(without)}"] if without else []
+    lines += [f"laws without a mutant here: {len(without)}: {', '.join(without[:10])}"] if without else []
     lines += [f"laws that nothing of ours can break: {', '.join(sorted(unbreakable))}"] if unbreakable else []
     return lines
 

@@ -57,7 +57,7 @@ class Hooked:
                 continue
             for registered in (tensor._backward_hooks, tensor._post_accumulate_grad_hooks):
                 for key in set(registered or ()) - before:
-                    del registered[key]
+                    registered.pop(key)  # type: ignore[union-attr]
 
 
 def _hooks(tensor: torch.Tensor) -> frozenset[int]:

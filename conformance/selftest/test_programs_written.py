@@ -117,7 +117,7 @@ def test_what_is_not_needed_is_left_out() -> None:
 
 
 def test_the_control_itself_is_compared_with_plain_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(programs_written.CONTROLS, "checkpoint", "legacy")  # type: ignore[arg-type]
+    monkeypatch.setitem(programs_written.CONTROLS, "checkpoint", "legacy")
     smaller = with_smaller_programs([written("one")], all_of_them=True)[0]["program"]
     assert "q = torch" not in smaller
 

@@ -21,7 +21,7 @@ def test_the_score_counts_by_family_and_names_what_is_missing() -> None:
     assert a.split() == ["a", "2", "of", "2", "1", "of", "2", "5", "1", "crashes,", "1", "diverges"]
     assert b.split() == ["b", "0", "of", "1", "1", "of", "2", "0", "1", "agrees"]
     assert total.split()[:8] == ["all", "2", "of", "3", "2", "of", "4", "5"]
-    assert rest == ["survived: three (b1)", "laws without a mutant here: a2", "laws that nothing of ours can break: b2"]
+    assert rest == ["survived: three (b1)", "laws without a mutant here: 1: a2", "laws that nothing of ours can break: b2"]
 
 
 def test_a_run_in_which_all_is_caught_names_nothing() -> None:

@@ -209,10 +209,14 @@ PRINTED: dict[str, Callable[[], Runnable]] = {
 def noted(program: Runnable) -> list[str]:
     """What a program notes under plain once a region was called."""
     seen: list[str] = []
-    called: list[Any] = []
+    called: list[None] = []
+
+    def checkpoint(function: Any, *args: Any, **kwargs: Any) -> Any:
+        called.append(None)
+        return plain(function, *args, **kwargs)
+
     with suppress(RuntimeError):
-        load(program)(lambda *args, **kwargs: called.append(1) or plain(*args, **kwargs),
-                      lambda label, value=None: seen.append(label) if called else None, "cpu")  # fmt: skip
+        load(program)(checkpoint, lambda label, value=None: seen.append(label) if called else None, "cpu")
     return seen
 
 
