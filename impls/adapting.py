@@ -1,0 +1,36 @@
+"""What is called in another way, as ``checkpoint(function, *args, **kwargs)``.
+
+One that takes something else before the function needs no helper: ``functools.partial(yours, something)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+
+class _Function(nn.Module):
+    """A module that calls a function."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+
+def decorator(decorate: Callable[..., Any]) -> Callable[..., Any]:
+    """The checkpoint of a decorator, of which ``decorate(function)`` is the checkpointed function."""
+
+    def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return decorate(function)(*args, **kwargs)
+
+    return checkpoint
+
+
+def wrapper_of_modules(wrap: Callable[..., Any]) -> Callable[..., Any]:
+    """The checkpoint of a wrapper, of which ``wrap(module)`` is the checkpointed module; a function becomes a module."""
+    return decorator(lambda function: wrap(function if isinstance(function, nn.Module) else _Function(function)))
