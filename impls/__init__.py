@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
+from importlib import metadata
+from types import MappingProxyType
 from typing import Any
 
 from impls.implementation import CAPABILITIES, KINDS, Implementation, Kind, Known
@@ -17,10 +20,14 @@ __all__ = [
     "Kind",
     "Known",
     "Peer",
+    "find",
     "get",
+    "installed",
     "load",
     "names",
 ]
+
+ENTRY_POINTS = "reprise.implementations"
 
 GRAPH_NAMES = (
     "saved_tensors_hooks",
@@ -73,6 +80,46 @@ def get(name: str) -> Implementation:
         there = f"there are {', '.join(_MODULES)}, the peers {', '.join(PEERS)}, or pkg.mod:attr"
         raise ValueError(f"no implementation is called {name!r}; {there}")
     return importlib.import_module(_MODULES[name][1]).IMPLEMENTATION
+
+
+def installed() -> Mapping[str, str]:
+    """What installed distributions bring: names to references ``"pkg.mod:attr"``, none of which is imported here.
+
+    They are the entry points of the group ``reprise.implementations``. Raises ValueError, which names the distributions,
+    when one has the name of a built-in implementation or a peer, or two have the same name for different things.
+    """
+    found: dict[str, metadata.EntryPoint] = {}
+    for one in metadata.entry_points(group=ENTRY_POINTS):
+        if one.name in _MODULES or one.name in PEERS:
+            what = "built-in implementation" if one.name in _MODULES else "peer"
+            raise ValueError(f"{_brought(one)} calls an implementation {one.name!r}, which is the name of a {what}")
+        if found.setdefault(one.name, one).value != one.value:
+            raise ValueError(f"{_brought(one)} and {_brought(found[one.name])} both call an implementation {one.name!r}")
+    return MappingProxyType({name: one.value for name, one in found.items()})
+
+
+def _brought(one: metadata.EntryPoint) -> str:
+    distribution = one.dist.name if one.dist else "an installed distribution"
+    return f"{distribution} (entry point {one.name} = {one.value})"
+
+
+def find(name: str, kind: Kind = "checkpoint") -> Implementation:
+    """The implementation that a user calls ``name``: built in, a peer, brought by a distribution, or at ``"pkg.mod:attr"``.
+
+    Raises ValueError as :func:`get`, :func:`installed` and :func:`load` do.
+    """
+    if ":" in name:
+        return load(name, kind)
+    there = {} if name in _MODULES or name in PEERS else installed()
+    if name not in there:
+        try:
+            return get(name)
+        except ValueError as error:
+            raise ValueError(f"{error}; installed: {', '.join(there)}" if there else str(error)) from error
+    try:
+        return load(there[name], kind)
+    except ValueError as error:
+        raise ValueError(f"the installed implementation {name!r}: {error}") from error
 
 
 def load(reference: str, kind: Kind = "checkpoint") -> Implementation:
