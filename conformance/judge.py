@@ -42,6 +42,10 @@ from impls import Implementation, Kind
 SECONDS_PER_CASE = 20
 
 
+def announce(seconds: int) -> None:
+    """Called when a time limit begins, and with 0 when it ends. A process that is watched tells its watcher."""
+
+
 @dataclass
 class Observation:
     """What one run showed: notes in their order, calls of each region, whether regions nested, the error it ended with."""
@@ -82,11 +86,13 @@ def limited(seconds: int) -> Iterator[None]:
 
     before = signal.signal(signal.SIGALRM, expire)
     signal.alarm(seconds)
+    announce(seconds)
     try:
         yield
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
+        announce(0)
 
 
 def _metered(checkpoint: Callable[..., Any], meters: Sequence[Meter]) -> Callable[..., Any]:

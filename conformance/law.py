@@ -86,8 +86,18 @@ class Law:
 LAWS: dict[str, Law] = {}  # those of the modules that were imported
 
 
+def _claimed(claims: Implementation) -> tuple[Any, ...]:
+    """What programs may depend on."""
+    return claims.name, claims.capabilities, frozenset((law, limit.verdict) for law, limit in claims.known.items())
+
+
 def _worst(outcomes: Iterable[Outcome]) -> Verdict:
     return max((outcome.verdict for outcome in outcomes), key=lambda verdict: verdict.severity)
+
+
+def _witness(outcomes: Iterable[Outcome]) -> Outcome:
+    """Of the outcomes with the worst verdict the one with the shortest program."""
+    return min(outcomes, key=lambda outcome: (-outcome.verdict.severity, len(outcome.program.source)))
 
 
 def law(
@@ -142,8 +152,9 @@ class Explorer:
     def __init__(self, device: str, profile: Profile, seed: int) -> None:
         self.device, self.profile, self.seed = device, profile, seed
         self.current: Law | None = None
-        self.drawn: dict[tuple[str, bool, float], list[Runnable]] = {}
+        self.drawn: dict[tuple[Any, bool, float], list[Runnable]] = {}
         self.references: dict[str, Observation] = {}
+        self.found: list[Outcome] = []  # of the law that is being held
 
     def reference(self, program: Runnable, device: str, kind: Kind) -> Observation:
         """Plain's run of the program."""
@@ -172,7 +183,7 @@ class Explorer:
 
     def programs(self, law: Law, claims: Implementation, times: float = 1) -> list[Runnable]:
         """The distinct programs that a law is tried on, ``times`` as many as the profile says."""
-        key = ("" if isinstance(law.programs, SearchStrategy) else claims.name, law.may_nest(claims), times)
+        key = (() if isinstance(law.programs, SearchStrategy) else _claimed(claims), law.may_nest(claims), times)
         if law is not self.current:
             self.current = law
             self.drawn.clear()
@@ -208,7 +219,7 @@ class Explorer:
 
     def outcomes(self, law: Law, implementation: Implementation, claims: Implementation) -> list[Outcome]:
         """The outcome of each program, up to the first that hangs twice: once may have been a machine that was busy."""
-        found = []
+        found = self.found = []
         for program in self.programs(law, claims):
             found.append(self.judge(law, program, implementation))
             if found[-1].verdict is Verdict.HANGS:
@@ -228,33 +239,35 @@ class Explorer:
         try:
             outcomes = self.outcomes(law, judged, claims)
             expected = Verdict(claims.expected(law.name, law.needs))
-            worst = _worst(outcomes)
-            if self.profile.patience and implementation.declared and worst.severity < expected.severity:
+            if self.profile.patience and implementation.declared and _worst(outcomes).severity < expected.severity:
                 outcomes = self.patiently(law, judged, claims, expected)
-                worst = _worst(outcomes)
-            proof = sum(not outcome.vacuous for outcome in outcomes if outcome.verdict is Verdict.AGREES)
-            witnesses = [outcome for outcome in outcomes if outcome.verdict is worst]
-            shown = min(witnesses, key=lambda outcome: len(outcome.program.source))
+            shown, worst = _witness(outcomes), _worst(outcomes)
             small = worst in (Verdict.AGREES, Verdict.HANGS)  # each try of a program that hangs takes the whole limit
             if not small and (worst is not expected or self.profile.shrink_declared):
                 shown = self.shrink(law, judged, claims, shown)
         finally:
             if collecting:
                 gc.enable()
+        return replace(self.result(law, judged, claims, outcomes, shown), seconds=time.perf_counter() - started)
+
+    def result(
+        self, law: Law, judged: Implementation, claims: Implementation, outcomes: list[Outcome], shown: Outcome | None = None
+    ) -> Result:
+        """What these outcomes give; ``shown`` is the one with the worst verdict that is told of."""
+        worst, shown = _worst(outcomes), shown or _witness(outcomes)
+        proof = sum(not outcome.vacuous for outcome in outcomes if outcome.verdict is Verdict.AGREES)
         vacuous = ""
         if worst is Verdict.AGREES and proof < (floor := self.floor(law, claims)):
             reasons = Counter(outcome.vacuous for outcome in outcomes if outcome.vacuous)
             vacuous = f"only {proof} of {len(outcomes)} cases prove anything, {floor} must: {dict(reasons)}"
+        expected = Verdict(claims.expected(law.name, law.needs))
         counts = Counter(outcome.verdict for outcome in outcomes)
         program = None if worst is Verdict.AGREES else shown.program
-        seconds = time.perf_counter() - started
-        return Result(
-            law, judged, self.device, expected, worst, counts, shown.detail, program, vacuous, seconds, shown.measured
-        )
+        return Result(law, judged, self.device, expected, worst, counts, shown.detail, program, vacuous, 0.0, shown.measured)
 
     def patiently(self, law: Law, implementation: Implementation, claims: Implementation, expected: Verdict) -> list[Outcome]:
         """Outcomes up to the first with the declared verdict: a rare limit gets more cases before it is said to be gone."""
-        outcomes = []
+        outcomes = self.found = []
         for program in self.programs(law, claims, self.profile.patience / (self.profile.cases * law.effort)):
             outcomes.append(self.judge(law, program, implementation))
             if outcomes[-1].verdict.severity >= expected.severity:

@@ -37,12 +37,8 @@ class Result:
 
     @property
     def as_declared(self) -> bool:
-        """Whether this is the verdict that was declared; for a callable that declares nothing, or a better one."""
-        if self.vacuous:
-            return False
-        if self.implementation.declared:
-            return self.verdict == self.expected
-        return self.verdict.rank <= self.expected.rank
+        """Whether what was declared, or for a callable that declares nothing something better, was found and proven."""
+        return not self.vacuous and as_declared(self.implementation, self.verdict, self.expected)
 
     def script(self) -> str:
         """The program as a script of its own, with the values under plain and under the implementation; else empty."""
@@ -75,6 +71,11 @@ class Result:
             "options": self.written_options(),
             "seconds": round(self.seconds, 3),
         }
+
+
+def as_declared(implementation: Implementation, verdict: Verdict, expected: Verdict) -> bool:
+    """Whether this is the verdict that was declared; for a callable that declares nothing, or a better one."""
+    return verdict == expected if implementation.declared else verdict.rank <= expected.rank
 
 
 def _written(value: Any) -> str:

@@ -106,7 +106,8 @@ class Timeout(BaseException):
 
 
 REFUSALS = (RuntimeError, TypeError, ValueError, NotImplementedError)
-NOT_REFUSALS = (RecursionError,)
+NOT_REFUSALS = (RecursionError, torch.OutOfMemoryError)
+NOBODYS_WORDS = ("INTERNAL ASSERT FAILED", "DefaultCPUAllocator: ")  # torch's own: a broken assertion, no memory
 
 
 def from_error(error: BaseException) -> Judged:
@@ -114,8 +115,8 @@ def from_error(error: BaseException) -> Judged:
     said = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else '(no message)'}"
     if isinstance(error, Timeout):
         return Hangs(str(error) or "no answer in time")
-    about_itself = isinstance(error, NOT_REFUSALS) or "INTERNAL ASSERT FAILED" in str(error)
-    if isinstance(error, REFUSALS) and not about_itself and len(str(error).split()) > 2:
+    no_refusal = isinstance(error, NOT_REFUSALS) or any(words in str(error) for words in NOBODYS_WORDS)
+    if isinstance(error, REFUSALS) and not no_refusal and len(str(error).split()) > 2:
         return Refuses(said)
     return Crashes(said)
 

@@ -45,6 +45,11 @@ _CAPABILITIES: Mapping[Kind, Mapping[str, str]] = MappingProxyType(
 )
 
 
+def capabilities_of(kind: Kind) -> frozenset[str]:
+    """The names of all capabilities that an implementation of a kind may claim."""
+    return frozenset(_CAPABILITIES[kind])
+
+
 @dataclass(frozen=True)
 class Known:
     """A verdict other than the claimed one that is known and explained: why, and where that is written or was seen."""

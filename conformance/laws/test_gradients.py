@@ -223,6 +223,8 @@ ALONE = {
 
 def _combinations(claims: Implementation) -> st.SearchStrategy[Any]:
     claimed = [f for f, name in ALONE.items() if name in LAWS and claims.expected(name, LAWS[name].needs) == "agrees"]
+    if len(claimed) < 2:
+        return programs(sometimes=CORE)
     some: Callable[[set[str]], Any] = lambda chosen: programs(sometimes=CORE | chosen)  # noqa: E731 - typed for flatmap
     return st.sets(st.sampled_from(claimed), min_size=2, max_size=6).flatmap(some)
 

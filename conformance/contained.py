@@ -1,0 +1,300 @@
+"""An implementation in a process of its own: when that dies, hangs or takes too much memory, it is a verdict and no more.
+
+The process says which program it is about to run, in the form of the row that is to be written if it dies of it. Then
+the next law gets a new process. Processes are forked from a server that has imported torch and has run no backward, so
+one that died costs little, and accelerators are initialised in each anew.
+"""
+
+from __future__ import annotations
+
+import atexit
+import faulthandler
+import functools
+import importlib
+import multiprocessing
+import os
+import re
+import resource
+import signal
+import tempfile
+import time
+import traceback
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, NoReturn
+
+import impls
+from conformance import judge
+from conformance.judge import Outcome
+from conformance.law import LAWS, Explorer, Law, Profile
+from conformance.programs import Runnable
+from conformance.result import Result, as_declared
+from conformance.second_device import second
+from conformance.smoke import MORE, PROBES, Smoke, probed
+from conformance.verdicts import Verdict
+from impls import Implementation, Kind
+
+GRACE = 5  # seconds after the alarm, which Python code reacts to, that kernels and blocked signals are waited for
+QUIET = 600  # seconds in which a process may draw programs or compare, and say nothing
+GIB = 2**30
+FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<name>\S+)')
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a process judges, and how. ``memory`` is in GiB beyond what the process has when a law begins."""
+
+    name: str
+    kind: Kind
+    device: str
+    profile: Profile
+    seed: int
+    memory: float = 4.0
+    seconds: int = judge.SECONDS_PER_CASE
+
+
+class Died(Exception):
+    """A process ended, or had to be ended, before it answered."""
+
+    def __init__(self, verdict: Verdict, detail: str) -> None:
+        super().__init__(detail)
+        self.verdict, self.detail = verdict, detail
+
+
+class _Telling(Explorer):
+    """Tells before each program what is to be written when the process dies of it."""
+
+    def __init__(self, setting: Setting, tell: Any) -> None:
+        super().__init__(setting.device, setting.profile, setting.seed)
+        self.tell, self.claims, self.shrinking = tell, None, False
+
+    def hold(self, law: Law, implementation: Implementation, claims: Implementation) -> Result:
+        self.claims, self.shrinking = claims, False
+        return super().hold(law, implementation, claims)
+
+    def judge(self, law: Law, program: Runnable, implementation: Implementation) -> Outcome:
+        if not self.shrinking:
+            self._will(law, implementation, Outcome(program, Verdict.CRASHES))
+        return super().judge(law, program, implementation)
+
+    def shrink(self, law: Law, implementation: Implementation, claims: Implementation, witness: Outcome) -> Outcome:
+        self._will(law, implementation, None)
+        self.shrinking = True
+        return super().shrink(law, implementation, claims, witness)
+
+    def _will(self, law: Law, implementation: Implementation, dying: Outcome | None) -> None:
+        worse = any(outcome.verdict is Verdict.DIVERGES for outcome in self.found)
+        outcomes = self.found if dying is None or worse else [*self.found, dying]
+        shown = dying if dying and not worse else None
+        row = self.result(law, implementation, self.claims, outcomes, shown).row()
+        self.tell(("will", "shrinking" if dying is None else "diverged" if worse else "dying", row))
+
+
+def _work(connection: Connection, setting: Setting, traces: str) -> None:
+    """What the process does: load the implementation, then answer until nobody asks any more."""
+    os.setpgid(0, 0)  # so that what it starts ends with it
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    faulthandler.enable(Path(traces).open("w"), all_threads=False)
+    judge.SECONDS_PER_CASE = setting.seconds
+    judge.announce = lambda seconds: connection.send(("limit", seconds))
+    try:
+        implementation = impls.find(setting.name, setting.kind)
+        if implementation.kind != "checkpoint":
+            second(setting.device)
+        explorer = _Telling(setting, connection.send)
+        connection.send(("answer", _described(implementation)))
+        while True:
+            question, *arguments = connection.recv()
+            connection.send(("answer", _QUESTIONS[question](explorer, implementation, *arguments)))
+    except (EOFError, BrokenPipeError):
+        return
+    except BaseException as error:  # noqa: BLE001 - told to the one who asked, who raises it
+        text = str(error) if isinstance(error, ValueError) else traceback.format_exc()
+        connection.send(("error", text))
+
+
+def _smoked(explorer: _Telling, implementation: Implementation, more: bool) -> Smoke:
+    return probed(implementation, explorer.device, MORE if more else PROBES)
+
+
+def _held(explorer: _Telling, implementation: Implementation, modules: list[str], law: str, *claims: Any) -> dict[str, Any]:
+    for module in modules:
+        importlib.import_module(module)
+    name, capabilities, known = claims
+    claimed = replace(implementation, name=name, capabilities=capabilities, known=known)
+    return explorer.hold(LAWS[law], implementation, claimed).row()
+
+
+_QUESTIONS: dict[str, Any] = {"smoke": _smoked, "hold": _held}
+
+
+def _described(implementation: Implementation) -> dict[str, Any]:
+    """All of a record but what it judges, which stays where it is."""
+    names = ("name", "summary", "source", "capabilities", "declared", "kind", "binding")
+    return {**{name: getattr(implementation, name) for name in names}, "known": dict(implementation.known)}
+
+
+def _elsewhere(*_: object, **__: object) -> NoReturn:
+    raise RuntimeError("this implementation is judged in a process of its own, and is not in this one")
+
+
+class Contained:
+    """Holds one implementation to laws in a process of its own, and starts a new one when that dies."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self.process: Any = None
+        self.connection: Any = None
+        self.will: tuple[str, dict[str, Any]] | None = None
+        self.after = ""
+        atexit.register(self.close)
+
+    @functools.cached_property
+    def implementation(self) -> Implementation:
+        """The record, of which what it judges cannot be called here. ValueError when it cannot be loaded."""
+        try:
+            fields = self._start()
+        except Died as dead:
+            raise ValueError(f"importing {self.setting.name!r} in a process of its own: it {dead.detail}") from dead
+        return Implementation(**fields, **{"checkpoint" if fields["kind"] == "checkpoint" else "provides": _elsewhere})
+
+    def smoke(self) -> Smoke:
+        """As :func:`conformance.smoke.smoke`; that the process dies is a fault where an error is one, else a warning."""
+        try:
+            needed = self._ask("smoke", False)
+        except Died as dead:
+            return Smoke(
+                f"{self.setting.name} cannot be judged: on the smallest programs of its kind the process {dead.detail}"
+            )
+        try:
+            return needed if needed.fault else self._ask("smoke", True)
+        except Died as dead:
+            return Smoke("", (f"with arguments by keyword, or that are no tensors, the process {dead.detail}",))
+
+    def hold(self, law: Law, claims: Implementation) -> dict[str, Any]:
+        """The row of a law, by the claims of that or another implementation; a hang is tried twice, as elsewhere."""
+        modules = sorted({one.check.__module__ for one in (law, *LAWS.values())})  # what there is decides what is combined
+        claimed = claims.name, claims.capabilities, dict(claims.known)
+        started = time.perf_counter()
+        for last in (False, True):
+            try:
+                row = self._ask("hold", modules, law.name, *claimed)
+            except Died as dead:
+                row = self._dead(law, claims, dead)
+                if dead.verdict is Verdict.HANGS and not last:
+                    continue
+            break
+        self.after = law.name
+        return {**row, "seconds": round(time.perf_counter() - started, 3)}
+
+    def close(self) -> None:
+        """End the process, and what it started."""
+        if self.process is not None:
+            self._end(signal.SIGKILL)
+
+    def _dead(self, law: Law, claims: Implementation, dead: Died) -> dict[str, Any]:
+        """The row that the process left, completed."""
+        what, row = self.will or ("", {})
+        if what == "shrinking":
+            return {**row, "detail": f"{row['detail']}; while this was shrunk the process {dead.detail}"}
+        if what == "diverged":
+            counts = Counter(row["counts"]) + Counter({str(dead.verdict): 1})
+            detail = f"{row['detail']}; in another case the process {dead.detail}"
+            return {**row, "counts": dict(sorted(counts.items())), "cases": row["cases"] + 1, "detail": detail}
+        expected = Verdict(claims.expected(law.name, law.needs))
+        as_it_is = as_declared(self.implementation, dead.verdict, expected)
+        if what == "dying":
+            counts = Counter(row["counts"]) - Counter(["crashes"]) + Counter([str(dead.verdict)])
+            new = {"verdict": str(dead.verdict), "detail": f"the process {dead.detail}", "as_declared": as_it_is}
+            return {**row, **new, "counts": dict(sorted(counts.items()))}
+        when = (
+            f"before any program of this law ran{f', after law {self.after}' if self.after else ''}, the process {dead.detail}"
+        )
+        one = Counter({dead.verdict: 1})
+        return Result(law, self.implementation, self.setting.device, expected, dead.verdict, one, when, None, "", 0.0).row()
+
+    def _ask(self, *question: Any) -> Any:
+        if self.process is None:
+            self._start()
+        self.will = None
+        self.base = _resident(self.process.pid)
+        with suppress(BrokenPipeError):  # what is read next tells how it ended
+            self.connection.send(question)
+        return self._answer()
+
+    def _start(self) -> Any:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([__name__])
+        self.connection, its = context.Pipe()
+        descriptor, self.traces = tempfile.mkstemp(suffix=".txt")
+        os.close(descriptor)
+        self.process = context.Process(target=_work, args=(its, self.setting, self.traces))
+        self.process.start()
+        its.close()
+        self.base = _resident(self.process.pid)
+        return self._answer()
+
+    def _answer(self) -> Any:
+        """What the process answers. Raises Died, and RuntimeError for a fault of the suite."""
+        limit, since = 0, time.monotonic()
+        while True:
+            if self.connection.poll(0.05):
+                try:
+                    what, *told = self.connection.recv()
+                except (EOFError, OSError):
+                    raise self._ended() from None
+                since = time.monotonic()
+                if what == "answer":
+                    return told[0]
+                if what == "error":
+                    self.close()
+                    raise ValueError(told[0])
+                limit = told[0] if what == "limit" else limit
+                self.will = (told[0], told[1]) if what == "will" else self.will
+            elif not self.process.is_alive() and not self.connection.poll(0):
+                raise self._ended()  # what it started may still hold the connection
+            self._check_limits(limit, time.monotonic() - since)
+
+    def _check_limits(self, limit: int, silent: float) -> None:
+        if _resident(self.process.pid) - self.base > self.setting.memory * GIB:
+            self._end(signal.SIGKILL)
+            raise Died(Verdict.CRASHES, f"took more than {self.setting.memory:g} GiB of memory")
+        if silent > (limit + GRACE if limit else QUIET):
+            where = self._end(signal.SIGABRT)
+            raise Died(Verdict.HANGS, f"gave no answer in {limit or QUIET} seconds, nor to the alarm{where}")
+
+    def _ended(self) -> Died:
+        """How the process ended by itself."""
+        self.process.join(1)
+        code = self.process.exitcode
+        where = self._end(signal.SIGKILL)
+        if code is None:
+            return Died(Verdict.CRASHES, "closed its connection to the suite")
+        how = f"ended with status {code}" if code >= 0 else f"was ended by {signal.Signals(-code).name}"
+        return Died(Verdict.CRASHES, how + where)
+
+    def _end(self, by: signal.Signals) -> str:
+        """End the process and what it started; where it was at that moment, when that is known."""
+        for number in (by, signal.SIGKILL):
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, number)
+            self.process.join(1)
+        self.process.kill()  # it may have ended up in another group
+        self.process.join()
+        self.connection.close()
+        self.process = None
+        trace = Path(self.traces)
+        frames = list(FRAME.finditer(trace.read_text(errors="replace")))
+        trace.unlink()
+        return f", in {frames[0]['name']} ({frames[0]['file']}, line {frames[0]['line']})" if frames else ""
+
+
+def _resident(pid: int) -> int:
+    """The bytes of memory that a process has; 0 where the system does not tell, so that there is no limit."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
+    except (OSError, IndexError):
+        return 0
