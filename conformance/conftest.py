@@ -14,51 +14,55 @@ from typing import Any
 import pytest
 import torch
 
-import impls
 from conformance import matrix, programs_written, report, results_file
+from conformance.choosing import Subject, subjects
 from conformance.gathering import PROPERTY, Gathering
-from conformance.law import LAWS, PROFILES, Explorer, Law
+from conformance.law import LAWS, PROFILES, Law
 from conformance.progress import Live
-from conformance.result import Result
 from conformance.results_file import Row, is_unexpected
-from conformance.second_device import second
 from conformance.workers import scheduler
 
 GATHERING = pytest.StashKey[Gathering]()
-EXPLORER = pytest.StashKey[Explorer]()
-CHOSEN = pytest.StashKey[list[tuple[impls.Implementation, impls.Implementation]]]()
+CHOSEN = pytest.StashKey[list[Subject]]()
+WARNINGS = pytest.StashKey[list[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("conformance")
-    group.addoption("--impl", action="append", default=[], help="a built-in implementation or pkg.mod:attr; repeatable")
+    group.addoption("--impl", action="append", default=[], help="a built-in or installed one, or pkg.mod:attr; repeatable")
     group.addoption("--like", default="nested", help="whose claims judge a callable that declares nothing")
     group.addoption("--device", default="cpu", help="a device type: cpu, cuda, ...")
     group.addoption("--profile", default="default", choices=list(PROFILES), help="how many cases a law is tried on")
     group.addoption("--seed", type=int, default=0, help="seed of the programs that are drawn")
     group.addoption("--until", type=float, help="begin no law from then on, in seconds since 1970", metavar="TIME")
+    group.addoption("--in-process", action="store_true", help="judge also what is not built in within this process")
+    group.addoption("--memory-limit", type=float, default=4.0, metavar="GIB", help="what is not built in may take, on Linux")
     group.addoption("--results", type=Path, help="where to write the results; see README for the default")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    wanted = config.getoption("--impl") or impls.names()
-    try:
-        like = impls.get(config.getoption("--like"))
-        chosen = [impls.load(name, like.kind) if ":" in name else impls.get(name) for name in dict.fromkeys(wanted)]
-    except ValueError as error:
-        raise pytest.UsageError(str(error)) from error
     device = config.getoption("--device")
     try:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
         raise pytest.UsageError(f"--device {device}: torch cannot use it here: {error}") from error
-    if any(one.kind != "checkpoint" for one in chosen):
-        second(device)  # the engine makes its threads for devices at the first backward, so a device has to be there before
-    config.stash[CHOSEN] = [(one, one if one.declared else like) for one in chosen]
-    config.stash[EXPLORER] = Explorer(device, PROFILES[config.getoption("--profile")], config.getoption("--seed"))
-    config.stash[GATHERING] = Gathering()
-    if not hasattr(config, "workerinput"):  # a worker of xdist, which leaves reporting to its controller
-        config.pluginmanager.register(config.stash[GATHERING])
+    config.stash[GATHERING], config.stash[CHOSEN], config.stash[WARNINGS] = Gathering(), [], []
+    try:
+        config.stash[CHOSEN] = subjects(config.option)
+        if not hasattr(config, "workerinput"):  # a worker of xdist, which leaves reporting to its controller
+            config.pluginmanager.register(config.stash[GATHERING])
+            config.stash[WARNINGS] = [warning for one in config.stash[CHOSEN] for warning in one.smoke()]
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from error
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    for one in config.stash.get(CHOSEN, []):
+        one.close()
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    return config.stash[WARNINGS]
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -76,13 +80,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "hold" in metafunc.fixturenames:
         law = metafunc.function.law
-        chosen = [pair for pair in metafunc.config.stash[CHOSEN] if pair[0].kind == law.kind]
-        metafunc.parametrize("hold", chosen, ids=[one.name for one, _ in chosen], indirect=True)
+        chosen = [one for one in metafunc.config.stash[CHOSEN] if one.implementation.kind == law.kind]
+        metafunc.parametrize("hold", chosen, ids=[one.implementation.name for one in chosen], indirect=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """A law of another kind than those of the implementations chosen is not about any of them."""
-    kinds = {implementation.kind for implementation, _ in config.stash[CHOSEN]}
+    kinds = {one.implementation.kind for one in config.stash[CHOSEN]}
     laws = [getattr(getattr(item, "function", None), "law", None) for item in items]
     items[:] = [item for item, law in zip(items, laws, strict=True) if law is None or law.kind in kinds]
 
@@ -95,32 +99,27 @@ def pytest_report_teststatus(report: pytest.TestReport, config: pytest.Config) -
 @pytest.fixture
 def hold(request: pytest.FixtureRequest) -> Callable[[Law], None]:
     """Holds one implementation to a law and fails the test when the verdict is not the declared one."""
-    return functools.partial(_hold, request.node, *request.param)
+    return functools.partial(_hold, request.node, request.param)
 
 
-def _hold(node: pytest.Item, implementation: impls.Implementation, claims: impls.Implementation, law: Law) -> None:
+def _hold(node: pytest.Item, subject: Subject, law: Law) -> None:
     until = node.config.getoption("--until")
     if until is not None and time.time() >= until:
         pytest.skip("the time is over")
-    result = node.config.stash[EXPLORER].hold(law, implementation, claims)
-    node.user_properties.append((PROPERTY, result.row()))
-    if not result.as_declared:
-        pytest.fail(_unexpected(result), pytrace=False)
+    row = subject.hold(law)
+    node.user_properties.append((PROPERTY, row))
+    if is_unexpected(row):
+        pytest.fail(_unexpected(row, subject.implementation.declared), pytrace=False)
 
 
-def _unexpected(result: Result) -> str:
-    claimed = "declared" if result.implementation.declared else "claimed by the implementation that it is judged like"
-    found = f"{claimed}: {result.expected}; found: {result.verdict} in {result.counts[result.verdict]} of {result.cases} cases"
-    lines = [
-        f"{result.implementation.name}: {result.law.statement}",
-        f"not tested: {result.vacuous}" if result.vacuous else found,
-    ]
-    lines += [result.detail] if result.detail else []
-    if result.law.options:
-        lines.append(f"checkpoint is called with {result.written_options()}")
-    if result.program is not None:
-        lines += ["", result.program.source]
-    return "\n".join(lines)
+def _unexpected(row: Row, declared: bool) -> str:
+    claimed = "declared" if declared else "claimed by the implementation that it is judged like"
+    times = f"in {row['counts'][row['verdict']]} of {row['cases']} cases"
+    untested = row["verdict"] == "agrees" and row["detail"]
+    found = "not tested:" if untested else f"{claimed}: {row['expected']}; found: {row['verdict']} {times}"
+    lines = [f"{row['impl']}: {row['statement']}", found, row["detail"]]
+    lines += [f"checkpoint is called with {row['options']}"] if row["options"] else []
+    return "\n".join([*filter(None, lines), "", row["program"]]).rstrip()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -136,22 +135,23 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         if row["verdict"] != row["expected"] and not is_unexpected(row):
             terminalreporter.write_line(f"better than {config.getoption('--like')}: {row['law']} {row['verdict']}")
     path, published = _destination(config, rows)
-    explorer = config.stash[EXPLORER]
-    header = results_file.header(explorer.seed, config.getoption("--profile"), explorer.device)
-    rows = programs_written.write(path, rows, reduce_all=explorer.profile.shrink_declared)
+    options = config.option
+    header = results_file.header(options.seed, options.profile, options.device)
+    rows = programs_written.write(path, rows, reduce_all=PROFILES[options.profile].shrink_declared)
     results_file.write(path, header, rows)
     terminalreporter.write_line(f"results: {path}")
     for name in dict.fromkeys(row["impl"] for row in rows if row["program"]):
         terminalreporter.write_line(f"programs: {sys.executable} -m conformance.report --show {name} --results {path}")
     if published:
         report.main(["--write"])
+    _declare(terminalreporter, config, path, rows)
 
 
 def _destination(config: pytest.Config, rows: list[Row]) -> tuple[Path, bool]:
     """Where the results go. A complete run in which all is as declared is published: README's matrix is made from it."""
     if config.getoption("--results"):
         return config.getoption("--results"), False
-    device, profile = config.stash[EXPLORER].device, config.getoption("--profile")
+    device, profile = config.getoption("--device"), config.getoption("--profile")
     directory, chosen = results_file.ROOT / "results", config.getoption("--impl")
     if profile == "default" and not chosen and not config.getoption("--seed") and _complete(config, rows):
         return directory / f"conformance-{device}.jsonl", True
@@ -161,8 +161,31 @@ def _destination(config: pytest.Config, rows: list[Row]) -> tuple[Path, bool]:
 
 def _complete(config: pytest.Config, rows: list[Row]) -> bool:
     """Whether every law there is was held for every implementation chosen, and all is as declared."""
-    for path in sorted((Path(__file__).parent / "laws").glob("test_*.py")):
-        importlib.import_module(f"conformance.laws.{path.stem}")  # workers had them, not the process that gathers
-    chosen = [implementation for implementation, _ in config.stash[CHOSEN]]
+    _import_laws()
+    chosen = [one.implementation for one in config.stash[CHOSEN]]
     due = {(law.name, one.name) for law in LAWS.values() for one in chosen if one.kind == law.kind}
     return {(row["law"], row["impl"]) for row in rows} == due and not any(map(is_unexpected, rows))
+
+
+def _import_laws() -> None:
+    """Workers of xdist have imported them, the process that gathers has not."""
+    for path in sorted((Path(__file__).parent / "laws").glob("test_*.py")):
+        importlib.import_module(f"conformance.laws.{path.stem}")
+
+
+def _declare(reporter: pytest.TerminalReporter, config: pytest.Config, path: Path, rows: list[Row]) -> None:
+    """For what declares nothing: what it can declare, printed and written beside the results."""
+    for subject in config.stash[CHOSEN]:
+        name, kind = subject.implementation.name, subject.implementation.kind
+        if subject.implementation.declared or not any(row["impl"] == name for row in rows):
+            continue
+        _import_laws()
+        mine = [row for row in rows if row["impl"] == name]
+        due = sum(law.kind == kind for law in LAWS.values())
+        if len(mine) < due:
+            reporter.write_line(f"declaration of {name}: only after a run of all {due} laws; this one held {len(mine)}")
+            continue
+        text = subject.declaration(mine)
+        beside = path.with_name(re.sub(r"\W+", "_", f"{path.stem}_{name}_declared") + ".py")
+        beside.write_text(text, encoding="utf-8")
+        reporter.write_line(f"declaration of {name}, to paste: {beside}\n\n{text}")

@@ -69,7 +69,8 @@ class _Telling(Explorer):
 
     def __init__(self, setting: Setting, tell: Any) -> None:
         super().__init__(setting.device, setting.profile, setting.seed)
-        self.tell, self.claims, self.shrinking = tell, None, False
+        self.tell, self.shrinking = tell, False
+        self.claims: Any = None
 
     def hold(self, law: Law, implementation: Implementation, claims: Implementation) -> Result:
         self.claims, self.shrinking = claims, False
@@ -97,11 +98,15 @@ def _work(connection: Connection, setting: Setting, traces: str) -> None:
     """What the process does: load the implementation, then answer until nobody asks any more."""
     os.setpgid(0, 0)  # so that what it starts ends with it
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    faulthandler.enable(Path(traces).open("w"), all_threads=False)
+    faulthandler.enable(os.open(traces, os.O_WRONLY), all_threads=False)
     judge.SECONDS_PER_CASE = setting.seconds
     judge.announce = lambda seconds: connection.send(("limit", seconds))
     try:
-        implementation = impls.find(setting.name, setting.kind)
+        try:
+            implementation = impls.find(setting.name, setting.kind)
+        except ValueError as error:
+            connection.send(("refused", str(error)))
+            return
         if implementation.kind != "checkpoint":
             second(setting.device)
         explorer = _Telling(setting, connection.send)
@@ -111,9 +116,8 @@ def _work(connection: Connection, setting: Setting, traces: str) -> None:
             connection.send(("answer", _QUESTIONS[question](explorer, implementation, *arguments)))
     except (EOFError, BrokenPipeError):
         return
-    except BaseException as error:  # noqa: BLE001 - told to the one who asked, who raises it
-        text = str(error) if isinstance(error, ValueError) else traceback.format_exc()
-        connection.send(("error", text))
+    except BaseException:  # noqa: BLE001 - told to the one who asked, who raises it
+        connection.send(("error", traceback.format_exc()))
 
 
 def _smoked(explorer: _Telling, implementation: Implementation, more: bool) -> Smoke:
@@ -156,10 +160,11 @@ class Contained:
     def implementation(self) -> Implementation:
         """The record, of which what it judges cannot be called here. ValueError when it cannot be loaded."""
         try:
-            fields = self._start()
-        except Died as dead:
-            raise ValueError(f"importing {self.setting.name!r} in a process of its own: it {dead.detail}") from dead
-        return Implementation(**fields, **{"checkpoint" if fields["kind"] == "checkpoint" else "provides": _elsewhere})
+            fields: dict[str, Any] = self._start()
+        except (Died, RuntimeError) as dead:
+            raise ValueError(f"{self.setting.name!r}: the process that was to load it {dead}") from dead
+        subject = "checkpoint" if fields["kind"] == "checkpoint" else "provides"
+        return Implementation(**{**fields, subject: _elsewhere})
 
     def smoke(self) -> Smoke:
         """As :func:`conformance.smoke.smoke`; that the process dies is a fault where an error is one, else a warning."""
@@ -238,7 +243,7 @@ class Contained:
         return self._answer()
 
     def _answer(self) -> Any:
-        """What the process answers. Raises Died, and RuntimeError for a fault of the suite."""
+        """What the process answers. Raises Died, ValueError when it cannot load it, RuntimeError for a fault of the suite."""
         limit, since = 0, time.monotonic()
         while True:
             if self.connection.poll(0.05):
@@ -249,9 +254,9 @@ class Contained:
                 since = time.monotonic()
                 if what == "answer":
                     return told[0]
-                if what == "error":
+                if what in ("refused", "error"):
                     self.close()
-                    raise ValueError(told[0])
+                    raise (ValueError if what == "refused" else RuntimeError)(told[0])
                 limit = told[0] if what == "limit" else limit
                 self.will = (told[0], told[1]) if what == "will" else self.will
             elif not self.process.is_alive() and not self.connection.poll(0):

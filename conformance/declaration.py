@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -108,7 +108,7 @@ def _fewest_limits(claimed: frozenset[str], found: Mapping[str, Row]) -> frozens
     # A law that needs what is certain alone has the same verdict either way, as has one that neither agrees nor refuses.
     judged = [(needs - certain, verdict) for needs, verdict in judged if verdict in ("agrees", "refuses")]
 
-    def costs(chosen: frozenset[str]) -> tuple[int, int, int]:
+    def costs(chosen: Set[str]) -> tuple[int, int, int]:
         entries = sum((needs <= chosen) is not (verdict == "agrees") for needs, verdict in judged)
         return entries, len(chosen - shown), -len(chosen)
 
@@ -136,9 +136,7 @@ def written(declared: Declaration, reference: str, about: str) -> str:
     lines = [f'"""{reference}, as it was judged: {about}."""', "", f"import {module}", "from impls import Implementation"]
     lines += ["from impls.implementation import known", ""] if claims.known else [""]
     if not declared.settled:
-        lines += [
-            "# Not settled: some laws draw their programs from the claims, and each time that these changed so did the verdicts."
-        ]
+        lines += ["# Not settled: some laws draw programs from the claims, and whenever these changed so did the verdicts."]
     lines += [f"# Not tested, whatever is declared: law {law}, {why}" for law, why in declared.untested.items()]
     fields = [
         repr(re.sub(r"\W+", "-", reference)),

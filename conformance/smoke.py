@@ -187,7 +187,8 @@ def _contexts(graph: Any, device: str, _: list[str]) -> None:
 
 
 def _multi_grad_hook(graph: Any, device: str, _: list[str]) -> None:
-    x, call, seen = _leaf(device), "register_multi_grad_hook((x,), hook)", []
+    x, call = _leaf(device), "register_multi_grad_hook((x,), hook)"
+    seen: list[Any] = []
     with _told(call):
         handle = graph.register_multi_grad_hook((x,), seen.append)
     _gradients(x.exp(), call, x=x)

@@ -1,0 +1,88 @@
+"""Who is judged in a run: each implementation chosen, by whose claims, and in which process."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+import impls
+from conformance.contained import Contained, Setting
+from conformance.declaration import Row, declaration, written
+from conformance.law import PROFILES, Explorer, Law
+from conformance.second_device import second
+from conformance.smoke import smoke
+from impls import Implementation
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An implementation, the one by whose claims it is judged, and what holds it to laws: in this process, or in its own."""
+
+    implementation: Implementation
+    claims: Implementation
+    setting: Setting
+    judge: Explorer | Contained
+
+    def hold(self, law: Law, claims: Implementation | None = None) -> Row:
+        """The row of a law."""
+        claims = claims or self.claims
+        if isinstance(self.judge, Contained):
+            return self.judge.hold(law, claims)
+        return self.judge.hold(law, self.implementation, claims).row()
+
+    def smoke(self) -> tuple[str, ...]:
+        """Warnings about something that declares nothing. Raises ValueError when it cannot be judged."""
+        if self.implementation.declared:
+            return ()
+        judge = self.judge
+        found = judge.smoke() if isinstance(judge, Contained) else smoke(self.implementation, self.setting.device)
+        if found.fault:
+            raise ValueError(found.fault)
+        return tuple(f"{self.implementation.name}: {warning}" for warning in found.warnings)
+
+    def declaration(self, rows: Iterable[Row]) -> str:
+        """What something that declares nothing could declare after these rows, as Python."""
+        setting = replace(self.setting, profile=replace(self.setting.profile, shrink_declared=False))
+        again = replace(self, judge=Contained(setting) if isinstance(self.judge, Contained) else _explorer(setting))
+        try:
+            seen = f"torch {torch.__version__}"
+            declared = declaration(rows, self.claims, again.hold, f"seen here, {seen}")
+        finally:
+            again.close()
+        profile = next(name for name, one in PROFILES.items() if one == self.setting.profile)
+        about = f"{seen}, device {setting.device}, profile {profile}, seed {setting.seed}, which other runs may see more than"
+        return written(declared, self.implementation.name, about)
+
+    def close(self) -> None:
+        """End its process, if it has one."""
+        if isinstance(self.judge, Contained):
+            self.judge.close()
+
+
+def _explorer(setting: Setting) -> Explorer:
+    return Explorer(setting.device, setting.profile, setting.seed)
+
+
+def subjects(options: Any) -> list[Subject]:
+    """The implementations that the options of a run name. Raises ValueError for one that is not there, or is there twice."""
+    if options.memory_limit <= 0:
+        raise ValueError(f"--memory-limit is {options.memory_limit}; it must be a number of GiB above 0")
+    like = impls.get(options.like)
+    profile, memory = PROFILES[options.profile], options.memory_limit
+    names = list(dict.fromkeys(options.impl or impls.names()))
+    settings = [Setting(name, like.kind, options.device, profile, options.seed, memory) for name in names]
+    apart = {one.name: Contained(one) for one in settings if not (options.in_process or one.name in impls.names())}
+    found = [apart[one.name].implementation if one.name in apart else impls.find(one.name, like.kind) for one in settings]
+    if twice := [name for name, times in Counter(one.name for one in found).items() if times > 1]:
+        raise ValueError(f"--impl: more than one implementation is called {twice[0]!r}")
+    if any(one.kind != "checkpoint" for one in found):
+        second(options.device)  # the engine makes its threads for devices at the first backward: the device comes before
+    shared = _explorer(settings[0])  # programs and plain's runs are made once for all of a law
+    return [
+        Subject(one, one if one.declared else like, setting, apart.get(setting.name, shared))
+        for one, setting in zip(found, settings, strict=True)
+    ]
