@@ -40,6 +40,7 @@ from impls import Implementation, Kind
 GRACE = 5  # seconds after the alarm, which Python code reacts to, that kernels and blocked signals are waited for
 QUIET = 600  # seconds in which a process may draw programs or compare, and say nothing
 GIB = 2**30
+CUT_OFF = 83  # the status of a process that can no longer tell
 FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<name>\S+)')
 
 
@@ -91,33 +92,40 @@ class _Telling(Explorer):
         outcomes = self.found if dying is None or worse else [*self.found, dying]
         shown = dying if dying and not worse else None
         row = self.result(law, implementation, self.claims, outcomes, shown).row()
-        self.tell(("will", "shrinking" if dying is None else "diverged" if worse else "dying", row))
+        self.tell("will", "shrinking" if dying is None else "diverged" if worse else "dying", row)
 
 
 def _work(connection: Connection, setting: Setting, traces: str) -> None:
     """What the process does: load the implementation, then answer until nobody asks any more."""
+
+    def tell(*message: Any) -> None:
+        try:
+            connection.send(message)
+        except OSError:  # raised where the implementation runs it would be taken for an error of that
+            os._exit(CUT_OFF)
+
     os.setpgid(0, 0)  # so that what it starts ends with it
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     faulthandler.enable(os.open(traces, os.O_WRONLY), all_threads=False)
     judge.SECONDS_PER_CASE = setting.seconds
-    judge.announce = lambda seconds: connection.send(("limit", seconds))
+    judge.announce = functools.partial(tell, "limit")
     try:
         try:
             implementation = impls.find(setting.name, setting.kind)
         except ValueError as error:
-            connection.send(("refused", str(error)))
+            tell("refused", str(error))
             return
         if implementation.kind != "checkpoint":
             second(setting.device)
-        explorer = _Telling(setting, connection.send)
-        connection.send(("answer", _described(implementation)))
+        explorer = _Telling(setting, tell)
+        tell("answer", _described(implementation))
         while True:
             question, *arguments = connection.recv()
-            connection.send(("answer", _QUESTIONS[question](explorer, implementation, *arguments)))
-    except (EOFError, BrokenPipeError):
+            tell("answer", _QUESTIONS[question](explorer, implementation, *arguments))
+    except EOFError:
         return
     except BaseException:  # noqa: BLE001 - told to the one who asked, who raises it
-        connection.send(("error", traceback.format_exc()))
+        tell("error", traceback.format_exc())
 
 
 def _smoked(explorer: _Telling, implementation: Implementation, more: bool) -> Smoke:
@@ -276,7 +284,7 @@ class Contained:
         self.process.join(1)
         code = self.process.exitcode
         where = self._end(signal.SIGKILL)
-        if code is None:
+        if code in (None, CUT_OFF):
             return Died(Verdict.CRASHES, "closed its connection to the suite")
         how = f"ended with status {code}" if code >= 0 else f"was ended by {signal.Signals(-code).name}"
         return Died(Verdict.CRASHES, how + where)
