@@ -152,8 +152,8 @@ def _other_arguments(checkpoint: Any, device: str, warnings: list[str]) -> None:
     for call, (args, kwargs) in tried.items():
         try:
             _passed_on(checkpoint, lambda x, scale=1: x.sin() * scale, call, *args, **kwargs)
-        except Raised as raised:
-            warnings.append(str(raised).splitlines()[0])
+        except Fault as fault:
+            warnings.append(str(fault).splitlines()[0])
 
 
 def _hooks(graph: Any, device: str, _: list[str]) -> None:

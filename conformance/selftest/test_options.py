@@ -23,7 +23,8 @@ NUMBER = 3
 
 def doubling(function, *args, **kwargs):
     double = lambda value: value * 2 if isinstance(value, torch.Tensor) else value
-    return torch.utils._pytree.tree_map(double, right(function, *args, **kwargs))
+    value = right(function, *args, **kwargs)
+    return torch.utils._pytree.tree_map(double, value) if kwargs or isinstance(value, tuple) else value
 
 def without_keywords(function, *args, **kwargs):
     if kwargs:

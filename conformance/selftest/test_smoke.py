@@ -39,6 +39,12 @@ def test_a_missing_capability_is_a_warning() -> None:
     assert smoke(impls.get("nested"), "cpu").warnings == ()
 
 
+def test_a_keyword_that_is_lost_is_a_warning() -> None:
+    found = checked(dropping)
+    assert found.fault == ""
+    assert re.match(r"checkpoint\(function, x, scale=y\) returned another value", found.warnings[0])
+
+
 def twice(function: Any, *args: Any) -> Any:
     function(*args)
     return function(*args)
@@ -96,7 +102,6 @@ FAULTY = {
     "a pair": (lambda function, *args: (function(*args),), "returned a tuple, the function a tensor"),
     "another value": (lambda function, *args: function(*args) * 2, "returned another value than the function does"),
     "other arguments": (lambda function, x, *rest: nested(function, x * 2, *rest), "pass arguments on"),
-    "no keywords": (dropping, r"checkpoint\(function, x, scale=y\) returned another value"),
     "detached": (lambda function, *args: function(*args).detach(), "does not require grad, though"),
     "no gradient": (lambda function, *args: Zero.apply(function(*args)), "gave x no gradient"),
     "grad mode": (no_grad, "left grad mode off: put it back"),

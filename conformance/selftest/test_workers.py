@@ -20,7 +20,8 @@ from impls.nested import checkpoint
 
 def doubling(function, *args, **kwargs):
     double = lambda value: value * 2 if isinstance(value, torch.Tensor) else value
-    return torch.utils._pytree.tree_map(double, checkpoint(function, *args, **kwargs))
+    value = checkpoint(function, *args, **kwargs)
+    return torch.utils._pytree.tree_map(double, value) if isinstance(value, tuple) else value
 """
 RUNS = {"one process": ["-p", "no:xdist"], "two workers": ["-n", "2"]}
 
