@@ -2,8 +2,8 @@
 
 Capabilities are those with which the fewest laws need an entry in ``known``. Two are no question of laws that agree or
 refuse: ``exact-sums`` is dropped when a law agrees without it, and ``recomputes`` when most laws see nothing recomputed.
-Some laws draw programs from what is claimed, ``known`` included; they are held again by the proposed claims until these
-no longer change. So what is proposed has been judged as it stands, and the same run of it is as declared.
+Programs depend on what is claimed, of some laws on ``known`` too; these laws are held again by the proposed claims until
+these no longer change. So what is proposed has been judged as it stands, and the same run of it is as declared.
 """
 
 from __future__ import annotations
@@ -59,15 +59,20 @@ def declaration(rows: Iterable[Row], like: Implementation, hold: Hold, source: s
     if 2 * len(idle) > sum(LAWS[law].recomputes and row["verdict"] == "agrees" for law, row in found.items()):
         claims = _without(claims, "recomputes", found, hold, idle)
     proposed = _proposed(claims, found, source)
-    settled = False
+    judged, settled = like, False
     for _ in range(ROUNDS):
         for law in found:
-            if not isinstance(LAWS[law].programs, SearchStrategy):
+            if _depends(LAWS[law], judged, proposed):
                 found[law] = hold(LAWS[law], proposed)
         judged, proposed = proposed, _proposed(claims, found, source)
         if settled := _state(judged) == _state(proposed):
             break
     return Declaration(proposed, tuple(found.values()), settled)
+
+
+def _depends(law: Law, before: Implementation, after: Implementation) -> bool:
+    """Whether the programs of a law may be others by other claims."""
+    return not isinstance(law.programs, SearchStrategy) or law.may_nest(before) is not law.may_nest(after)
 
 
 def _proposed(claims: Implementation, found: Mapping[str, Row], source: str) -> Implementation:

@@ -52,7 +52,9 @@ def test_a_broken_one_says_so_and_breaks_no_other(site: Path) -> None:
 
 def test_the_name_of_a_built_in_one_is_refused(site: Path) -> None:
     distribution(site, "bold", "nested = bringing:checkpoint")
-    with pytest.raises(ValueError, match=r"bold \(entry point nested = bringing:checkpoint\) .* name of a built-in implementation"):
+    with pytest.raises(
+        ValueError, match=r"bold \(entry point nested = bringing:checkpoint\) .* name of a built-in implementation"
+    ):
         impls.installed()
     assert impls.find("nested") is impls.get("nested")
 
