@@ -16,13 +16,14 @@ from conformance.declaration import Declaration, declaration, written
 from conformance.law import LAWS, Explorer, Law, Profile
 from impls import Implementation
 
-for module in ("structure", "rng", "gradients", "errors"):
+for module in ("structure", "rng", "gradients", "errors", "nesting"):
     importlib.import_module(f"conformance.laws.test_{module}")
 
 NESTED = impls.get("nested")
 PROFILE = Profile(12, 0, False)
 CHOSEN = (
     "keyword_arguments",
+    "trees_of_regions",
     "containers_as_arguments",
     "non_tensor_arguments",
     "keyword_arguments_that_are_false",
@@ -55,6 +56,24 @@ def pasted(text: str) -> Implementation:
     return scope["IMPLEMENTATION"]
 
 
+active: list[Any] = []
+
+
+def unnested(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """A checkpoint that refuses to be called inside of another."""
+    if active:
+        raise NotImplementedError("a checkpoint inside of another is not supported")
+
+    def entered(*args: Any, **kwargs: Any) -> Any:
+        active.append(function)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            active.pop()
+
+    return NESTED.checkpoint(entered, *args, **kwargs)
+
+
 FAKES = {
     "impls.legacy:checkpoint": {
         "rng",
@@ -84,6 +103,11 @@ def test_what_is_pasted_is_as_declared(reference: str) -> None:
     assert [(one.law.name, str(one.verdict), record.known.get(one.law.name)) for one in again if not one.as_declared] == []
     assert all(limit.reason and limit.source == "seen here" for limit in record.known.values())
     assert pasted(written(found, reference, "twice")) == record
+
+
+def test_one_that_does_not_nest_lacks_that_alone() -> None:
+    found = proposed(f"{__name__}:unnested")
+    assert (NESTED.capabilities - found.claims.capabilities, found.claims.known, found.settled) == ({"nesting"}, {}, True)
 
 
 def test_what_is_right_needs_no_entry() -> None:
