@@ -1,9 +1,10 @@
 """The jobs of the project: judge implementations, reproduce papers, test the suite itself, check the code.
 
-A bare ``nox`` does all of them.
+A bare ``nox`` does all of them but ``peers``, which needs packages that do not install everywhere.
 
-After ``--``, every session takes ``--torch VERSION``, another release than the pinned one; ``conformance`` and
-``tests`` pass the rest on to the conformance run. The user's current directory and PYTHONPATH are importable there.
+After ``--``, every session takes ``--torch VERSION``, another release than the pinned one; ``conformance``,
+``tests`` and ``peers`` pass the rest on to the conformance run. The user's current directory and PYTHONPATH are
+importable there.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ import os
 from pathlib import Path
 
 import nox
+from nox.command import CommandFailed
 
 nox.needs_version = ">=2025.2.9"
 # pip's configuration (a local wheel, an index of CPU builds) decides which build of torch is installed; uv ignores it.
 nox.options.default_venv_backend = "virtualenv"
 nox.options.reuse_venv = "yes"
+nox.options.sessions = ["conformance", "tests", "reproduce", "lint"]
 
 ROOT = Path(__file__).parent
 WORKERS = ["-n", "auto"]  # one for each core; a -n of the user's comes later and wins
@@ -53,6 +56,20 @@ def tests(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", "conformance/selftest", *WORKERS)
     session.run("python", "-m", "pytest", "benches/selftest")
     _conformance(session, "--profile", "quick", *rest)
+
+
+@nox.session
+def peers(session: nox.Session) -> None:
+    """Judge what others ship, as far as it can be installed here; what cannot is named, and pip says why."""
+    rest = _install(session, "peers-need")
+    for requirement in nox.project.dependency_groups(PROJECT, "peers"):
+        try:  # without what they ask for, since that would bring another build of torch
+            session.install(
+                "--no-deps", "--no-build-isolation", requirement, env={"DS_BUILD_OPS": "0", "DS_ACCELERATOR": "cpu"}
+            )
+        except CommandFailed:
+            session.warn(f"{requirement} could not be installed, pip says why above; its peers are left out")
+    _conformance(session, "--peers", *rest)
 
 
 @nox.session

@@ -6,7 +6,8 @@ import functools
 import importlib
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,14 @@ from conformance.workers import scheduler
 
 GATHERING = pytest.StashKey[Gathering]()
 EXPLORER = pytest.StashKey[Explorer]()
+LEFT_OUT = pytest.StashKey[dict[str, str]]()
 CHOSEN = pytest.StashKey[list[tuple[impls.Implementation, impls.Implementation]]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("conformance")
     group.addoption("--impl", action="append", default=[], help="a built-in implementation or pkg.mod:attr; repeatable")
+    group.addoption("--peers", action="store_true", help="without --impl: judge the peers that are installed")
     group.addoption("--like", default="nested", help="whose claims judge a callable that declares nothing")
     group.addoption("--device", default="cpu", help="a device type: cpu, cuda, ...")
     group.addoption("--profile", default="default", choices=list(PROFILES), help="how many cases a law is tried on")
@@ -39,7 +42,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    wanted = config.getoption("--impl") or impls.names()
+    config.stash[LEFT_OUT] = _left_out(config)
+    offered = [name for name in impls.PEERS if name not in config.stash[LEFT_OUT]] if _peers(config) else impls.names()
+    wanted = config.getoption("--impl") or offered
     try:
         like = impls.get(config.getoption("--like"))
         chosen = [impls.load(name, like.kind) if ":" in name else impls.get(name) for name in dict.fromkeys(wanted)]
@@ -57,6 +62,24 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[GATHERING] = Gathering()
     if not hasattr(config, "workerinput"):  # a worker of xdist, which leaves reporting to its controller
         config.pluginmanager.register(config.stash[GATHERING])
+
+
+def _peers(config: pytest.Config) -> bool:
+    return config.getoption("--peers") and not config.getoption("--impl")
+
+
+def _left_out(config: pytest.Config) -> dict[str, str]:
+    """The peers that cannot be judged here, and why; none where peers are not asked for."""
+    left_out = {}
+    for name, peer in impls.PEERS.items() if _peers(config) else ():
+        if not peer.runs_on(config.getoption("--device")):
+            left_out[name] = f"it computes on {peer.device} alone"
+            continue
+        try:
+            peer.load()
+        except ValueError as error:
+            left_out[name] = str(error)
+    return left_out
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -129,15 +152,24 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     for row in rows:
         if row["verdict"] != row["expected"] and not is_unexpected(row):
             terminalreporter.write_line(f"better than {config.getoption('--like')}: {row['law']} {row['verdict']}")
+    for name, reason in config.stash[LEFT_OUT].items():
+        terminalreporter.write_line(f"left out: {name}: {reason}")
     path, published = _destination(config, rows)
     explorer = config.stash[EXPLORER]
     header = results_file.header(explorer.seed, config.getoption("--profile"), explorer.device)
+    header["versions"] |= _distributions(row["impl"] for row in rows)
     results_file.write(path, header, rows)
     terminalreporter.write_line(f"results: {path}")
     for name in dict.fromkeys(row["impl"] for row in rows if row["program"]):
         terminalreporter.write_line(f"programs: {sys.executable} -m conformance.report --show {name} --results {path}")
     if published:
         report.main(["--write"])
+
+
+def _distributions(names: Iterable[str]) -> dict[str, str]:
+    """The versions of the packages that these implementations come from, where they are peers."""
+    needed = {impls.PEERS[name].distribution for name in names if name in impls.PEERS} - {""}
+    return {name: metadata.version(name) for name in sorted(needed)}
 
 
 def _destination(config: pytest.Config, rows: list[Row]) -> tuple[Path, bool]:
@@ -147,13 +179,15 @@ def _destination(config: pytest.Config, rows: list[Row]) -> tuple[Path, bool]:
     device, profile = config.stash[EXPLORER].device, config.getoption("--profile")
     directory, chosen = results_file.ROOT / "results", config.getoption("--impl")
     if profile == "default" and not chosen and not config.getoption("--seed") and _complete(config, rows):
-        return directory / f"conformance-{device}.jsonl", True
-    name = "-".join([profile, device, *(re.sub(r"\W+", "-", one) for one in chosen)])
+        return directory / f"{'peers' if _peers(config) else 'conformance'}-{device}.jsonl", True
+    name = "-".join([profile, device, *(["peers"] if _peers(config) else []), *(re.sub(r"\W+", "-", one) for one in chosen)])
     return directory / "runs" / f"{name[:100]}.jsonl", False
 
 
 def _complete(config: pytest.Config, rows: list[Row]) -> bool:
-    """Whether every law there is was held for every implementation chosen, and all is as declared."""
+    """Whether every law there is was held for every implementation that runs on the device, and all is as declared."""
+    if any(impls.PEERS[name].runs_on(config.getoption("--device")) for name in config.stash[LEFT_OUT]):
+        return False
     for path in sorted((Path(__file__).parent / "laws").glob("test_*.py")):
         importlib.import_module(f"conformance.laws.{path.stem}")  # workers had them, not the process that gathers
     chosen = [implementation for implementation, _ in config.stash[CHOSEN]]

@@ -207,7 +207,7 @@ def _code(source: str) -> CodeType:
 
 def load(program: Runnable) -> Run:
     """The ``run`` function that the program's text defines."""
-    namespace: dict[str, Any] = {"__name__": "__main__"}
+    namespace: dict[str, Any] = {}  # without a name of a module, which a compiler would import
     exec(_code(program.source), namespace)
     return namespace["run"]
 

@@ -9,9 +9,17 @@ from impls.implementation import CAPABILITIES, KINDS, Implementation, Kind, Know
 from impls.peers import PEERS, Peer
 
 __all__ = [
-    *("CAPABILITIES", "GRAPH_NAMES", "KINDS", "PEERS"),
-    *("Implementation", "Kind", "Known", "Peer"),
-    *("get", "load", "names"),
+    "CAPABILITIES",
+    "GRAPH_NAMES",
+    "KINDS",
+    "PEERS",
+    "Implementation",
+    "Kind",
+    "Known",
+    "Peer",
+    "get",
+    "load",
+    "names",
 ]
 
 GRAPH_NAMES = (

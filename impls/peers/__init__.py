@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+import torch
+
 from impls.implementation import Implementation, Kind
 
 
@@ -25,16 +27,15 @@ class Peer:
     distribution: str = ""
     device: str = ""
 
-    def missing(self) -> str:
-        """Why the peer cannot be had here, and what to do about it; "" if it can."""
-        if not self.package or importlib.util.find_spec(self.package) is not None:
-            return ""
-        return f"it needs {self.distribution}, which is not installed; nox -s peers installs it, or says why it cannot"
+    def runs_on(self, device: str) -> bool:
+        """Whether the peer computes on devices of this type."""
+        return self.device in ("", torch.device(device).type)
 
     def load(self) -> Implementation:
-        """What the adapter declares. Raises ValueError where it is missing or its package cannot be imported."""
-        if reason := self.missing():
-            raise ValueError(reason)
+        """What the adapter declares. Raises ValueError, which says what to do, where its package cannot be had."""
+        if self.package and importlib.util.find_spec(self.package) is None:
+            told = f"it needs {self.distribution}, which is not installed"
+            raise ValueError(f"{told}; nox -s peers installs it, or says why it cannot")
         try:
             return importlib.import_module(f"impls.peers.{self.module}").IMPLEMENTATION
         except ImportError as error:

@@ -18,7 +18,9 @@ from impls.implementation import Implementation
 def checkpoint(function: Callable[..., Any], *args: Any) -> Any:
     """Call ``function`` in Megatron Core's checkpoint. Raises RuntimeError without CUDA, where its random numbers are."""
     if not torch.cuda.is_available():
-        raise RuntimeError("Megatron Core's checkpoint restores the random numbers of CUDA; there is no CUDA: use --device cuda")
+        raise RuntimeError(
+            "Megatron Core's checkpoint restores the random numbers of CUDA; there is no CUDA: use --device cuda"
+        )
     return random.checkpoint(function, False, *args)
 
 
