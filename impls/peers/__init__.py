@@ -38,8 +38,8 @@ class Peer:
             raise ValueError(f"{told}; nox -s peers installs it, or says why it cannot")
         try:
             return importlib.import_module(f"impls.peers.{self.module}").IMPLEMENTATION
-        except ImportError as error:
-            raise ValueError(f"importing {self.package!r} failed: {type(error).__name__}: {error}") from error
+        except Exception as error:
+            raise ValueError(f"importing {self.package or self.module!r} failed: {type(error).__name__}: {error}") from error
 
 
 PEERS: Mapping[str, Peer] = MappingProxyType(

@@ -22,7 +22,7 @@ def _region(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 def _compiled_for(function: Callable[..., Any]) -> Callable[..., Any]:
     """A region for one function. Its code is its own: what is compiled is counted by code, and there is a limit."""
     if function not in _compiled:
-        own = FunctionType(_region.__code__.replace(), _region.__globals__)
+        own = FunctionType(_region.__code__.replace(), dict(_region.__globals__))
         _compiled[function] = torch.compile(own, backend="aot_eager")
     return _compiled[function]
 
