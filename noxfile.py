@@ -1,9 +1,9 @@
 """The jobs of the project: judge implementations, reproduce papers, test the suite itself, check the code.
 
-A bare ``nox`` does all of them but ``soak``.
+A bare ``nox`` does all of them but ``soak`` and ``peers``, which needs packages that do not install everywhere.
 
-After ``--``, every session takes ``--torch VERSION``, another release than the pinned one; ``conformance`` and
-``tests`` pass the rest on to the conformance run, ``soak`` to ``python -m conformance.soak``. The user's current
+After ``--``, every session takes ``--torch VERSION``, another release than the pinned one; ``conformance``, ``peers``
+and ``tests`` pass the rest on to the conformance run, ``soak`` to ``python -m conformance.soak``. The user's current
 directory and PYTHONPATH are importable there.
 """
 
@@ -14,11 +14,13 @@ import os
 from pathlib import Path
 
 import nox
+from nox.command import CommandFailed
 
 nox.needs_version = ">=2025.2.9"
 # pip's configuration (a local wheel, an index of CPU builds) decides which build of torch is installed; uv ignores it.
 nox.options.default_venv_backend = "virtualenv"
 nox.options.reuse_venv = "yes"
+nox.options.sessions = ["conformance", "tests", "reproduce", "lint"]
 
 ROOT = Path(__file__).parent
 WORKERS = ["-n", "auto"]  # one for each core; a -n of the user's comes later and wins
@@ -64,6 +66,20 @@ def tests(session: nox.Session) -> None:
 def soak(session: nox.Session) -> None:
     """Judge implementations with fresh seeds until the time is over; findings are kept in results/soak."""
     session.run("python", "-m", "conformance.soak", *_install(session, "suite"), env=_importable(session))
+
+
+@nox.session(default=False)
+def peers(session: nox.Session) -> None:
+    """Judge what others ship, as far as it can be installed here; what cannot is named, and pip says why."""
+    rest = _install(session, "peers-need")
+    for requirement in nox.project.dependency_groups(PROJECT, "peers"):
+        try:  # without what they ask for, since that would bring another build of torch
+            session.install(
+                "--no-deps", "--no-build-isolation", requirement, env={"DS_BUILD_OPS": "0", "DS_ACCELERATOR": "cpu"}
+            )
+        except CommandFailed:
+            session.warn(f"{requirement} could not be installed, pip says why above; its peers are left out")
+    _conformance(session, "--peers", *rest)
 
 
 @nox.session

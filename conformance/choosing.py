@@ -67,13 +67,13 @@ def _explorer(setting: Setting) -> Explorer:
     return Explorer(setting.device, setting.profile, setting.seed)
 
 
-def subjects(options: Any) -> list[Subject]:
-    """The implementations that the options of a run name. Raises ValueError for one that is not there, or is there twice."""
+def subjects(options: Any, chosen: Iterable[str]) -> list[Subject]:
+    """The implementations of these names, judged as the options say. Raises ValueError for one not there, or twice."""
     if options.memory_limit <= 0:
         raise ValueError(f"--memory-limit is {options.memory_limit}; it must be a number of GiB above 0")
     like = impls.get(options.like)
     profile, memory = PROFILES[options.profile], options.memory_limit
-    names = list(dict.fromkeys(options.impl or impls.names()))
+    names = list(dict.fromkeys(chosen))
     settings = [Setting(name, like.kind, options.device, profile, options.seed, memory) for name in names]
     apart = {one.name: Contained(one) for one in settings if not (options.in_process or one.name in impls.names())}
     found = [apart[one.name].implementation if one.name in apart else impls.find(one.name, like.kind) for one in settings]
@@ -81,7 +81,7 @@ def subjects(options: Any) -> list[Subject]:
         raise ValueError(f"--impl: more than one implementation is called {twice[0]!r}")
     if any(one.kind != "checkpoint" for one in found):
         second(options.device)  # the engine makes its threads for devices at the first backward: the device comes before
-    shared = _explorer(settings[0])  # programs and plain's runs are made once for all of a law
+    shared = Explorer(options.device, profile, options.seed)  # programs and plain's runs are made once for all of a law
     return [
         Subject(one, one if one.declared else like, setting, apart.get(setting.name, shared))
         for one, setting in zip(found, settings, strict=True)

@@ -7,13 +7,15 @@ import importlib
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+import impls
 from conformance import matrix, programs_written, report, results_file
 from conformance.choosing import Subject, subjects
 from conformance.gathering import PROPERTY, Gathering
@@ -25,11 +27,13 @@ from conformance.workers import scheduler
 GATHERING = pytest.StashKey[Gathering]()
 CHOSEN = pytest.StashKey[list[Subject]]()
 WARNINGS = pytest.StashKey[list[str]]()
+LEFT_OUT = pytest.StashKey[dict[str, str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("conformance")
     group.addoption("--impl", action="append", default=[], help="a built-in or installed one, or pkg.mod:attr; repeatable")
+    group.addoption("--peers", action="store_true", help="without --impl: judge the peers that are installed")
     group.addoption("--like", default="nested", help="whose claims judge a callable that declares nothing")
     group.addoption("--device", default="cpu", help="a device type: cpu, cuda, ...")
     group.addoption("--profile", default="default", choices=list(PROFILES), help="how many cases a law is tried on")
@@ -47,8 +51,10 @@ def pytest_configure(config: pytest.Config) -> None:
     except (RuntimeError, AssertionError) as error:
         raise pytest.UsageError(f"--device {device}: torch cannot use it here: {error}") from error
     config.stash[GATHERING], config.stash[CHOSEN], config.stash[WARNINGS] = Gathering(), [], []
+    config.stash[LEFT_OUT] = _left_out(config)
+    offered = [name for name in impls.PEERS if name not in config.stash[LEFT_OUT]] if _peers(config) else impls.names()
     try:
-        config.stash[CHOSEN] = subjects(config.option)
+        config.stash[CHOSEN] = subjects(config.option, config.getoption("--impl") or offered)
         if not hasattr(config, "workerinput"):  # a worker of xdist, which leaves reporting to its controller
             config.pluginmanager.register(config.stash[GATHERING])
             config.stash[WARNINGS] = [warning for one in config.stash[CHOSEN] for warning in one.smoke()]
@@ -63,6 +69,24 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     return config.stash[WARNINGS]
+
+
+def _peers(config: pytest.Config) -> bool:
+    return config.getoption("--peers") and not config.getoption("--impl")
+
+
+def _left_out(config: pytest.Config) -> dict[str, str]:
+    """The peers that cannot be judged here, and why; none where peers are not asked for."""
+    left_out = {}
+    for name, peer in impls.PEERS.items() if _peers(config) else ():
+        if not peer.runs_on(config.getoption("--device")):
+            left_out[name] = f"it computes on {peer.device} alone"
+            continue
+        try:
+            peer.load()
+        except ValueError as error:
+            left_out[name] = str(error)
+    return left_out
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -134,9 +158,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     for row in rows:
         if row["verdict"] != row["expected"] and not is_unexpected(row):
             terminalreporter.write_line(f"better than {config.getoption('--like')}: {row['law']} {row['verdict']}")
+    for name, reason in config.stash[LEFT_OUT].items():
+        terminalreporter.write_line(f"left out: {name}: {reason}")
     path, published = _destination(config, rows)
     options = config.option
     header = results_file.header(options.seed, options.profile, options.device)
+    header["versions"] |= _distributions(row["impl"] for row in rows)
     rows = programs_written.write(path, rows, reduce_all=PROFILES[options.profile].shrink_declared)
     results_file.write(path, header, rows)
     terminalreporter.write_line(f"results: {path}")
@@ -147,6 +174,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     _declare(terminalreporter, config, path, rows)
 
 
+def _distributions(names: Iterable[str]) -> dict[str, str]:
+    """The versions of the packages that these implementations come from, where they are peers."""
+    needed = {impls.PEERS[name].distribution for name in names if name in impls.PEERS} - {""}
+    return {name: metadata.version(name) for name in sorted(needed)}
+
+
 def _destination(config: pytest.Config, rows: list[Row]) -> tuple[Path, bool]:
     """Where the results go. A complete run in which all is as declared is published: README's matrix is made from it."""
     if config.getoption("--results"):
@@ -154,13 +187,15 @@ def _destination(config: pytest.Config, rows: list[Row]) -> tuple[Path, bool]:
     device, profile = config.getoption("--device"), config.getoption("--profile")
     directory, chosen = results_file.ROOT / "results", config.getoption("--impl")
     if profile == "default" and not chosen and not config.getoption("--seed") and _complete(config, rows):
-        return directory / f"conformance-{device}.jsonl", True
-    name = "-".join([profile, device, *(re.sub(r"\W+", "-", one) for one in chosen)])
+        return directory / f"{'peers' if _peers(config) else 'conformance'}-{device}.jsonl", True
+    name = "-".join([profile, device, *(["peers"] if _peers(config) else []), *(re.sub(r"\W+", "-", one) for one in chosen)])
     return directory / "runs" / f"{name[:100]}.jsonl", False
 
 
 def _complete(config: pytest.Config, rows: list[Row]) -> bool:
-    """Whether every law there is was held for every implementation chosen, and all is as declared."""
+    """Whether every law there is was held for every implementation that runs on the device, and all is as declared."""
+    if any(impls.PEERS[name].runs_on(config.getoption("--device")) for name in config.stash[LEFT_OUT]):
+        return False
     _import_laws()
     chosen = [one.implementation for one in config.stash[CHOSEN]]
     due = {(law.name, one.name) for law in LAWS.values() for one in chosen if one.kind == law.kind}

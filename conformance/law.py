@@ -183,6 +183,7 @@ class Explorer:
 
     def programs(self, law: Law, claims: Implementation, times: float = 1) -> list[Runnable]:
         """The distinct programs that a law is tried on, ``times`` as many as the profile says."""
+        times *= claims.share
         key = (() if isinstance(law.programs, SearchStrategy) else _claimed(claims), law.may_nest(claims), times)
         if law is not self.current:
             self.current = law
@@ -202,10 +203,11 @@ class Explorer:
 
     def floor(self, law: Law, claims: Implementation) -> int:
         """How many cases must prove something: fewer than the law says in proportion to the programs that are left out."""
-        if law.may_nest(claims):
+        if law.may_nest(claims) and claims.share == 1:
             return law.floor
         left = len(self.programs(law, claims))
-        all_of_them = len(self.programs(law, replace(claims, capabilities=claims.capabilities | {"nesting"})))
+        capabilities = claims.capabilities if law.may_nest(claims) else claims.capabilities | {"nesting"}
+        all_of_them = len(self.programs(law, replace(claims, capabilities=capabilities, share=1.0)))
         return math.ceil(law.floor * min(1, left / all_of_them))
 
     def judge(self, law: Law, program: Runnable, implementation: Implementation) -> Outcome:
@@ -301,7 +303,7 @@ class Explorer:
                 raise Found
 
         try:
-            cases = max(1, round(self.profile.cases * law.effort))
+            cases = max(1, round(self.profile.cases * law.effort * claims.share))
             self.given(self.strategy(law, claims), cases, (Phase.generate, Phase.shrink), use)
         except (Found, hypothesis.errors.Flaky, hypothesis.errors.Unsatisfiable):
             pass  # best has it

@@ -80,7 +80,11 @@ class Calls(Meter):
 
 
 class _Watch(TorchDispatchMode):
-    """Hands every operator with its result to a callback."""
+    """Hands every operator with its result to a callback. It only watches, so that compilers may work beneath it."""
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True
 
     def __init__(self, see: Callable[[Any, Any], None]) -> None:
         super().__init__()
@@ -152,6 +156,8 @@ class Storages(Meter):
     def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def entered(*args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling():
+                return function(*args, **kwargs)  # nothing is made yet, and modes cannot be compiled
             regions = self.local.__dict__.setdefault("regions", [])
             regions.append(_name(function))
             try:

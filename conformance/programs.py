@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import ast
 import functools
+import hashlib
 import inspect
+import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from types import CodeType
+from types import CodeType, ModuleType
 from typing import Any, Protocol
 
 from conformance.folding import folded
@@ -201,12 +203,15 @@ def _lines(statement: ast.stmt) -> list[str]:
 
 
 @functools.lru_cache(maxsize=4096)
-def _code(source: str) -> CodeType:
-    return compile(source, "<program>", "exec")
+def _module(source: str) -> tuple[ModuleType, CodeType]:
+    """The module that a program is, and its code; the same program is the same module, also in the names of its classes."""
+    name = f"program_{hashlib.sha256(source.encode()).hexdigest()[:16]}"
+    return ModuleType(name), compile(source, "<program>", "exec")
 
 
 def load(program: Runnable) -> Run:
     """The ``run`` function that the program's text defines."""
-    namespace: dict[str, Any] = {"__name__": "__main__"}
-    exec(_code(program.source), namespace)
-    return namespace["run"]
+    module, code = _module(program.source)
+    sys.modules[module.__name__] = module  # a compiler imports the module that a function says it is of
+    exec(code, module.__dict__)
+    return module.__dict__["run"]

@@ -21,7 +21,7 @@ BEGIN, END = "<!-- matrix:begin -->", "<!-- matrix:end -->"
 
 
 def results(root: Path = ROOT) -> tuple[Results, ...]:
-    """The results that the project publishes: the CPU's, and those of other devices where they were measured.
+    """The results that the project publishes: the CPU's, those of other devices, and those of peers, where they were measured.
 
     Raises FileNotFoundError without the CPU's, ValueError for a file that is incomplete.
     """
@@ -29,7 +29,8 @@ def results(root: Path = ROOT) -> tuple[Results, ...]:
     if not cpu.exists():
         raise FileNotFoundError(f"{cpu} does not exist; nox -s conformance writes it")
     others = sorted(set(cpu.parent.glob("conformance-*.jsonl")) - {cpu})
-    return tuple(one for path in (cpu, *others) for one in united(read_all(path)))
+    peers = sorted(cpu.parent.glob("peers-*.jsonl"))
+    return tuple(one for path in (cpu, *others, *peers) for one in united(read_all(path)))
 
 
 def updated(readme: str, matrices: Iterable[str]) -> str:
@@ -76,9 +77,10 @@ def _limit(row: Row) -> str:
 
 def _declared(row: Row) -> list[str]:
     """Reason and source of a verdict that the implementation lists as known."""
-    if row["impl"] not in impls.names():
+    try:
+        known = impls.get(row["impl"]).known.get(row["law"])
+    except ValueError:  # none of ours, or a peer that is not installed
         return []
-    known = impls.get(row["impl"]).known.get(row["law"])
     return [] if known is None else [f"known: {known.reason}", f"source: {known.source}"]
 
 

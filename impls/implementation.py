@@ -79,8 +79,10 @@ class Implementation:
     a law to the verdict that is expected instead, with reason and source. ``declared`` is False for what says nothing
     of itself and is judged by the claims of another implementation. ``binding`` is Python source for scripts, which
     binds what is judged to the name ``checkpoint``, ``graph`` or ``OffloadModel``; without it a plain import does.
+    ``share`` is how many of a profile's cases it is held to: less than 1 for what takes long for each of them.
 
-    Raises ValueError for a kind or a capability that does not exist, and when what the kind asks for is not given.
+    Raises ValueError for a kind or a capability that does not exist, for a share that is not in (0, 1], and when what
+    the kind asks for is not given.
     It is not checked that it works.
     """
 
@@ -94,6 +96,7 @@ class Implementation:
     kind: Kind = "checkpoint"
     provides: Any = None
     binding: str = ""
+    share: float = 1.0
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -102,6 +105,8 @@ class Implementation:
         if (self.checkpoint is _no_checkpoint) is is_checkpoint or (self.provides is None) is not is_checkpoint:
             wanted, other = ("checkpoint", "provides") if is_checkpoint else ("provides", "checkpoint")
             raise ValueError(f"{self.name!r} is of kind {self.kind!r}: {wanted} must be given, and {other} must not")
+        if not 0 < self.share <= 1:
+            raise ValueError(f"share of {self.name!r} is {self.share!r}; it must be more than 0 and at most 1")
         there = _CAPABILITIES[self.kind]
         unknown = sorted(self.capabilities - there.keys())
         if unknown:

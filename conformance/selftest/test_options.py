@@ -57,6 +57,7 @@ RUNS = {
     "boasting": ["--impl", "somebody:boasting"],
     "overcautious": ["--impl", "somebody:overcautious"],
     "right and doubling": ["--impl", "somebody:right", "--impl", "somebody:doubling"],
+    "peers": ["--peers", "-k", "keyword_arguments and torch-selective and not false"],
     "unknown name": ["--impl", "best"],
     "unknown attribute": ["--impl", "somebody:missing"],
     "unknown like": ["--impl", "plain", "--like", "best"],
@@ -119,6 +120,13 @@ def test_an_unexpected_verdict_comes_with_its_program(judged: dict[str, tuple[in
     _, output = judged["doubling"]
     assert "agrees; found: diverges" in output
     assert "def run(checkpoint, note, device):" in output
+
+
+def test_peers_are_judged_as_far_as_they_are_there_and_the_others_named(judged: dict[str, tuple[int, str]]) -> None:
+    code, output = judged["peers"]
+    assert code == 0, output
+    assert "left out: megatron-core: it computes on cuda alone" in output
+    assert "selective" in output
 
 
 @pytest.mark.parametrize(

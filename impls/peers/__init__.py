@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+import torch
+
 from impls.implementation import Implementation, Kind
 
 
@@ -25,26 +27,29 @@ class Peer:
     distribution: str = ""
     device: str = ""
 
-    def missing(self) -> str:
-        """Why the peer cannot be had here, and what to do about it; "" if it can."""
-        if not self.package or importlib.util.find_spec(self.package) is not None:
-            return ""
-        return f"it needs {self.distribution}, which is not installed; nox -s peers installs it, or says why it cannot"
+    def runs_on(self, device: str) -> bool:
+        """Whether the peer computes on devices of this type."""
+        return self.device in ("", torch.device(device).type)
 
     def load(self) -> Implementation:
-        """What the adapter declares. Raises ValueError where it is missing or its package cannot be imported."""
-        if reason := self.missing():
-            raise ValueError(reason)
+        """What the adapter declares. Raises ValueError, which says what to do, where its package cannot be had."""
+        if self.package and importlib.util.find_spec(self.package) is None:
+            told = f"it needs {self.distribution}, which is not installed"
+            raise ValueError(f"{told}; nox -s peers installs it, or says why it cannot")
         try:
             return importlib.import_module(f"impls.peers.{self.module}").IMPLEMENTATION
-        except ImportError as error:
-            raise ValueError(f"importing {self.package!r} failed: {type(error).__name__}: {error}") from error
+        except Exception as error:
+            raise ValueError(f"importing {self.package or self.module!r} failed: {type(error).__name__}: {error}") from error
 
 
 PEERS: Mapping[str, Peer] = MappingProxyType(
     {
         "torch-selective": Peer("checkpoint", "torch_selective"),
         "torch-compile": Peer("checkpoint", "torch_compile"),
+        "torch-remat": Peer("checkpoint", "torch_remat", "torch_remat", "torch-remat"),
+        "fairscale": Peer("checkpoint", "fairscale_checkpoint", "fairscale", "fairscale"),
+        "deepspeed-reentrant": Peer("checkpoint", "deepspeed_reentrant", "deepspeed", "deepspeed"),
+        "deepspeed-nonreentrant": Peer("checkpoint", "deepspeed_nonreentrant", "deepspeed", "deepspeed"),
         "megatron-core": Peer("checkpoint", "megatron_core", "megatron", "megatron-core", "cuda"),
         "fairscale-offload": Peer("offload", "fairscale_offload", "fairscale", "fairscale", "cuda"),
     }

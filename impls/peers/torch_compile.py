@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import weakref
 from collections.abc import Callable
 from types import FunctionType
@@ -20,26 +19,25 @@ def _region(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, **kwargs)
 
 
-def _compile() -> Callable[..., Any]:
-    """A region compiled by itself: recompilations are counted by code object, and beyond a limit nothing is compiled."""
-    own = FunctionType(_region.__code__.replace(), _region.__globals__)
-    return torch.compile(own, backend="aot_eager")
+def _compiled_for(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A region for one function. Its code is its own: what is compiled is counted by code, and there is a limit."""
+    if function not in _compiled:
+        own = FunctionType(_region.__code__.replace(), dict(_region.__globals__))
+        _compiled[function] = torch.compile(own, backend="aot_eager")
+    return _compiled[function]
 
 
 def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call ``function`` in PyTorch's non-reentrant checkpoint, compiled once for it; the compiler decides what to recompute.
 
     What the function does besides computing happens in forward alone (skip_fwd_side_effects_in_bwd_under_checkpoint):
-    with the option's default, a function that notes anything is not compiled at all.
+    with the option's default, a function that notes anything is not compiled at all. Raises TypeError for what is not
+    callable, or cannot be held weakly.
     """
-    try:
-        region = _compiled[function]
-    except (KeyError, TypeError):  # what cannot be held weakly is compiled for each call
-        region = _compile()
-        with contextlib.suppress(TypeError):
-            _compiled[function] = region
+    if not callable(function):
+        raise TypeError(f"function is {function!r}; it must be callable")
     with torch._dynamo.config.patch(skip_fwd_side_effects_in_bwd_under_checkpoint=True):
-        return region(function, *args, **kwargs)
+        return _compiled_for(function)(function, *args, **kwargs)
 
 
 IMPLEMENTATION = Implementation(

@@ -10,7 +10,8 @@ import torch
 import torch.utils.checkpoint
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
-from impls.implementation import CAPABILITIES, Implementation
+from impls.implementation import CAPABILITIES, Implementation, Known, known
+from impls.limits import TORCH_NONREENTRANT, without
 
 _aten = torch.ops.aten
 MATRIX_PRODUCTS = [_aten.mm.default, _aten.addmm.default, _aten.bmm.default, _aten.baddbmm.default]
@@ -25,10 +26,75 @@ def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, context_fn=_contexts, **kwargs)
 
 
+# Laws that ask for more than one backward over a region, or for another one after an error.
+_ONCE: dict[str, Known] = known(
+    "refuses",
+    "a recomputation takes what was saved for it out of the store, so one backward alone may pass a region that saved any",
+    "its own error, 'Trying to backward an extra time'; seen here, torch 2.13",
+    "calls_with_early_stop",
+    "calls_without_early_stop",
+    "requests_for_a_subset_recompute_what_they_need",
+    "every_backward_recomputes_anew",
+    "many_saved_tensors",
+    "autograd_grad_of_any_subset",
+    "backward_with_inputs",
+    "second_derivatives",
+    "repeated_backward",
+    "backward_of_one_output_first",
+    "an_error_leaves_hooks_and_grad_mode",
+    "an_error_leaves_the_stream_of_random_numbers",
+    "an_error_leaves_autocast",
+    "partial_backward_passes_over_one_graph",
+    "dropping_the_outputs_frees_everything",
+    "recomputed_tensors_live_no_longer_than_saved_ones",
+    "trees_of_regions",
+    "recomputation_is_hidden_from_hooks",
+    "every_backward_draws_the_same",
+    "a_partial_backward_draws_the_same",
+    "second_derivatives_see_the_same_masks",
+)
+
+_KEPT: dict[str, Known] = known(
+    "diverges",
+    "results of matrix products are kept from forward on, and not computed again: that is the policy",
+    "https://docs.pytorch.org/docs/stable/checkpoint.html#torch.utils.checkpoint.create_selective_checkpoint_contexts",
+    "kernels_with_early_stop",
+    "kernels_without_early_stop",
+    "backward_of_one_output_recomputes_what_it_needs",
+    "recomputed_tensors_die_as_they_are_unpacked",
+    "schedules_in_any_order",
+    "nothing_of_the_inside_is_alive_after_forward",
+    "a_retained_backward_keeps_nothing",
+    "a_differentiable_backward_keeps_nothing",
+    "a_backward_that_is_refused_keeps_nothing",
+)
+
+_COUNTED: dict[str, Known] = known(
+    "refuses",
+    "operators are counted in forward, and a recomputation that runs one more often is refused, whether or not the policy "
+    "saves it: a cast that autocast's cache spared forward, a handler that runs after the stop",
+    "seen here, torch 2.13",
+    "autocast_cache_keeps_gradients",
+    "the_determinism_check_can_be_switched_off",
+    "except_exception_does_not_catch_the_stop",
+    "swallowing_the_stop_changes_no_gradient",
+    "no_except_exception_catches_the_stop",
+)
+
 IMPLEMENTATION = Implementation(
     name="torch-selective",
     checkpoint=checkpoint,
     summary="torch.utils.checkpoint with create_selective_checkpoint_contexts, matrix products saved",
     source="https://docs.pytorch.org/docs/stable/checkpoint.html#torch.utils.checkpoint.create_selective_checkpoint_contexts",
     capabilities=frozenset(CAPABILITIES) - {"context-fn", "explicit-generators"},
+    known=without(TORCH_NONREENTRANT, "corruption_by_the_recomputation_is_reported")
+    | _ONCE
+    | _KEPT
+    | _COUNTED
+    | known(
+        "diverges",
+        "an operator may save a buffer that it writes later; the stop comes before that, and garbage is used",
+        "pytorch#193671",
+        "noise_that_is_saved_before_it_is_drawn",
+    ),
 )

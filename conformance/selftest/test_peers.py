@@ -1,0 +1,54 @@
+"""Peers: their names, what is said of those that are not there, and that what they need is pinned."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import impls
+from impls import PEERS, Peer
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_names_of_peers_are_their_own() -> None:
+    assert PEERS.keys().isdisjoint(impls.names())
+
+
+@pytest.mark.parametrize("name", ["torch-selective", "torch-compile"])
+def test_torchs_own_peers_need_no_package(name: str) -> None:
+    assert (impls.get(name).name, impls.get(name).kind) == (name, PEERS[name].kind)
+
+
+def test_a_peer_that_is_not_installed_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    peers = {"best": Peer("checkpoint", "best", "no_such_package", "no-such-package")}
+    monkeypatch.setattr(impls, "PEERS", peers)
+    told = "the peer 'best' cannot be had: it needs no-such-package, which is not installed; nox -s peers installs it"
+    with pytest.raises(ValueError, match=told):
+        impls.get("best")
+
+
+@pytest.mark.parametrize("error", [ImportError("no such name"), RuntimeError("no compiler")])
+def test_a_peer_that_does_not_import_says_why(error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broken_peer.py").write_text(f"raise {error!r}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr("impls.peers.__path__", [str(tmp_path)])
+    with pytest.raises(ValueError, match=f"importing 'sys' failed: {type(error).__name__}: {error}"):
+        Peer("checkpoint", "broken_peer", "sys", "python").load()
+    assert "impls.peers.broken_peer" not in sys.modules
+
+
+@pytest.mark.parametrize(("device", "cpu", "cuda"), [("", True, True), ("cuda", False, True)])
+def test_a_peer_may_be_of_one_type_of_device(device: str, cpu: bool, cuda: bool) -> None:
+    peer = Peer("checkpoint", "best", device=device)
+    assert (peer.runs_on("cpu"), peer.runs_on("cuda:1")) == (cpu, cuda)
+
+
+def test_what_peers_need_is_pinned() -> None:
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    pinned = {requirement.partition("==")[0] for requirement in groups["peers"]}
+    assert pinned == {peer.distribution for peer in PEERS.values()} - {""}
+    assert all("==" in requirement for requirement in [*groups["peers"], *groups["peers-need"][:-1]])
