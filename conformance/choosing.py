@@ -10,11 +10,12 @@ from typing import Any
 import torch
 
 import impls
-from conformance.contained import Contained, Setting
+from conformance.contained import Contained
 from conformance.declaration import Row, declaration, written
 from conformance.law import PROFILES, Explorer, Law
 from conformance.second_device import second
 from conformance.smoke import smoke
+from conformance.telling import Setting
 from impls import Implementation
 
 

@@ -8,9 +8,7 @@ one that died costs little, and accelerators are initialised in each anew.
 from __future__ import annotations
 
 import atexit
-import faulthandler
 import functools
-import importlib
 import multiprocessing
 import os
 import re
@@ -18,43 +16,22 @@ import resource
 import signal
 import tempfile
 import time
-import traceback
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
-import impls
-from conformance import judge
-from conformance.judge import Outcome
-from conformance.law import LAWS, Explorer, Law, Profile
-from conformance.programs import Runnable
+from conformance.law import LAWS, Law
 from conformance.result import Result, as_declared
-from conformance.second_device import second
-from conformance.smoke import MORE, PROBES, Smoke, probed
+from conformance.smoke import Smoke
+from conformance.telling import CUT_OFF, Setting, work
 from conformance.verdicts import Verdict
-from impls import Implementation, Kind
+from impls import Implementation
 
 GRACE = 5  # seconds after the alarm, which Python code reacts to, that kernels and blocked signals are waited for
 QUIET = 600  # seconds in which a process may draw programs or compare, and say nothing
 GIB = 2**30
-CUT_OFF = 83  # the status of a process that can no longer tell
 FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<name>\S+)')
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What a process judges, and how. ``memory`` is in GiB beyond what the process has when a law begins."""
-
-    name: str
-    kind: Kind
-    device: str
-    profile: Profile
-    seed: int
-    memory: float = 4.0
-    seconds: int = judge.SECONDS_PER_CASE
 
 
 class Died(Exception):
@@ -63,90 +40,6 @@ class Died(Exception):
     def __init__(self, verdict: Verdict, detail: str) -> None:
         super().__init__(detail)
         self.verdict, self.detail = verdict, detail
-
-
-class _Telling(Explorer):
-    """Tells before each program what is to be written when the process dies of it."""
-
-    def __init__(self, setting: Setting, tell: Any) -> None:
-        super().__init__(setting.device, setting.profile, setting.seed)
-        self.tell, self.shrinking = tell, False
-        self.claims: Any = None
-
-    def hold(self, law: Law, implementation: Implementation, claims: Implementation) -> Result:
-        self.claims, self.shrinking = claims, False
-        return super().hold(law, implementation, claims)
-
-    def judge(self, law: Law, program: Runnable, implementation: Implementation) -> Outcome:
-        if not self.shrinking:
-            self._will(law, implementation, Outcome(program, Verdict.CRASHES))
-        return super().judge(law, program, implementation)
-
-    def shrink(self, law: Law, implementation: Implementation, claims: Implementation, witness: Outcome) -> Outcome:
-        self._will(law, implementation, None)
-        self.shrinking = True
-        return super().shrink(law, implementation, claims, witness)
-
-    def _will(self, law: Law, implementation: Implementation, dying: Outcome | None) -> None:
-        worse = any(outcome.verdict is Verdict.DIVERGES for outcome in self.found)
-        outcomes = self.found if dying is None or worse else [*self.found, dying]
-        shown = dying if dying and not worse else None
-        row = self.result(law, implementation, self.claims, outcomes, shown).row()
-        self.tell("will", "shrinking" if dying is None else "diverged" if worse else "dying", row)
-
-
-def _work(connection: Connection, setting: Setting, traces: str) -> None:
-    """What the process does: load the implementation, then answer until nobody asks any more."""
-
-    def tell(*message: Any) -> None:
-        try:
-            connection.send(message)
-        except OSError:  # raised where the implementation runs it would be taken for an error of that
-            os._exit(CUT_OFF)
-
-    os.setpgid(0, 0)  # so that what it starts ends with it
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    faulthandler.enable(os.open(traces, os.O_WRONLY), all_threads=False)
-    judge.SECONDS_PER_CASE = setting.seconds
-    judge.announce = functools.partial(tell, "limit")
-    try:
-        try:
-            implementation = impls.find(setting.name, setting.kind)
-        except ValueError as error:
-            tell("refused", str(error))
-            return
-        if implementation.kind != "checkpoint":
-            second(setting.device)
-        explorer = _Telling(setting, tell)
-        tell("answer", _described(implementation))
-        while True:
-            question, *arguments = connection.recv()
-            tell("answer", _QUESTIONS[question](explorer, implementation, *arguments))
-    except EOFError:
-        return
-    except BaseException:  # noqa: BLE001 - told to the one who asked, who raises it
-        tell("error", traceback.format_exc())
-
-
-def _smoked(explorer: _Telling, implementation: Implementation, more: bool) -> Smoke:
-    return probed(implementation, explorer.device, MORE if more else PROBES)
-
-
-def _held(explorer: _Telling, implementation: Implementation, modules: list[str], law: str, *claims: Any) -> dict[str, Any]:
-    for module in modules:
-        importlib.import_module(module)
-    name, capabilities, known = claims
-    claimed = replace(implementation, name=name, capabilities=capabilities, known=known)
-    return explorer.hold(LAWS[law], implementation, claimed).row()
-
-
-_QUESTIONS: dict[str, Any] = {"smoke": _smoked, "hold": _held}
-
-
-def _described(implementation: Implementation) -> dict[str, Any]:
-    """All of a record but what it judges, which stays where it is."""
-    names = ("name", "summary", "source", "capabilities", "declared", "kind", "binding")
-    return {**{name: getattr(implementation, name) for name in names}, "known": dict(implementation.known)}
 
 
 def _elsewhere(*_: object, **__: object) -> NoReturn:
@@ -240,11 +133,11 @@ class Contained:
 
     def _start(self) -> Any:
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload([__name__])
+        context.set_forkserver_preload([work.__module__])
         self.connection, its = context.Pipe()
         descriptor, self.traces = tempfile.mkstemp(suffix=".txt")
         os.close(descriptor)
-        self.process = context.Process(target=_work, args=(its, self.setting, self.traces))
+        self.process = context.Process(target=work, args=(its, self.setting, self.traces))
         self.process.start()
         its.close()
         self.base = _resident(self.process.pid)

@@ -11,10 +11,11 @@ import pytest
 
 import impls
 from conformance import contained
-from conformance.contained import Contained, Setting
+from conformance.contained import Contained
 from conformance.law import LAWS, Explorer, Profile
 from conformance.replay import standalone
 from conformance.smoke import Smoke
+from conformance.telling import Setting
 
 FAMILIES = ("structure", "errors", "gradients")
 for family in FAMILIES:

@@ -15,7 +15,7 @@ import impls
 from conformance.smoke import Smoke, smoke
 
 ROOT = Path(__file__).parents[2]
-BLOCK = re.compile(r"<!-- example:begin -->\n\n```python\n(.*?)```\n\n```toml\n(.*?)```\n\n<!-- example:end -->", re.DOTALL)
+BLOCK = re.compile(r"<!-- example:begin -->\n```python\n(.*?)```\n```toml\n(.*?)```\n<!-- example:end -->", re.DOTALL)
 
 
 @pytest.fixture
