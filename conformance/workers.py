@@ -10,9 +10,15 @@ import pytest
 def group(name: str) -> str:
     """The tests that one worker runs, one after the other.
 
-    Implementations share the programs of a law, which are drawn once a process. Other tests of a file share fixtures.
+    Implementations share the programs of a law, which are drawn once a process. Other tests of a file share fixtures;
+    where their parameters begin with the name of a law, as in ``[law: mutant]``, those of one law share its programs.
     """
-    return name.partition("[")[0] if "laws/" in name else name.partition("::")[0]
+    test, _, parameter = name.partition("[")
+    if "laws/" in name:
+        return test
+    file, _, _ = name.partition("::")
+    law, colon, _ = parameter.partition(": ")
+    return f"{file}[{law}]" if colon else file
 
 
 def scheduler(config: pytest.Config, log: Any) -> Any:

@@ -13,9 +13,8 @@ ATTEMPT = "attempt"  # the property of a test's report in which the attempt is: 
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Tests of one law share its programs, so pytest-xdist, where it is used, keeps them in one process."""
-    config.addinivalue_line("markers", "xdist_group(name): tests that one process runs, with --dist loadgroup")
-    torch.set_num_threads(1)  # tensors are tiny, and processes beside this one need the other cores
+    """Have one thread compute: tensors are tiny, and processes beside this one need the other cores."""
+    torch.set_num_threads(1)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -22,11 +22,6 @@ SMALL = 6  # operations that a program which shows a fault may have
 SHRINKS = 60
 
 
-def grouped(chosen: list[Mutant], name: Callable[[Mutant], str]) -> list[object]:
-    """Parameters of a test, kept together by law."""
-    return [pytest.param(each, id=name(each), marks=pytest.mark.xdist_group(each.law)) for each in chosen]
-
-
 BY_LAW = sorted(mutants(), key=lambda mutant: mutant.law)  # the explorer keeps the programs of one law at a time
 FIRST = list({mutant.law: mutant for mutant in BY_LAW[::-1]}.values())[::-1]
 
@@ -37,7 +32,7 @@ def explorer(profile: str) -> Explorer:
     return Explorer("cpu", replace(PROFILES[profile], shrinks=SHRINKS, small=SMALL), 0)
 
 
-@pytest.mark.parametrize("mutant", grouped(BY_LAW, lambda mutant: mutant.name))
+@pytest.mark.parametrize("mutant", BY_LAW, ids=lambda mutant: f"{mutant.law}: {mutant.name}")
 def test_its_law_catches_a_mutant(mutant: Mutant, record_property: Callable[[str, object], None]) -> None:
     law = LAWS[mutant.law]
     assert (law.family, law.kind) == (mutant.family, mutant.original.kind)
@@ -53,7 +48,7 @@ def test_its_law_catches_a_mutant(mutant: Mutant, record_property: Callable[[str
     assert size <= SMALL, f"{mutant.name} is shown by {size} operations:\n{result.program.source}"
 
 
-@pytest.mark.parametrize("mutant", grouped(FIRST, lambda mutant: mutant.law))
+@pytest.mark.parametrize("mutant", FIRST, ids=lambda mutant: f"{mutant.law}: without a fault")
 def test_the_implementation_without_the_fault_keeps_the_law(mutant: Mutant) -> None:
     result = explorer(mutant.profile).hold(LAWS[mutant.law], mutant.original, mutant.original)
     assert result.as_declared, f"{result.verdict}: {result.vacuous or result.detail}"
