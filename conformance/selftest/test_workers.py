@@ -5,12 +5,17 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from conformance import conftest
+from conformance.law import LAWS
 from conformance.results_file import ROOT, read
+from conformance.selftest.synthetic_results import row
 from conformance.workers import group
+from impls import get
 
 pytest.importorskip("xdist")
 
@@ -56,6 +61,25 @@ def test_one_worker_has_all_of_a_law(runs: dict[str, tuple[int, list[dict[str, A
     places = {(line.split("::")[1].partition("[")[0], line.partition("]")[0]) for line in lines}
     assert len(lines) == 4
     assert len({law for law, _ in places}) == len(places) == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "complete"),
+    [
+        (lambda rows: rows, True),
+        (lambda rows: rows[::-1], True),
+        (lambda rows: rows[1:], False),
+        (lambda rows: [*rows[1:], rows[0] | {"as_declared": False}], False),
+    ],
+)
+def test_a_run_is_complete_with_every_law_as_declared(change: Any, complete: bool) -> None:
+    """The process that gathers has not collected the laws itself."""
+    chosen = [get(name) for name in ("nested", "graph")]
+    config: Any = SimpleNamespace(stash={conftest.CHOSEN: [(one, one) for one in chosen]})
+    conftest._complete(config, [])
+    rows = [row(law.name, one.name) for law in LAWS.values() for one in chosen if one.kind == law.kind]
+    assert len(rows) > 100
+    assert conftest._complete(config, change(rows)) is complete
 
 
 def test_what_one_worker_runs() -> None:
