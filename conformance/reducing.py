@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 import builtins
 import copy
+import faulthandler
 import functools
 import gc
 import io
@@ -23,6 +24,7 @@ import signal
 import sys
 import tempfile
 import textwrap
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
@@ -32,7 +34,7 @@ from typing import Any
 
 EVALUATIONS = 150
 SCREEN, WIDTH = 39, 128
-SECONDS_PER_RUN, SECONDS_PER_SCRIPT = 20, 60
+SECONDS_PER_RUN, SECONDS_PER_SCRIPT = 20.0, 30.0
 NUMBER = re.compile(r"0x[0-9a-f]+|-?\b\d[\d.]*(e[+-]?\d+)?|\bnan\b|-?\binf\b")
 NUMBERS = re.compile(r"[\[\](),'\s]*#[\[\](),'#\s]*")
 
@@ -45,36 +47,47 @@ class Shown:
     lines: frozenset[str]
 
 
-def show(script: str) -> Shown:
-    """Run a script in this process, which it may leave in any state. A script that takes too long ends the process."""
+class _Slow(BaseException):
+    """Raised into a script that takes too long."""
+
+
+def _expire(*_: object) -> None:
+    raise _Slow
+
+
+def show(script: str, seconds: float = SECONDS_PER_RUN) -> Shown:
+    """Run a script in this process, which it may leave in any state. Status 2 is an error, or that it takes too long."""
     printed = io.StringIO()
-    signal.alarm(SECONDS_PER_RUN)
+    signal.signal(signal.SIGALRM, _expire)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         with redirect_stdout(printed), redirect_stderr(io.StringIO()):
             exec(compile(script, "<script>", "exec"), {"__name__": "__main__"})
         status = 0
     except SystemExit as end:
         status = int(end.code or 0)
-    except Exception:  # noqa: BLE001 - whatever a script raises is told by its status
+    except (Exception, _Slow):  # noqa: BLE001 - whatever a script raises is told by its status
         status = 2
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
         sys.excepthook = sys.__excepthook__
         gc.unfreeze()
     return Shown(status, frozenset(NUMBERS.sub("#", NUMBER.sub("#", line)) for line in printed.getvalue().splitlines()))
 
 
-def reduced(script: str, binding: str, control: str, evaluate: Callable[[str], Shown] = show) -> Iterator[str]:
+def reduced(script: str, binding: str, control: str, evaluate: Callable[[str, float], Shown] = show) -> Iterator[str]:
     """Ever smaller scripts with the same fault; none where there is no fault, or where the control shows it too.
 
     ``binding`` are the lines of the script that bind the implementation, ``control`` those that bind the control in their
-    place; where they are empty, nothing is asked of a control.
+    place; where they are empty, nothing is asked of a control. A smaller script that waits for what is no longer there is none.
     """
 
     def kept(smaller: str) -> bool:
-        return not control or evaluate(smaller.replace(binding, control, 1)).status == 0
+        return not control or evaluate(smaller.replace(binding, control, 1), seconds).status == 0
 
-    whole = evaluate(script)
+    seconds, started = SECONDS_PER_RUN, time.monotonic()
+    whole = evaluate(script, seconds)
+    seconds = 1 + 2 * (time.monotonic() - started)
     if whole.status != 1 or not kept(script):
         return
     tried = {script}
@@ -91,7 +104,7 @@ def reduced(script: str, binding: str, control: str, evaluate: Callable[[str], S
         if candidate in tried or not _is_bound(candidate):
             continue
         tried.add(candidate)
-        shown = evaluate(candidate)
+        shown = evaluate(candidate, seconds)
         if shown.status == 1 and shown.lines <= whole.lines and kept(candidate):
             best = candidate
             candidates, position = list(smaller_ones(best, binding)), position - 1
@@ -269,8 +282,9 @@ def _in_child(write: Callable[[Path], None]) -> str:
         child = os.fork()
         if child == 0:
             try:
-                signal.setitimer(signal.ITIMER_PROF, SECONDS_PER_SCRIPT)
-                write(path)
+                with Path(os.devnull).open("w") as nowhere:
+                    faulthandler.dump_traceback_later(SECONDS_PER_SCRIPT, exit=True, file=nowhere)
+                    write(path)
             except BaseException:  # noqa: BLE001 - what a program raised at its end must not go on here
                 traceback.print_exc()
             finally:
