@@ -9,7 +9,7 @@ import torch
 
 from impls.arguments import restored_arguments, save_arguments
 from impls.implementation import Implementation, known
-from impls.limits import RUNS_TO_THE_END, SINGLE_NODE
+from impls.limits import AUTOCAST_LOST, DRAWS_ANEW, RUNS_TO_THE_END, SINGLE_NODE
 from impls.sequential import sequential
 from impls.single_node import (
     Gradients,
@@ -89,28 +89,6 @@ IMPLEMENTATION = Implementation(
     known=SINGLE_NODE
     | RUNS_TO_THE_END
     | known("diverges", "forward runs without grad mode", "see grad_mode_is_forwards", "backward_in_inference_mode")
-    | known(
-        "diverges",
-        "random numbers are not restored: the recomputation draws others and moves the ambient stream",
-        "pytorch#14253",
-        "anomaly_mode_changes_nothing",
-        "an_error_leaves_the_stream_of_random_numbers",
-        "dropout_masks_are_replayed",
-        "ambient_stream_is_left_alone",
-        "draws_between_regions",
-        "all_distributions_are_replayed",
-        "noise_that_is_saved_before_it_is_drawn",
-        "every_backward_draws_the_same",
-        "a_partial_backward_draws_the_same",
-        "generator_state_is_left_alone",
-        "seeding_inside",
-        "fork_rng_inside",
-        "an_error_leaves_the_stream_alone",
-        "two_threads_draw_their_own",
-        "every_device_is_replayed",
-        "cuda_is_not_initialised",
-        "another_thread_draws_the_same",
-        "the_same_call_draws_anew",
-    )
-    | known("diverges", "autocast is not restored", "PyTorch 0.4", "autocast_is_forwards", "an_error_leaves_autocast"),
+    | DRAWS_ANEW
+    | AUTOCAST_LOST,
 )

@@ -9,6 +9,20 @@ import torch
 
 from impls.implementation import Known, known
 
+
+def without(limits: dict[str, Known], *laws: str) -> dict[str, Known]:
+    """The limits but for those under the given laws. Raises KeyError for a law that is not among them."""
+    kept = dict(limits)
+    for law in laws:
+        del kept[law]
+    return kept
+
+
+def among(limits: dict[str, Known], *laws: str) -> dict[str, Known]:
+    """The limits under the given laws. Raises KeyError for a law that is not among them."""
+    return {law: limits[law] for law in laws}
+
+
 _OWN_BACKWARD = "https://docs.pytorch.org/docs/stable/checkpoint.html, differences of the reentrant variant"
 
 # What a node with a backward of its own does, whoever wrote it: forward runs without a graph inside that node.
@@ -107,6 +121,110 @@ RUNS_TO_THE_END: dict[str, Known] = known(
     "early_stop_leaves_the_tail_unrun",
 )
 
+# Where the state of random number generators is neither saved nor restored.
+DRAWS_ANEW: dict[str, Known] = known(
+    "diverges",
+    "random numbers are not restored: the recomputation draws others and moves the ambient stream",
+    "pytorch#14253",
+    "anomaly_mode_changes_nothing",
+    "an_error_leaves_the_stream_of_random_numbers",
+    "dropout_masks_are_replayed",
+    "ambient_stream_is_left_alone",
+    "draws_between_regions",
+    "all_distributions_are_replayed",
+    "noise_that_is_saved_before_it_is_drawn",
+    "every_backward_draws_the_same",
+    "a_partial_backward_draws_the_same",
+    "generator_state_is_left_alone",
+    "seeding_inside",
+    "fork_rng_inside",
+    "an_error_leaves_the_stream_alone",
+    "two_threads_draw_their_own",
+    "every_device_is_replayed",
+    "cuda_is_not_initialised",
+    "another_thread_draws_the_same",
+    "the_same_call_draws_anew",
+)
+
+AUTOCAST_LOST: dict[str, Known] = known(
+    "diverges",
+    "autocast is not restored",
+    "PyTorch 0.4; seen here",
+    "autocast_is_forwards",
+    "an_error_leaves_autocast",
+)
+
+# PyTorch's reentrant checkpoint, and those that began as copies of it.
+TORCH_REENTRANT: dict[str, Known] = {
+    **known(
+        "diverges",
+        "the recomputation gets detached copies, without the attributes of the originals",
+        "seen here",
+        "attributes_of_arguments_are_there",
+    ),
+    **known(
+        "diverges",
+        "tensors in containers are neither detached nor saved: gradients flow through them twice or not at all",
+        "field report; seen here",
+        "changed_arguments_that_nothing_saved",
+        "hooks_see_inputs_in_containers",
+    ),
+    **known(
+        "diverges",
+        "an argument is saved as often as it occurs, if at all",
+        "seen here",
+        "hooks_see_repeated_inputs_once",
+    ),
+    **known(
+        "diverges",
+        "the recomputation saves through the hooks that are active around backward",
+        "pytorch#70134",
+        "recomputation_is_hidden_from_hooks",
+        "hooks_around_and_inside_regions",
+    ),
+    **known(
+        "refuses",
+        "the recomputation makes no graph in inference mode",
+        "seen here",
+        "backward_in_inference_mode",
+    ),
+    **known(
+        "diverges",
+        "torch.Generator arguments are not saved",
+        "field report; seen here",
+        "explicit_generators_are_replayed",
+    ),
+    **known(
+        "diverges",
+        "recomputations on two threads set the one default generator without taking turns",
+        "seen here",
+        "two_threads_draw_their_own",
+    ),
+    **known(
+        "diverges",
+        "forward runs on the argument itself, and the recomputation starts from what forward made of it",
+        "seen here",
+        "a_function_that_changes_its_argument",
+    ),
+}
+
+# Of hooks on saved tensors, where nobody looks at the versions of what they pack.
+VERSIONS_NOT_COMPARED: dict[str, Known] = known(
+    "diverges",
+    "version counters of what a region saves are not compared; of arguments, at most those passed by position are",
+    "pytorch#128545; seen here",
+    "corruption_by_the_recomputation_is_reported",
+    "changes_between_forward_and_backward",
+    "changed_closure_tensors",
+    "changed_outputs",
+    "changed_arguments_that_nothing_saved",
+    "gradients_beside_a_changed_weight",
+    "changes_inside_after_saving",
+    "weights_changed_before_backward",
+    "weights_changed_during_backward",
+    "hooks_around_do_not_hide_changes",
+)
+
 # PyTorch's non-reentrant checkpoint, with and without early stop.
 TORCH_NONREENTRANT: dict[str, Known] = {
     **known(
@@ -135,21 +253,7 @@ TORCH_NONREENTRANT: dict[str, Known] = {
         "seen here",
         "default_dtype_is_forwards",
     ),
-    **known(
-        "diverges",
-        "version counters of what a region saves are not compared, only those of tensors that are positional arguments",
-        "pytorch#128545; seen here",
-        "corruption_by_the_recomputation_is_reported",
-        "changes_between_forward_and_backward",
-        "changed_closure_tensors",
-        "changed_outputs",
-        "changed_arguments_that_nothing_saved",
-        "gradients_beside_a_changed_weight",
-        "changes_inside_after_saving",
-        "weights_changed_before_backward",
-        "weights_changed_during_backward",
-        "hooks_around_do_not_hide_changes",
-    ),
+    **VERSIONS_NOT_COMPARED,
     **known(
         "diverges",
         "the function runs again on its arguments themselves, so a hook that it registers on one is there once more after "

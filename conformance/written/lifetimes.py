@@ -131,6 +131,7 @@ def steps(checkpoint: Any, note: Any, device: str, *, retained: bool, regions: i
         y.backward(torch.ones_like(y), retain_graph=retained)
         note("gradients", [p.grad])
         p.grad = None
+        note("gradients before the next step", [p.grad])
         note("step")
 
 

@@ -7,7 +7,7 @@ import functools
 import torch.utils.checkpoint
 
 from impls.implementation import Implementation, known
-from impls.limits import RUNS_TO_THE_END, SINGLE_NODE
+from impls.limits import RUNS_TO_THE_END, SINGLE_NODE, TORCH_REENTRANT
 
 IMPLEMENTATION = Implementation(
     name="torch-reentrant",
@@ -23,18 +23,7 @@ IMPLEMENTATION = Implementation(
     ),
     known=SINGLE_NODE
     | RUNS_TO_THE_END
-    | known(
-        "refuses",
-        "the recomputation makes no graph in inference mode",
-        "seen here",
-        "backward_in_inference_mode",
-    )
-    | known(
-        "diverges",
-        "the recomputation gets detached copies, without the attributes of the originals",
-        "seen here",
-        "attributes_of_arguments_are_there",
-    )
+    | TORCH_REENTRANT
     | known(
         "diverges",
         "options of the other variant are taken without a word",
@@ -55,16 +44,6 @@ IMPLEMENTATION = Implementation(
         "field report; seen here",
         "containers_as_arguments",
         "containers_as_outputs",
-        "changed_arguments_that_nothing_saved",
-        "hooks_see_inputs_in_containers",
-    )
-    | known("diverges", "an argument is saved as often as it occurs", "seen here", "hooks_see_repeated_inputs_once")
-    | known(
-        "diverges",
-        "the recomputation saves through the hooks that are active around backward",
-        "pytorch#70134",
-        "recomputation_is_hidden_from_hooks",
-        "hooks_around_and_inside_regions",
     )
     | known(
         "diverges",
@@ -72,18 +51,5 @@ IMPLEMENTATION = Implementation(
         "seen here",
         "parameters_read_through_a_closure",
         "a_backward_of_some_outputs_keeps_nothing",
-    )
-    | known("diverges", "torch.Generator arguments are not saved", "seen here", "explicit_generators_are_replayed")
-    | known(
-        "diverges",
-        "recomputations on two threads set the one default generator without taking turns",
-        "seen here",
-        "two_threads_draw_their_own",
-    )
-    | known(
-        "diverges",
-        "forward runs on the argument itself, and the recomputation starts from what forward made of it",
-        "seen here",
-        "a_function_that_changes_its_argument",
     ),
 )

@@ -1,0 +1,136 @@
+"""DeepSpeed's non-reentrant activation checkpointing, as it is before any ``configure``."""
+
+from __future__ import annotations
+
+from deepspeed.runtime.activation_checkpointing.checkpointing import non_reentrant_checkpoint
+
+from impls.implementation import CAPABILITIES, Implementation, known
+from impls.limits import RUNS_TO_THE_END, TORCH_NONREENTRANT, VERSIONS_NOT_COMPARED, among
+
+_SEEN = "seen here, deepspeed 0.19.8"
+
+IMPLEMENTATION = Implementation(
+    name="deepspeed-nonreentrant",
+    checkpoint=non_reentrant_checkpoint,
+    summary="deepspeed.checkpointing.non_reentrant_checkpoint (0.19.8)",
+    source="https://deepspeed.readthedocs.io/en/stable/activation-checkpointing.html",
+    capabilities=frozenset(CAPABILITIES)
+    - {
+        "containers",
+        "context-fn",
+        "determinism-check",
+        "early-stop",
+        "early-stop-option",
+        "explicit-generators",
+        "higher-order",
+        "keyword-arguments",
+        "rng-option",
+        "subset-requests",
+    },
+    known=VERSIONS_NOT_COMPARED
+    | RUNS_TO_THE_END
+    | among(
+        TORCH_NONREENTRANT,
+        "backward_in_inference_mode",
+        "device_context_is_forwards",
+        "deterministic_flags_are_forwards",
+        "explicit_generators_are_replayed",
+        "hooks_see_inputs_in_containers",
+        "hooks_see_repeated_inputs_once",
+        "two_threads_draw_their_own",
+        "what_the_graph_has_freed_is_not_recomputed",
+    )
+    | known(
+        "diverges",
+        "the recomputation gets detached copies: they are leaves, and without the attributes of the originals",
+        _SEEN,
+        "arguments_look_the_same",
+        "attributes_of_arguments_are_there",
+    )
+    | known(
+        "diverges",
+        "what the recomputation saves is not compared with what forward saved",
+        _SEEN,
+        "default_dtype_is_forwards",
+        "other_saved_tensors_are_reported",
+        "train_and_eval_flipped_before_backward",
+    )
+    | known(
+        "diverges",
+        "forward runs on the argument itself, and the recomputation starts from what forward made of it",
+        _SEEN,
+        "a_function_that_changes_its_argument",
+    )
+    | known(
+        "diverges",
+        "what was recomputed stays for as long as the graph lives, so a retained graph is recomputed once and kept whole",
+        _SEEN,
+        "every_backward_recomputes_anew",
+        "recomputed_tensors_die_as_they_are_unpacked",
+        "an_error_in_recomputation_keeps_nothing",
+        "a_retained_backward_keeps_nothing",
+        "a_backward_of_some_outputs_keeps_nothing",
+        "each_recomputed_tensor_dies_at_its_unpack",
+        "recomputed_tensors_live_no_longer_than_saved_ones",
+    )
+    | known(
+        "diverges",
+        "a region holds its arguments itself, past the hooks of regions around it: those of inner regions stay alive",
+        _SEEN,
+        "nothing_of_the_inside_is_alive_after_forward",
+        "schedules_in_any_order",
+    )
+    | known(
+        "agrees",
+        "an inner backward reads what the outer one has recomputed, so it is not refused",
+        _SEEN,
+        "a_backward_during_another_recomputes_for_itself",
+    )
+    | known(
+        "refuses",
+        "a recomputation that fails leaves what it has saved so far, and is not begun again: a retry ends in an error",
+        _SEEN,
+        "an_error_leaves_modes_as_they_were",
+        "an_error_leaves_hooks_and_grad_mode",
+        "an_error_leaves_the_stream_of_random_numbers",
+    )
+    | known("diverges", "autocast is not restored", _SEEN, "autocast_is_forwards")
+    | known(
+        "refuses",
+        "autocast is not restored: the backward meets tensors of two dtypes",
+        _SEEN,
+        "autocast_cache_keeps_gradients",
+        "an_error_leaves_autocast",
+    )
+    | known(
+        "diverges",
+        "arguments are kept as they are, so hooks do not see them",
+        _SEEN,
+        "hooks_see_the_outermost_inputs_alone",
+    )
+    | known(
+        "refuses",
+        "a request for gradients of some leaves is refused, also for a graph that is none of the region's",
+        _SEEN,
+        "backward_inside_a_region",
+        "backward_of_another_region_inside_a_region",
+    )
+    | known(
+        "diverges",
+        "the state of the generator is put back after the recomputation, unless that ends with an error",
+        _SEEN,
+        "an_error_leaves_the_stream_alone",
+    )
+    | known(
+        "crashes",
+        "containers among the arguments are built anew, a namedtuple as a tuple without its fields",
+        _SEEN,
+        "containers_as_arguments",
+    )
+    | known(
+        "diverges",
+        "a list comes back as a tuple, a container of one as what it holds, a dict as its keys",
+        _SEEN,
+        "containers_as_outputs",
+    ),
+)

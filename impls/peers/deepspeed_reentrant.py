@@ -1,0 +1,103 @@
+"""DeepSpeed's activation checkpointing, as it is before any ``configure``: nothing is partitioned or moved."""
+
+from __future__ import annotations
+
+from deepspeed.runtime.activation_checkpointing.checkpointing import checkpoint
+
+from impls.implementation import Implementation, known
+from impls.limits import AUTOCAST_LOST, RUNS_TO_THE_END, SINGLE_NODE, TORCH_REENTRANT
+
+_SEEN = "seen here, deepspeed 0.19.8"
+
+IMPLEMENTATION = Implementation(
+    name="deepspeed-reentrant",
+    checkpoint=checkpoint,
+    summary="deepspeed.checkpointing.checkpoint (0.19.8)",
+    source="https://deepspeed.readthedocs.io/en/stable/activation-checkpointing.html",
+    capabilities=frozenset(
+        {
+            "autocast",
+            "hidden-saves",
+            "keyword-arguments",
+            "nesting",
+            "non-tensor-arguments",
+            "non-tensor-outputs",
+            "recomputes",
+            "rng",
+        }
+    ),
+    known=SINGLE_NODE
+    | RUNS_TO_THE_END
+    | TORCH_REENTRANT
+    | AUTOCAST_LOST
+    | known(
+        "diverges",
+        "no output of the recomputation requires grad, and the backward of none at all is no error",
+        _SEEN,
+        "backward_in_inference_mode",
+    )
+    | known(
+        "refuses",
+        "a backward drops the arguments, retained graph or not; the next one ends in a TypeError about NoneType",
+        _SEEN,
+        "every_backward_recomputes_anew",
+        "backward_of_one_output_recomputes_what_it_needs",
+        "many_saved_tensors",
+        "repeated_backward",
+        "backward_of_one_output_first",
+        "an_error_in_recomputation_keeps_nothing",
+        "two_threads_over_one_graph",
+        "backward_in_another_thread",
+        "a_retained_backward_keeps_nothing",
+        "a_backward_of_some_outputs_keeps_nothing",
+        "a_backward_that_is_refused_keeps_nothing",
+        "dropping_the_outputs_frees_everything",
+        "recomputed_tensors_live_no_longer_than_saved_ones",
+        "a_callable_of_any_kind_makes_no_cycle",
+        "hooks_of_the_user_make_no_cycle",
+        "trees_of_regions",
+        "hooks_around_and_inside_regions",
+        "every_backward_draws_the_same",
+        "a_partial_backward_draws_the_same",
+        "steps_leave_nothing_behind",
+    )
+    | known(
+        "diverges",
+        "a second backward is refused with another error than autograd's",
+        _SEEN,
+        "a_second_backward_raises_what_plain_raises",
+    )
+    | known(
+        "diverges",
+        "arguments are kept as attributes of the node, so neither their versions are compared nor do hooks see them",
+        _SEEN,
+        "changes_between_forward_and_backward",
+        "hooks_see_the_outermost_inputs_alone",
+        "hooks_see_inputs_passed_by_keyword",
+    )
+    | known(
+        "diverges",
+        "outputs that are complex count as not differentiable",
+        _SEEN,
+        "complex_tensors",
+    )
+    | known(
+        "diverges",
+        "the state of the generator is put back after the recomputation, unless that ends with an error",
+        _SEEN,
+        "an_error_leaves_the_stream_alone",
+    )
+    | known(
+        "crashes",
+        "containers among the arguments are built anew, a namedtuple as a tuple without its fields",
+        _SEEN,
+        "containers_as_arguments",
+    )
+    | known(
+        "diverges",
+        "a list comes back as a tuple, a container of one as what it holds, a dict as its keys",
+        _SEEN,
+        "containers_as_outputs",
+    )
+    | known("diverges", "torch.Generator arguments are not saved", "seen here", "explicit_generators_by_keyword"),
+)

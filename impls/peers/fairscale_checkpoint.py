@@ -1,0 +1,66 @@
+"""FairScale's checkpoint_wrapper, as it is. It wraps modules, so a function becomes the forward of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fairscale.nn.checkpoint import checkpoint_wrapper
+from torch import nn
+
+from impls.implementation import Implementation, known
+from impls.limits import RUNS_TO_THE_END, SINGLE_NODE, TORCH_REENTRANT
+
+
+class _Calling(nn.Module):
+    """A module that calls a function; where that is a module, its parameters are the parameters of this one."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+
+def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a module that calls ``function``, wrapped by FairScale for this one call."""
+    return checkpoint_wrapper(_Calling(function))(*args, **kwargs)
+
+
+IMPLEMENTATION = Implementation(
+    name="fairscale",
+    checkpoint=checkpoint,
+    summary="FairScale's checkpoint_wrapper (0.4.13)",
+    source="https://fairscale.readthedocs.io/en/stable/api/nn/checkpoint/checkpoint_activations.html",
+    capabilities=frozenset(
+        {
+            "autocast",
+            "hidden-saves",
+            "keyword-arguments",
+            "nesting",
+            "non-tensor-arguments",
+            "non-tensor-outputs",
+            "recomputes",
+            "rng",
+        }
+    ),
+    known=SINGLE_NODE
+    | RUNS_TO_THE_END
+    | TORCH_REENTRANT
+    | known(
+        "diverges",
+        "autocast is asked about and entered again for CUDA alone, and without its dtype",
+        "fairscale#1199; seen here",
+        "autocast_is_forwards",
+        "an_error_leaves_autocast",
+    )
+    | known(
+        "diverges",
+        "the state of the generator is put back after the recomputation, unless that ends with an error",
+        "seen here, fairscale 0.4.13",
+        "an_error_leaves_the_stream_alone",
+    )
+    | known("diverges", "a list comes back as a tuple", "seen here, fairscale 0.4.13", "containers_as_outputs")
+    | known("diverges", "torch.Generator arguments are not saved", "seen here", "explicit_generators_by_keyword"),
+)

@@ -1,0 +1,88 @@
+"""torch_remat's checkpoint, as it is: PyTorch's non-reentrant one, always run to its end, with marks for what to keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch_remat
+
+from impls.implementation import CAPABILITIES, Implementation, known
+from impls.limits import DRAWS_ANEW, RUNS_TO_THE_END, TORCH_NONREENTRANT, without
+
+_SOURCE = "https://pypi.org/project/torch-remat/0.2.2/"
+_OPTIONS = ("determinism_check", "preserve_rng_state")
+
+
+def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call ``torch_remat.checkpoint(**options)(function)(*args, **kwargs)``; the options are those that others have too."""
+    options = {name: kwargs.pop(name) for name in _OPTIONS if name in kwargs}
+    return torch_remat.checkpoint(**options)(function)(*args, **kwargs)
+
+
+IMPLEMENTATION = Implementation(
+    name="torch-remat",
+    checkpoint=checkpoint,
+    summary="torch_remat.checkpoint (0.2.2)",
+    source=_SOURCE,
+    capabilities=frozenset(CAPABILITIES)
+    - {
+        "context-fn",
+        "early-stop",
+        "early-stop-option",
+        "exact-sums",
+        "explicit-generators",
+        "nesting",
+        "non-tensor-outputs",
+        "rng",
+    },
+    known=without(
+        TORCH_NONREENTRANT,
+        "arguments_look_the_same",
+        "attributes_of_arguments_are_there",
+        "changed_outputs",
+        "device_context_is_forwards",
+    )
+    | DRAWS_ANEW
+    | RUNS_TO_THE_END
+    | known("diverges", "a recomputation runs to its end", _SOURCE, "requests_for_a_subset_recompute_what_they_need")
+    | known("agrees", "without nesting, an early stop changes no number of calls", "the rules", "calls_with_early_stop")
+    | known(
+        "diverges",
+        "random numbers are not restored",
+        _SOURCE,
+        "second_derivatives_see_the_same_masks",
+    )
+    | known(
+        "diverges",
+        "the determinism check is off unless it is asked for",
+        _SOURCE,
+        "default_dtype_is_forwards",
+        "other_saved_tensors_are_reported",
+        "train_and_eval_flipped_before_backward",
+    )
+    | known(
+        "diverges",
+        "a recomputation begins when the gradient reaches an output of the region, before anything is unpacked",
+        "seen here, torch_remat 0.2.2",
+        "recomputed_tensors_die_as_they_are_unpacked",
+    )
+    | known(
+        "diverges",
+        "with several outputs, some of what was recomputed before an error lives on until another backward",
+        "seen here, torch_remat 0.2.2",
+        "a_graph_that_failed_is_freed_when_dropped",
+    )
+    | known(
+        "diverges",
+        "the token of a ContextVar is kept with the region: two threads that recompute it at once reset each other's",
+        "seen here, torch_remat 0.2.2",
+        "two_threads_over_one_graph",
+    )
+    | known(
+        "refuses",
+        "a region returns a tensor, or a tuple or list of tensors",
+        _SOURCE,
+        "containers_as_outputs",
+    ),
+)
