@@ -45,6 +45,10 @@ PEERS: Mapping[str, Peer] = MappingProxyType(
     {
         "torch-selective": Peer("checkpoint", "torch_selective"),
         "torch-compile": Peer("checkpoint", "torch_compile"),
+        "torch-remat": Peer("checkpoint", "torch_remat", "torch_remat", "torch-remat"),
+        "fairscale": Peer("checkpoint", "fairscale_checkpoint", "fairscale", "fairscale"),
+        "deepspeed-reentrant": Peer("checkpoint", "deepspeed_reentrant", "deepspeed", "deepspeed"),
+        "deepspeed-nonreentrant": Peer("checkpoint", "deepspeed_nonreentrant", "deepspeed", "deepspeed"),
         "megatron-core": Peer("checkpoint", "megatron_core", "megatron", "megatron-core", "cuda"),
         "fairscale-offload": Peer("offload", "fairscale_offload", "fairscale", "fairscale", "cuda"),
     }
