@@ -146,13 +146,22 @@ DRAWS_ANEW: dict[str, Known] = known(
     "the_same_call_draws_anew",
 )
 
-AUTOCAST_LOST: dict[str, Known] = known(
-    "diverges",
-    "autocast is not restored",
-    "PyTorch 0.4; seen here",
-    "autocast_is_forwards",
-    "an_error_leaves_autocast",
-)
+# Where the recomputation runs under the autocast that backward finds.
+AUTOCAST_LOST: dict[str, Known] = {
+    **known(
+        "diverges",
+        "autocast is not restored",
+        "PyTorch 0.4; seen here",
+        "autocast_is_forwards",
+        "an_error_leaves_autocast",
+    ),
+    **known(
+        "refuses",
+        "autocast is not restored, so an operator may meet tensors of two dtypes",
+        "PyTorch 0.4; seen here",
+        "autocast_cache_keeps_gradients",
+    ),
+}
 
 # PyTorch's reentrant checkpoint, and those that began as copies of it.
 TORCH_REENTRANT: dict[str, Known] = {
@@ -205,6 +214,12 @@ TORCH_REENTRANT: dict[str, Known] = {
         "forward runs on the argument itself, and the recomputation starts from what forward made of it",
         "seen here",
         "a_function_that_changes_its_argument",
+    ),
+    **known(
+        "diverges",
+        "an argument that gets no gradient gets zeros where plain leaves None",
+        "seen here",
+        "parameters_read_through_a_closure",
     ),
 }
 

@@ -9,7 +9,7 @@ from fairscale.nn.checkpoint import checkpoint_wrapper
 from torch import nn
 
 from impls.implementation import Implementation, known
-from impls.limits import RUNS_TO_THE_END, SINGLE_NODE, TORCH_REENTRANT
+from impls.limits import AUTOCAST_LOST, RUNS_TO_THE_END, SINGLE_NODE, TORCH_REENTRANT
 
 
 class _Calling(nn.Module):
@@ -48,6 +48,7 @@ IMPLEMENTATION = Implementation(
     known=SINGLE_NODE
     | RUNS_TO_THE_END
     | TORCH_REENTRANT
+    | AUTOCAST_LOST
     | known(
         "diverges",
         "autocast is asked about and entered again for CUDA alone, and without its dtype",
