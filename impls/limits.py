@@ -163,6 +163,15 @@ AUTOCAST_LOST: dict[str, Known] = {
     ),
 }
 
+# Where nothing sees to it that the state of the generator comes back after an error, too.
+MOVED_BY_AN_ERROR: dict[str, Known] = known(
+    "diverges",
+    "the state of the generator is put back after the recomputation, unless that ends with an error",
+    "seen here, fairscale 0.4.13 and deepspeed 0.19.8",
+    "an_error_leaves_the_stream_alone",
+    "an_error_leaves_the_stream_of_random_numbers",
+)
+
 # PyTorch's reentrant checkpoint, and those that began as copies of it.
 TORCH_REENTRANT: dict[str, Known] = {
     **known(
