@@ -146,12 +146,30 @@ DRAWS_ANEW: dict[str, Known] = known(
     "the_same_call_draws_anew",
 )
 
-AUTOCAST_LOST: dict[str, Known] = known(
+# Where the recomputation runs under the autocast that backward finds.
+AUTOCAST_LOST: dict[str, Known] = {
+    **known(
+        "diverges",
+        "autocast is not restored",
+        "PyTorch 0.4; seen here",
+        "autocast_is_forwards",
+        "an_error_leaves_autocast",
+    ),
+    **known(
+        "refuses",
+        "autocast is not restored, so an operator may meet tensors of two dtypes",
+        "PyTorch 0.4; seen here",
+        "autocast_cache_keeps_gradients",
+    ),
+}
+
+# Where nothing sees to it that the state of the generator comes back after an error, too.
+MOVED_BY_AN_ERROR: dict[str, Known] = known(
     "diverges",
-    "autocast is not restored",
-    "PyTorch 0.4; seen here",
-    "autocast_is_forwards",
-    "an_error_leaves_autocast",
+    "the state of the generator is put back after the recomputation, unless that ends with an error",
+    "seen here, fairscale 0.4.13 and deepspeed 0.19.8",
+    "an_error_leaves_the_stream_alone",
+    "an_error_leaves_the_stream_of_random_numbers",
 )
 
 # PyTorch's reentrant checkpoint, and those that began as copies of it.
@@ -205,6 +223,12 @@ TORCH_REENTRANT: dict[str, Known] = {
         "forward runs on the argument itself, and the recomputation starts from what forward made of it",
         "seen here",
         "a_function_that_changes_its_argument",
+    ),
+    **known(
+        "diverges",
+        "an argument that gets no gradient gets zeros where plain leaves None",
+        "seen here",
+        "parameters_read_through_a_closure",
     ),
 }
 

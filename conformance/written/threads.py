@@ -41,6 +41,7 @@ def two_threads(checkpoint: Any, note: Any, device: str, *, regions: int, nested
     for thread in threads:
         thread.join()
     if failed:
+        p.grad = None  # whether the other backward has ended, and gave one, depends on the threads
         raise failed[0]
     note("gradients 0", [p.grad])
     held[-1].backward(torch.ones_like(held[-1]), retain_graph=True)

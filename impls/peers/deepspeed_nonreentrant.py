@@ -5,7 +5,7 @@ from __future__ import annotations
 from deepspeed.runtime.activation_checkpointing.checkpointing import non_reentrant_checkpoint
 
 from impls.implementation import CAPABILITIES, Implementation, known
-from impls.limits import RUNS_TO_THE_END, TORCH_NONREENTRANT, VERSIONS_NOT_COMPARED, among
+from impls.limits import AUTOCAST_LOST, MOVED_BY_AN_ERROR, RUNS_TO_THE_END, TORCH_NONREENTRANT, VERSIONS_NOT_COMPARED, among
 
 _SEEN = "seen here, deepspeed 0.19.8"
 
@@ -28,6 +28,7 @@ IMPLEMENTATION = Implementation(
         "subset-requests",
     },
     known=VERSIONS_NOT_COMPARED
+    | MOVED_BY_AN_ERROR
     | RUNS_TO_THE_END
     | among(
         TORCH_NONREENTRANT,
@@ -78,6 +79,8 @@ IMPLEMENTATION = Implementation(
         "a region holds its arguments itself, past the hooks of regions around it: those of inner regions stay alive",
         _SEEN,
         "nothing_of_the_inside_is_alive_after_forward",
+        "a_request_for_some_gradients_keeps_nothing",
+        "a_backward_that_is_refused_keeps_nothing",
         "schedules_in_any_order",
     )
     | known(
@@ -94,12 +97,11 @@ IMPLEMENTATION = Implementation(
         "an_error_leaves_hooks_and_grad_mode",
         "an_error_leaves_the_stream_of_random_numbers",
     )
-    | known("diverges", "autocast is not restored", _SEEN, "autocast_is_forwards")
+    | AUTOCAST_LOST
     | known(
         "refuses",
-        "autocast is not restored: the backward meets tensors of two dtypes",
+        "autocast is not restored, so an operator meets tensors of two dtypes",
         _SEEN,
-        "autocast_cache_keeps_gradients",
         "an_error_leaves_autocast",
     )
     | known(
@@ -117,9 +119,15 @@ IMPLEMENTATION = Implementation(
     )
     | known(
         "diverges",
-        "the state of the generator is put back after the recomputation, unless that ends with an error",
+        "a region holds its arguments: one that the function changes in place belongs to the graph that holds the region",
         _SEEN,
-        "an_error_leaves_the_stream_alone",
+        "a_region_that_changes_its_input_makes_no_cycle",
+    )
+    | known(
+        "diverges",
+        "the function gets containers that were built anew, so the caller's own stay as they were",
+        _SEEN,
+        "containers_that_the_function_empties",
     )
     | known(
         "crashes",

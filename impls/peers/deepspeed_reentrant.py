@@ -5,7 +5,7 @@ from __future__ import annotations
 from deepspeed.runtime.activation_checkpointing.checkpointing import checkpoint
 
 from impls.implementation import Implementation, known
-from impls.limits import AUTOCAST_LOST, RUNS_TO_THE_END, SINGLE_NODE, TORCH_REENTRANT
+from impls.limits import AUTOCAST_LOST, MOVED_BY_AN_ERROR, RUNS_TO_THE_END, SINGLE_NODE, TORCH_REENTRANT
 
 _SEEN = "seen here, deepspeed 0.19.8"
 
@@ -30,6 +30,7 @@ IMPLEMENTATION = Implementation(
     | RUNS_TO_THE_END
     | TORCH_REENTRANT
     | AUTOCAST_LOST
+    | MOVED_BY_AN_ERROR
     | known(
         "diverges",
         "no output of the recomputation requires grad, and the backward of none at all is no error",
@@ -42,11 +43,12 @@ IMPLEMENTATION = Implementation(
         _SEEN,
         "every_backward_recomputes_anew",
         "backward_of_one_output_recomputes_what_it_needs",
+        "keyword_arguments",
+        "two_threads_over_one_graph",
         "many_saved_tensors",
         "repeated_backward",
         "backward_of_one_output_first",
         "an_error_in_recomputation_keeps_nothing",
-        "two_threads_over_one_graph",
         "backward_in_another_thread",
         "a_retained_backward_keeps_nothing",
         "a_backward_of_some_outputs_keeps_nothing",
@@ -80,12 +82,6 @@ IMPLEMENTATION = Implementation(
         "outputs that are complex count as not differentiable",
         _SEEN,
         "complex_tensors",
-    )
-    | known(
-        "diverges",
-        "the state of the generator is put back after the recomputation, unless that ends with an error",
-        _SEEN,
-        "an_error_leaves_the_stream_alone",
     )
     | known(
         "crashes",

@@ -9,7 +9,7 @@ from fairscale.nn.checkpoint import checkpoint_wrapper
 from torch import nn
 
 from impls.implementation import Implementation, known
-from impls.limits import RUNS_TO_THE_END, SINGLE_NODE, TORCH_REENTRANT
+from impls.limits import AUTOCAST_LOST, MOVED_BY_AN_ERROR, RUNS_TO_THE_END, SINGLE_NODE, TORCH_REENTRANT
 
 
 class _Calling(nn.Module):
@@ -48,18 +48,14 @@ IMPLEMENTATION = Implementation(
     known=SINGLE_NODE
     | RUNS_TO_THE_END
     | TORCH_REENTRANT
+    | AUTOCAST_LOST
+    | MOVED_BY_AN_ERROR
     | known(
         "diverges",
         "autocast is asked about and entered again for CUDA alone, and without its dtype",
         "fairscale#1199; seen here",
         "autocast_is_forwards",
         "an_error_leaves_autocast",
-    )
-    | known(
-        "diverges",
-        "the state of the generator is put back after the recomputation, unless that ends with an error",
-        "seen here, fairscale 0.4.13",
-        "an_error_leaves_the_stream_alone",
     )
     | known("diverges", "a list comes back as a tuple", "seen here, fairscale 0.4.13", "containers_as_outputs")
     | known("diverges", "torch.Generator arguments are not saved", "seen here", "explicit_generators_by_keyword"),

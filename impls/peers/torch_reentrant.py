@@ -49,7 +49,6 @@ IMPLEMENTATION = Implementation(
         "diverges",
         "an argument that gets no gradient gets zeros where plain leaves None",
         "seen here",
-        "parameters_read_through_a_closure",
         "a_backward_of_some_outputs_keeps_nothing",
     ),
 )

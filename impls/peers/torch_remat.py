@@ -74,7 +74,7 @@ IMPLEMENTATION = Implementation(
         "a_graph_that_failed_is_freed_when_dropped",
     )
     | known(
-        "diverges",
+        "refuses",
         "the token of a ContextVar is kept with the region: two threads that recompute it at once reset each other's",
         "seen here, torch_remat 0.2.2",
         "two_threads_over_one_graph",
