@@ -1,6 +1,6 @@
 """The jobs of the project: judge implementations, reproduce papers, test the suite itself, check the code.
 
-A bare ``nox`` does all of them but ``soak`` and ``peers``, which needs packages that do not install everywhere.
+A bare ``nox`` does all of them but ``soak``, ``compare``, and ``peers``, which needs packages that do not install everywhere.
 
 After ``--``, every session takes ``--torch VERSION``, another release than the pinned one; ``conformance``, ``peers``
 and ``tests`` pass the rest on to the conformance run, ``soak`` to ``python -m conformance.soak``. The user's current
@@ -88,6 +88,13 @@ def reproduce(session: nox.Session) -> None:
     names = _install(session, "benches")
     session.install("pyrevolve==2.2.8", success_codes=[0, 1])  # a peer that has to be compiled; without it, its row says so
     session.run("python", "-m", "benches.reproduce", *names)
+
+
+@nox.session(default=False)
+def compare(session: nox.Session) -> None:
+    """Measure time, memory and work of implementations beside plain and the ideal; options as python -m benches.compare."""
+    options = _install(session, "benches")
+    session.run("python", "-m", "benches.compare", *options, env=_importable(session))
 
 
 @nox.session

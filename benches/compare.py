@@ -1,0 +1,184 @@
+"""``python -m benches.compare``: time, memory and work of implementations on workloads, beside plain and the ideal.
+
+Everything is measured, none of it asserted but that gradients are plain's: a row of which they are not is void. A complete
+run with ``--write`` writes ``results/compare-DEVICE.json``, plots to ``results/compare`` and, for the CPU, the table of
+README.md; other runs write to ``results/runs``. ``--check`` measures nothing: its status is 1 when the table is stale.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from benches import compare_page as page
+from benches.compare_measuring import Row, Subject
+from benches.compare_steps import Comparison
+from benches.contenders import Contender, LeftOut, contenders, loaded
+from benches.workloads import KINDS, SIZES, Workload, sweeps, workload
+from conformance import results_file
+from conformance.results_file import ROOT
+
+ROUNDS = 15
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benches.compare", description=(__doc__ or "").splitlines()[0])
+    add = parser.add_argument
+    add("--impl", action="append", metavar="NAME", help="contender, or pkg.mod:attr of your own; may be repeated")
+    add("--workload", action="append", choices=[*KINDS, "sweeps"], help="workload, or the curves; may be repeated")
+    add("--size", choices=SIZES, default="S", help="S and M for the CPU, L for a GPU, XL for bytes and operations alone")
+    add("--device", default="cpu", help="where steps run: cpu, cuda, cuda:1, or meta for bytes and operations alone")
+    add("--budget", action="append", default=[], metavar="BYTES|FRACTION", help="add the fastest plan within this budget")
+    add("--backend", default="aot_eager_decomp_partition", help="of torch.compile, such as inductor")
+    add("--rounds", type=int, default=ROUNDS, metavar="N", help=f"rounds of each timing, {ROUNDS} if not given")
+    add("--results", type=Path, metavar="FILE", help="where the results go")
+    add("--write", action="store_true", help="publish a complete run: results, plots, and the table of README.md")
+    add("--check", action="store_true", help="measure nothing; fail when README.md has another table than the results")
+    return parser
+
+
+def chosen(names: Sequence[str], found: Sequence[Contender], missing: Sequence[LeftOut]) -> list[Contender]:
+    """The contenders of these names, plain before them; all that were found without any.
+
+    Raises ValueError for one that does not exist, and with the reason for one that cannot be had here.
+    """
+    if not names:
+        return list(found)
+    there, reasons = {one.name: one for one in found}, {one.name: one.reason for one in missing}
+    picked = [found[0]]
+    for name in dict.fromkeys(names):
+        if name in reasons:
+            raise ValueError(f"impl is {name!r}, which cannot be had here: {reasons[name]}")
+        if name not in there and ":" not in name:
+            raise ValueError(f"impl is {name!r}; it must be one of {', '.join(there)}, or pkg.mod:attr")
+        picked += [one for one in [there.get(name) or loaded(name)] if one.name != "plain"]
+    return picked + [one for one in found if one.name.startswith("planned-")]
+
+
+def _workloads(names: Sequence[str], size: str, device: str) -> list[tuple[str, Callable[[], Workload]]]:
+    """Names and what makes the workloads, so that each is in memory while it is measured."""
+    made: list[tuple[str, Callable[[], Workload]]] = [
+        (name, functools.partial(workload, name, size, device)) for name in KINDS if not names or name in names
+    ]
+    if "sweeps" in names or (not names and size != "XL"):
+        made += [(one.name, functools.partial(lambda one: one, one)) for one in sweeps(device)]
+    return made
+
+
+class _Display:
+    """A line for what is measured, and the table of each workload once it is complete."""
+
+    def __init__(self, console: Console, total: int, contenders: int) -> None:
+        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+        self.progress = Progress(*columns, console=console, transient=True, auto_refresh=False)  # no thread beside timings
+        self.task = self.progress.add_task("workloads", total=total)
+        self.console, self.contenders = console, contenders
+        self.rows: list[Row] = []
+        self.subjects: dict[str, dict[str, Any]] = {}
+
+    def told(self, row: Row, subject: Subject) -> None:
+        """A row was measured."""
+        one = subject.workload
+        self.rows.append(row)
+        self.subjects[one.name] = {
+            "size": one.size,
+            "blocks": len(one.blocks),
+            "saved": subject.saved,
+            "x": one.x,
+            "flops": subject.work.flops,
+            "operators": subject.work.operators,
+            "repeats": subject.repeats,
+        }
+        of_this = [row for row in self.rows if row.workload == one.name]
+        self.progress.update(self.task, advance=1, description=f"{row.workload}: {row.contender}")
+        self.progress.refresh()
+        if len(of_this) == self.contenders:
+            page.show(one.name, [json.loads(json.dumps(asdict(row))) for row in of_this], self.console)
+
+
+def measured(options: argparse.Namespace, console: Console) -> dict[str, Any]:
+    """Run the comparison: all that was measured, as it is stored. Raises ValueError for options, RuntimeError for pytest's."""
+    torch.set_num_threads(1)
+    device = "meta" if options.size == "XL" else options.device
+    found, missing = contenders(device, options.backend, options.budget, options.impl or ())
+    picked, makers = chosen(options.impl or (), found, missing), _workloads(options.workload or (), options.size, device)
+    display = _Display(console, len(picked) * len(makers), len(picked))
+    comparison = Comparison(makers, picked, device=device, rounds=options.rounds, told=display.told)
+    clock = "device_seconds" if torch.device(device).type == "cuda" else "processor_seconds"
+    arguments = [
+        *("-c", str(ROOT / "pyproject.toml"), str(Path(__file__).with_name("compare_steps.py"))),
+        *("-qq", "--no-header", "--no-summary", "-p", "no:cacheprovider", "-o", "console_output_style=classic"),
+        *("--benchmark-quiet", f"--benchmark-timer=benches.compare_measuring.{clock}"),
+    ]
+    with display.progress:
+        status = pytest.main(arguments, plugins=[comparison])
+    if status not in (0, 5):
+        raise RuntimeError(f"pytest ended with status {int(status)}; what it printed says why")
+    head = results_file.header(seed=0, profile="compare", device=device)
+    names = ("pytest-benchmark", "numpy", "matplotlib")
+    return {
+        **{key: head[key] for key in ("versions", "machine", "suite", "date")},
+        "versions": {**head["versions"], **{name: metadata.version(name) for name in names}},
+        "device": device,
+        "size": options.size,
+        "backend": options.backend,
+        "rounds": options.rounds,
+        "threads": torch.get_num_threads(),
+        "complete": not options.impl and not options.workload,
+        "workloads": display.subjects,
+        "left_out": [asdict(one) for one in missing],
+        "rows": [asdict(row) for row in display.rows],
+    }
+
+
+def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
+    """The command line; 0, or 1 with the reason on stderr."""
+    options = _parser().parse_args(arguments)
+    if options.rounds < 2:
+        _parser().error(f"rounds is {options.rounds}; it must be 2 or more")
+    try:
+        if options.check:
+            return page.check(root)
+        if options.write:
+            page.require_markers(root)
+        terminal = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")  # pytest takes the other while tests run
+        console = Console(file=terminal)
+        console = console if console.is_terminal else Console(file=terminal, width=200)  # a log has no width of its own
+        started = time.perf_counter()
+        content = json.loads(json.dumps(measured(options, console)))
+        path = options.results or _place(options, content, root)
+        page.store(path, content)
+        if options.write and content["complete"]:
+            page.publish(root, content)
+        for line in page.ending(content):
+            console.print(line, markup=False, highlight=False)
+        console.print(f"{len(content['rows'])} rows in {time.perf_counter() - started:.0f} s: {path}", highlight=False)
+    except (OSError, ValueError, RuntimeError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+def _place(options: argparse.Namespace, content: dict[str, Any], root: Path) -> Path:
+    kind = torch.device(content["device"]).type
+    if options.write and content["complete"]:
+        return root / "results" / f"compare-{kind}.json"
+    return root / "results" / "runs" / f"compare-{kind}-{time.strftime('%Y%m%d-%H%M%S')}.json"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,162 @@
+"""The results of a comparison: as a file, as tables on the terminal, and as the table of README.md with links to plots."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from benches import compare_plots as plots
+
+BEGIN, END = "<!-- compare:begin -->", "<!-- compare:end -->"
+SHOWN = "attention"  # the workload whose table is in README.md
+NONE = "–"
+HEADINGS = (
+    *("contender", "time / plain", "time / ideal", "peak", "kept", "FLOPs again", "operators again"),
+    *("calls", "Python bytes a saved tensor", "gradients"),
+)
+Stored = Mapping[str, Any]
+
+
+def size(count: int) -> str:
+    """Bytes in the unit that suits them."""
+    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if abs(count) >= 2**power:
+            return f"{count / 2**power:.2f} {unit}"
+    return f"{count} B"
+
+
+def _ratio(quartiles: Sequence[float] | None) -> str:
+    if quartiles is None:
+        return NONE
+    low, middle, high = quartiles
+    return f"{middle:.2f} ({low:.2f}–{high:.2f})"
+
+
+def _beside(count: int | None, ideal: int | None) -> str:
+    """A count, and what it is at the ideal."""
+    if count is None:
+        return NONE
+    return f"{count:,}" if ideal in (None, count) else f"{count:,} ({ideal:,})"
+
+
+def cells(row: Stored) -> list[str]:
+    """The cells of a row under HEADINGS."""
+    if row["status"] != "measured":
+        return [row["contender"], row["status"], *[NONE] * 7, row["detail"]]
+    memory, repeated, ideal = row["allocated"] or row["ledger"], row["repeated"], row["ideal"] or {}
+    python = NONE if row["python_bytes"] is None else f"{row['python_bytes']:.0f}"
+    return [
+        row["contender"],
+        _ratio(row["times"]),
+        _ratio(row["ideal_times"]),
+        size(memory["peak"]) if memory else NONE,
+        size(memory["kept"]) if memory else NONE,
+        _beside(repeated["flops"], ideal.get("flops")),
+        _beside(repeated["operators"], ideal.get("operators")),
+        NONE if row["calls"] is None else str(row["calls"]),
+        python,
+        row["gradients"],
+    ]
+
+
+def show(name: str, rows: Sequence[Stored], console: Console) -> None:
+    """Print the table of a workload."""
+    table = Table(*HEADINGS, title=name, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for row in rows:
+        table.add_row(*cells(row), style="" if row["status"] == "measured" else "red")
+    console.print(table)
+
+
+def ending(content: Stored) -> Iterator[str]:
+    """What a reader must know beside the tables: what was left out, and what is void."""
+    for one in content["left_out"]:
+        yield f"left out: {one['name']}: {one['reason']}"
+    for row in content["rows"]:
+        if row["status"] != "measured":
+            yield f"{row['status']}: {row['contender']} on {row['workload']}: {row['detail']}"
+
+
+def store(path: Path, content: Stored) -> None:
+    """Write the results."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def publish(root: Path, content: Stored) -> None:
+    """Draw the plots, and put the table of the CPU into README.md."""
+    plots.draw_all(content, root / "results" / "compare")
+    if content["device"] == "cpu" and content["size"] == "S":
+        readme = root / "README.md"
+        readme.write_text(updated(readme.read_text(encoding="utf-8"), markdown(content)), encoding="utf-8")
+
+
+def markdown(content: Stored) -> str:
+    """The table of one workload, its notes and links to the plots, as README.md has them."""
+    heads = "contender", "time / plain", "time / ideal", "peak", "kept after forward", "FLOPs again"
+    rows = [row for row in content["rows"] if row["workload"] == SHOWN]
+    lines = [heads, ["---"] * len(heads), *(_short(row) for row in rows)]
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    names = [path for path, _ in plots.figures(content)]
+    links = ", ".join(f"[{name.split('-', 1)[1]}](results/compare/{name}.svg)" for name in names)
+    return "\n\n".join([table, *notes(content), f"Plots: {links}."])
+
+
+def _short(row: Stored) -> list[str]:
+    name, times, ideal_times, peak, kept, flops, *_ = cells(row)
+    return [f"`{name}`", times, ideal_times, peak, kept, flops]
+
+
+def notes(content: Stored) -> list[str]:
+    """What was measured, and on what."""
+    machine, about = content["machine"], content["workloads"][SHOWN]
+    versions = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
+    commit = content["suite"]["commit"][:10] + (" with uncommitted changes" if content["suite"]["dirty"] else "")
+    how = (
+        f"Workload `{SHOWN}`, {about['blocks']} blocks, each of them a region. Times are medians and quartiles of CPU time "
+        f"over {content['rounds']} rounds on {content['threads']} thread, each beside one of plain and one of the ideal: plain "
+        "and exactly the forward work that the plan must repeat. Bytes are the allocator's. FLOPs in brackets are the ideal's, "
+        "where others were measured. Gradients equal plain's in the same run, to the last bit but for what is compiled, or "
+        f"the row is void. Compiled with backend {content['backend']}."
+    )
+    left_out = [f"Left out: {one['name']} ({one['reason']})." for one in content["left_out"]]
+    on = f"{machine['processor']}, {machine['cpus']} CPUs; {versions}; suite at {commit}, {content['date'][:10]}."
+    return [" ".join([how, *left_out]), on]
+
+
+def updated(readme: str, text: str) -> str:
+    """The README with this text between its markers; ValueError when it does not have one pair of markers."""
+    before, begin, rest = readme.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end) or BEGIN in after or END in after:
+        raise ValueError(f"README.md must have {BEGIN} and {END} once each, in this order")
+    return f"{before}{BEGIN}\n\n{text}\n\n{END}{after}"
+
+
+def require_markers(root: Path) -> None:
+    """Raise ValueError when README.md has no place for the table: before anything is measured."""
+    updated((root / "README.md").read_text(encoding="utf-8"), "")
+
+
+def check(root: Path) -> int:
+    """0 when README.md has the table of the results and every plot is there, else 1 with the reason on stderr."""
+    content = json.loads((root / "results" / "compare-cpu.json").read_text(encoding="utf-8"))
+    present = (root / "README.md").read_text(encoding="utf-8")
+    missing = [name for name, _ in plots.figures(content) if not (root / "results" / "compare" / f"{name}.svg").exists()]
+    if present == updated(present, markdown(content)) and not missing:
+        return 0
+    told = f"plots are missing: {', '.join(missing)}" if missing else "the comparison in README.md is stale"
+    sys.stderr.write(f"{told}: python -m benches.compare --write\n")
+    return 1
+
+
+def device_type(content: Stored) -> str:
+    """The type of the device that steps ran on."""
+    return torch.device(content["device"]).type

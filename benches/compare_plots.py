@@ -1,0 +1,138 @@
+"""Plots of a comparison: memory against time, overhead against saved tensors, peak against depth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benches.papers.plots import INK, PANEL
+
+COLOURS = {
+    "plain": "#1a1a1a",
+    "ours": "#0b6bb5",
+    "torch": "#c8480c",
+    "peer": "#1f7f3b",
+    "host": "#a87900",
+    "compiler": "#8a3ea8",
+    "plan": "#c2185b",
+    "yours": "#00838f",
+}
+MARKERS = "o", "s", "^", "D", "v", "P", "X", "*"
+FRONT, GRID = "#8c8c86", "#d9d9d4"
+Row = Mapping[str, Any]
+Draw = Callable[[Any], None]
+
+
+def figures(content: Mapping[str, Any]) -> Iterator[tuple[str, Draw]]:
+    """Names of the plots that the results allow for, and what draws each on axes."""
+    kind = torch.device(content["device"]).type
+    rows = [row for row in content["rows"] if row["status"] == "measured"]
+    about = content["workloads"]
+    for name in about:
+        timed = [row for row in rows if row["workload"] == name and row["times"] and row["allocated"]]
+        if timed and not about[name]["x"]:
+            yield f"{kind}-{name}", _bound(memory_against_time, name, timed)
+    for prefix, draw in (("saved-", overhead), ("depth-", peak_against_depth)):
+        found = [(about[row["workload"]]["x"], row) for row in rows if row["workload"].startswith(prefix)]
+        if found:
+            yield f"{kind}-{prefix[:-1]}", _bound(draw, "", found)
+
+
+def _bound(draw: Callable[[Any, str, Any], None], name: str, found: Any) -> Draw:
+    return lambda axes: draw(axes, name, found)
+
+
+def draw_all(content: Mapping[str, Any], directory: Path, suffix: str = ".svg") -> list[Path]:
+    """Write every plot; the same bytes for the same results."""
+    import matplotlib as mpl  # here, so that a comparison runs where there is no matplotlib
+
+    mpl.use("agg")
+    from matplotlib import pyplot as plt
+
+    paths = []
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, draw in figures(content):
+        mpl.rcParams.update({"svg.hashsalt": name, "svg.fonttype": "none"})  # text stays text
+        figure, axes = plt.subplots(figsize=(8.6, 4.8), facecolor=PANEL, layout="constrained")
+        axes.set_facecolor(PANEL)
+        draw(axes)
+        axes.tick_params(colors=INK)
+        axes.grid(visible=True, color=GRID, linewidth=0.6)
+        axes.set_axisbelow(True)
+        figure.legend(fontsize=8, facecolor=PANEL, labelcolor=INK, loc="outside right upper")
+        paths.append(directory / f"{name}{suffix}")
+        figure.savefig(paths[-1], facecolor=PANEL, metadata={"Date": None} if suffix == ".svg" else None)
+        plt.close(figure)
+    return paths
+
+
+def _titled(axes: Any, title: str, x: str, y: str) -> None:
+    axes.set_title(title, color=INK, fontsize=11, loc="left")
+    axes.set_xlabel(x, color=INK)
+    axes.set_ylabel(y, color=INK)
+
+
+def styles(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
+    """A colour by family and a marker by place in the family, for each contender."""
+    found: dict[str, dict[str, Any]] = {}
+    seen: dict[str, int] = {}
+    for row in rows:
+        if row["contender"] not in found:
+            place = seen[row["family"]] = seen.get(row["family"], -1) + 1
+            found[row["contender"]] = {"color": COLOURS[row["family"]], "marker": MARKERS[place % len(MARKERS)]}
+    return found
+
+
+def front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The points that no other one beats in both coordinates, by the first."""
+    best: list[tuple[float, float]] = []
+    for point in sorted(points):
+        if not best or point[1] < best[-1][1]:
+            best.append(point)
+    return best
+
+
+def memory_against_time(axes: Any, name: str, rows: Sequence[Row]) -> None:
+    """The peak over the time of a step; both as ratios to plain's, with quartiles of time and the Pareto front."""
+    plain = next(row for row in rows if row["contender"] == "plain")["allocated"]["peak"]
+    points = [(row["times"][1], row["allocated"]["peak"] / plain) for row in rows]
+    best = front(points)
+    axes.step(*zip(*best, strict=True), where="post", color=FRONT, linewidth=1.2, linestyle="--", label="Pareto front")
+    for (x, y), row in zip(points, rows, strict=True):
+        low, _, high = row["times"]
+        style = styles(rows)[row["contender"]]
+        axes.plot([low, high], [y, y], color=style["color"], linewidth=1)
+        axes.plot([x], [y], linestyle="none", markersize=7, markeredgecolor=PANEL, label=row["contender"], **style)
+    _titled(axes, f"{name}: memory against time", "time of a step / plain's", "peak bytes / plain's")
+    axes.set_ylim(bottom=0)
+
+
+def overhead(axes: Any, _: str, found: Sequence[tuple[int, Row]]) -> None:
+    """The time over the ideal's by the number of saved tensors in a region."""
+    _curves(axes, [(x, row["ideal_times"][1], row) for x, row in found if row["ideal_times"]])
+    _titled(
+        axes, "One region of sines: what it adds to the ideal", "saved tensors in the region", "time of a step / the ideal's"
+    )
+    axes.set_xscale("log")
+    axes.axhline(1, color=FRONT, linewidth=1, linestyle="--")
+    axes.set_ylim(bottom=0)
+
+
+def peak_against_depth(axes: Any, _: str, found: Sequence[tuple[int, Row]]) -> None:
+    """The peak by the number of layers."""
+    points = [(x, (row["allocated"] or row["ledger"])["peak"] / 2**20, row) for x, row in found]
+    _curves(axes, points)
+    _titled(axes, "GPT-2-like layers: peak against depth", "layers, each a region", "peak, MiB")
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log", base=2)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda value, _: f"{value:g}")
+
+
+def _curves(axes: Any, points: Sequence[tuple[int, float, Row]]) -> None:
+    for name, style in styles([row for _, _, row in points]).items():
+        own = [(x, y) for x, y, row in points if row["contender"] == name]
+        axes.plot(*zip(*own, strict=True), label=name, linewidth=1.3, markersize=5, **style)

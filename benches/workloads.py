@@ -1,0 +1,280 @@
+"""Models that implementations are compared on: chains of blocks, of which each is a region, in several sizes.
+
+A workload is blocks, an input and the gradient of its output: a step runs the blocks one after the other and then
+backward. Each block says what of its forward a recomputation needs, up to the last tensor that autograd saves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+SIZES = "S", "M", "L", "XL"
+
+
+class Block(Protocol):
+    """One block: called with the value before it, and ``needed`` runs what of that call backward needs."""
+
+    def __call__(self, value: Tensor) -> Tensor:
+        """The block's value."""
+
+    def needed(self, value: Tensor) -> object:
+        """Run forward up to the last tensor that autograd saves, with grad; operators after it are left out."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Blocks in a row, the leaf that the first one gets, and the gradient of what the last one returns.
+
+    ``timed`` is False where only bytes and operations are of interest; ``x`` is the place on the axis of a sweep.
+    """
+
+    name: str
+    size: str
+    blocks: tuple[Block, ...]
+    input: Tensor
+    cotangent: Tensor
+    timed: bool = True
+    x: int = 0
+
+    @property
+    def leaves(self) -> list[Tensor]:
+        """What gets a gradient: the input, and the parameters of the blocks."""
+        modules = (block for block in self.blocks if isinstance(block, nn.Module))
+        return [self.input, *(parameter for module in modules for parameter in module.parameters())]
+
+
+class Operators:
+    """A block of so many sines, one after the other. Each saves its input, so the last one need not run again."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __call__(self, value: Tensor) -> Tensor:
+        for _ in range(self.count):
+            value = value.sin()
+        return value
+
+    def needed(self, value: Tensor) -> object:
+        """All but the last."""
+        for _ in range(self.count - 1):
+            value = value.sin()
+        return value
+
+
+class Transformer(nn.Module):
+    """A layer of GPT-2: causal attention and a network four times as wide, layer norm before each; no dropout."""
+
+    def __init__(self, width: int, heads: int, fused: bool) -> None:
+        super().__init__()
+        self.heads, self.fused = heads, fused
+        self.norm, self.norm_of_network = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.project_in, self.project_out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def _attended(self, value: Tensor) -> Tensor:
+        batch, length, width = value.shape
+        projected = self.project_in(self.norm(value)).view(batch, length, 3, self.heads, width // self.heads)
+        query, key, item = projected.permute(2, 0, 3, 1, 4).unbind()
+        if self.fused:
+            mixed = functional.scaled_dot_product_attention(query, key, item, is_causal=True)
+        else:
+            later = torch.ones(length, length, dtype=torch.bool, device=value.device).triu(1)
+            scores = query @ key.transpose(-2, -1) / math.sqrt(width // self.heads)
+            mixed = scores.masked_fill(later, -math.inf).softmax(-1) @ item
+        return value + self.project_out(mixed.transpose(1, 2).reshape(batch, length, width))
+
+    def _hidden(self, value: Tensor) -> Tensor:
+        return functional.gelu(self.up(self.norm_of_network(value)))
+
+    def forward(self, value: Tensor) -> Tensor:
+        """(batch, length, width) to the same."""
+        value = self._attended(value)
+        return value + self.down(self._hidden(value))
+
+    def needed(self, value: Tensor) -> object:
+        """All but the last matrix product, which saves what goes into it, and the sum."""
+        return self._hidden(self._attended(value))
+
+
+class Residual(nn.Module):
+    """Two convolutions with group norm, and the sum with what came in. The last operator saves its own result."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first, self.second = (nn.Conv2d(width, width, 3, padding=1, bias=False) for _ in range(2))
+        self.norm, self.norm_of_second = (nn.GroupNorm(4, width) for _ in range(2))
+
+    def forward(self, value: Tensor) -> Tensor:
+        """(batch, channels, height, width) to the same."""
+        inner = functional.relu(self.norm(self.first(value)))
+        return functional.relu(value + self.norm_of_second(self.second(inner)))
+
+    def needed(self, value: Tensor) -> object:
+        """All of it."""
+        return self(value)
+
+
+class Recurrent(nn.Module):
+    """A layer of an LSTM over a whole sequence, cell by cell."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.project, self.recur = nn.Linear(width, 4 * width), nn.Linear(width, 4 * width, bias=False)
+
+    def _until(self, value: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
+        """The outputs of all cells but the last, and the two factors of that one's."""
+        states: list[Tensor] = []
+        hidden = cell = opened = squashed = value.new_zeros(value.shape[1:])
+        for step, projected in enumerate(self.project(value).unbind()):
+            if step:
+                hidden = opened * squashed
+                states.append(hidden)
+            entered, forgotten, made, opened = (projected + self.recur(hidden)).chunk(4, -1)
+            cell = forgotten.sigmoid() * cell + entered.sigmoid() * made.tanh()
+            opened, squashed = opened.sigmoid(), cell.tanh()
+        return states, opened, squashed
+
+    def forward(self, value: Tensor) -> Tensor:
+        """(length, batch, width) to the same."""
+        states, opened, squashed = self._until(value)
+        return torch.stack([*states, opened * squashed])
+
+    def needed(self, value: Tensor) -> object:
+        """All but the last product, which saves its factors, and the stack of outputs."""
+        return self._until(value)
+
+
+class Experts(nn.Module):
+    """A mixture of experts with dropout: each expert takes the tokens that it scores highest, all the same number."""
+
+    def __init__(self, width: int, experts: int, capacity: int) -> None:
+        super().__init__()
+        self.norm, self.gate, self.capacity = nn.LayerNorm(width), nn.Linear(width, experts, bias=False), capacity
+        self.up = nn.Parameter(torch.randn(experts, width, 4 * width) / math.sqrt(width))
+        self.down = nn.Parameter(torch.randn(experts, 4 * width, width) / math.sqrt(4 * width))
+
+    def _parts(self, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        normed = self.norm(value)
+        weights, tokens = self.gate(normed).softmax(-1).t().topk(self.capacity)
+        hidden = functional.gelu(torch.bmm(normed[tokens], self.up))
+        made = functional.dropout(torch.bmm(hidden, self.down), 0.1) * weights.unsqueeze(-1)
+        return torch.zeros_like(value), tokens.flatten(), made.flatten(0, 1)
+
+    def forward(self, value: Tensor) -> Tensor:
+        """(tokens, width) to the same."""
+        zeros, tokens, made = self._parts(value)
+        return value + zeros.index_add(0, tokens, made)
+
+    def needed(self, value: Tensor) -> object:
+        """All but bringing the results back to their tokens, for which their places alone are saved, and the sum."""
+        return self._parts(value)
+
+
+Build = Callable[[int, str], tuple[Sequence[Block], Sequence[int]]]  # depth and size to blocks and the shape of the input
+
+
+def _operators(depth: int, size: str) -> tuple[Sequence[Block], Sequence[int]]:
+    count, elements = {"S": (32, 64), "M": (64, 4096), "L": (64, 2**22), "XL": (10, 2**28)}[size]
+    return [Operators(count) for _ in range(depth)], (elements,)
+
+
+def _transformer(fused: bool) -> Build:
+    def build(depth: int, size: str) -> tuple[Sequence[Block], Sequence[int]]:
+        width, heads, batch, length = {
+            "S": (64, 4, 2, 64), "M": (256, 8, 2, 256), "L": (1024, 16, 8, 1024), "XL": (12288, 96, 1, 2048),
+        }[size]  # fmt: skip
+        return [Transformer(width, heads, fused) for _ in range(depth)], (batch, length, width)
+
+    return build
+
+
+def _residual(depth: int, size: str) -> tuple[Sequence[Block], Sequence[int]]:
+    width, batch, side = {"S": (8, 2, 24), "M": (32, 4, 32), "L": (128, 32, 64), "XL": (256, 32, 224)}[size]
+    return [Residual(width) for _ in range(depth)], (batch, width, side, side)
+
+
+def _recurrent(depth: int, size: str) -> tuple[Sequence[Block], Sequence[int]]:
+    width, length, batch = {"S": (48, 8, 8), "M": (256, 32, 16), "L": (1024, 64, 128), "XL": (8192, 64, 512)}[size]
+    return [Recurrent(width) for _ in range(depth)], (length, batch, width)
+
+
+def _experts(depth: int, size: str) -> tuple[Sequence[Block], Sequence[int]]:
+    width, experts, tokens = {"S": (48, 4, 96), "M": (256, 8, 512), "L": (1024, 8, 8192), "XL": (8192, 64, 65536)}[size]
+    return [Experts(width, experts, 2 * tokens // experts) for _ in range(depth)], (tokens, width)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of workload: what it is, how its blocks are made, and how many it has by size."""
+
+    summary: str
+    build: Build
+    depths: Mapping[str, int]
+
+
+def _depths(small: int, medium: int, large: int, largest: int) -> Mapping[str, int]:
+    return dict(zip(SIZES, (small, medium, large, largest), strict=True))
+
+
+KINDS: Mapping[str, Kind] = MappingProxyType(
+    {
+        "chain": Kind("tiny operators, sines one after the other", _operators, _depths(16, 32, 32, 1000)),
+        "attention": Kind("GPT-2-like layers, attention written out", _transformer(fused=False), _depths(6, 8, 12, 96)),
+        "fused-attention": Kind("the same with fused attention", _transformer(fused=True), _depths(6, 8, 12, 96)),
+        "resnet": Kind("residual blocks of two convolutions", _residual, _depths(8, 12, 24, 500)),
+        "lstm": Kind("layers of an LSTM", _recurrent, _depths(4, 4, 6, 8)),
+        "experts": Kind("mixture-of-experts blocks with dropout", _experts, _depths(4, 6, 8, 32)),
+    }
+)
+SAVED = 1, 10, 100, 1000
+DEPTHS = 2, 4, 8, 16, 32
+
+
+def workload(name: str, size: str = "S", device: str = "cpu") -> Workload:
+    """The workload of that name and size, seeded, with a gradient of zero at every leaf. XL is made without memory, on meta.
+
+    Raises ValueError for a name or a size that does not exist, and for XL on a device that has memory.
+    """
+    if name not in KINDS:
+        raise ValueError(f"workload is {name!r}; it must be one of {', '.join(KINDS)}")
+    if size not in SIZES:
+        raise ValueError(f"size is {size!r}; it must be one of {', '.join(SIZES)}")
+    if size == "XL" and device != "meta":
+        raise ValueError(f"device is {device!r}; workloads of size XL are made on meta alone")
+    kind = KINDS[name]
+    return _made(name, size, device, *_seeded(kind.build, kind.depths[size], size, device))
+
+
+def sweeps(device: str = "cpu") -> list[Workload]:
+    """Workloads of the curves: one region of more and more saved tensors, and layers, more and more of them, not timed."""
+    found = [_made(f"saved-{count}", "S", device, [Operators(count)], (4,), x=count) for count in SAVED]
+    for depth in DEPTHS:
+        blocks, shape = _seeded(_transformer(fused=False), depth, "S", device)
+        found.append(_made(f"depth-{depth}", "S", device, blocks, shape, timed=False, x=depth))
+    return found
+
+
+def _seeded(build: Build, depth: int, size: str, device: str) -> tuple[Sequence[Block], Sequence[int]]:
+    with torch.random.fork_rng(devices=[]), torch.device(device):
+        torch.manual_seed(0)
+        return build(depth, size)
+
+
+def _made(name: str, size: str, device: str, blocks: Sequence[Block], shape: Sequence[int], **options: Any) -> Workload:
+    if device == "meta":
+        value, cotangent = (torch.empty(*shape, device=device) for _ in range(2))
+    else:
+        draw = torch.Generator().manual_seed(1)
+        value, cotangent = (torch.randn(*shape, generator=draw).to(device) for _ in range(2))
+    made = Workload(name, size, tuple(blocks), value.requires_grad_(), cotangent, **options)
+    for leaf in made.leaves:
+        leaf.grad = torch.zeros_like(leaf)
+    return made
