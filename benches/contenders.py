@@ -159,9 +159,7 @@ def contenders(
             found.append(checkpointing("nested-full", family, whole))
     for name, peer in impls.PEERS.items():
         if peer.kind == "checkpoint":
-            reason = peer.missing()
-            if not reason and peer.device and torch.device(device).type != peer.device:
-                reason = f"it computes on {peer.device} alone"
+            reason = "" if peer.runs_on(device) else f"it computes on {peer.device} alone"
             try:
                 found += [checkpointing(name, "peer", impls.get(name).checkpoint)] if not reason else []
             except ValueError as error:
