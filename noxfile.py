@@ -56,7 +56,7 @@ def conformance(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """Test the suite itself and the benches, then judge every implementation on few cases."""
-    rest = _install(session, "benches")
+    rest = _install(session, "tests")
     session.run("python", "-m", "pytest", "conformance/selftest", *WORKERS)
     session.run("python", "-m", "pytest", "benches/selftest")
     _conformance(session, "--profile", "quick", *rest)
@@ -99,10 +99,11 @@ def compare(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check style, types, and that the README's tables are those of the results."""
+    """Check style, types, and that the README's tables and the page are those of the results."""
     _install(session, "lint")
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
     session.run("mypy")
     session.run("python", "-m", "conformance.report", "--check")
+    session.run("python", "-m", "conformance.page", "--check")
     session.run("python", "-m", "benches.budget", "--check")

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import impls
-from conformance import matrix, programs_written, report, results_file
+from conformance import matrix, page, programs_written, report, results_file
 from conformance.choosing import Subject, subjects
 from conformance.gathering import PROPERTY, Gathering
 from conformance.law import LAWS, PROFILES, Law
@@ -171,6 +171,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(f"programs: {sys.executable} -m conformance.report --show {name} --results {path}")
     if published:
         report.main(["--write"])
+        page.main([])
     _declare(terminalreporter, config, path, rows)
 
 

@@ -265,7 +265,10 @@ class Explorer:
         expected = Verdict(claims.expected(law.name, law.needs))
         counts = Counter(outcome.verdict for outcome in outcomes)
         program = None if worst is Verdict.AGREES else shown.program
-        return Result(law, judged, self.device, expected, worst, counts, shown.detail, program, vacuous, 0.0, shown.measured)
+        known = implementation.known.get(law.name)
+        return Result(
+            law, judged, self.device, expected, worst, counts, shown.detail, program, vacuous, 0.0, shown.measured, known
+        )
 
     def patiently(self, law: Law, implementation: Implementation, claims: Implementation, expected: Verdict) -> list[Outcome]:
         """Outcomes up to the first with the declared verdict: a rare limit gets more cases before it is said to be gone."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from conformance.programs import Runnable
 from conformance.scripts import script
 from conformance.verdicts import VALUES, Measured, Verdict
-from impls import Implementation
+from impls import Implementation, Known
 
 if TYPE_CHECKING:
     from conformance.law import Law
@@ -30,6 +30,7 @@ class Result:
     vacuous: str
     seconds: float
     measured: Measured | None = VALUES
+    known: Known | None = None
 
     @property
     def cases(self) -> int:
@@ -68,6 +69,7 @@ class Result:
             "statement": self.law.statement,
             "counts": {str(verdict): count for verdict, count in sorted(self.counts.items())},
             "as_declared": self.as_declared,
+            "known": None if self.known is None else {"reason": self.known.reason, "source": self.known.source},
             "options": self.written_options(),
             "seconds": round(self.seconds, 3),
         }

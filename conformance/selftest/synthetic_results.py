@@ -37,3 +37,25 @@ ROWS = [
     row("masks", "nested", "diverges", expected="agrees", family="rng", counts={"agrees": 57, "diverges": 3}),
     row("masks", "older", family="rng"),
 ]
+
+# What is made into a page: text that would break one that takes it for more than text, and every verdict.
+HOSTILE = "</script><img src=x onerror=alert(1)><!-- <script> & &amp; {{ 1 }} {% x %} \u2028 'single' \"double\" é"
+SCRIPT = "import sys\nprint('</script> & <b>')\nsys.exit(1)\n"
+NEWER = {"python": "3.11.9", "torch": "2.14.1"}
+PAGE_ROWS = [
+    *ROWS,
+    row("streams", "nested", family="rng", statement="Random numbers are drawn once."),
+    row(
+        "streams",
+        "older",
+        "crashes",
+        family="rng",
+        program=SCRIPT,
+        detail="IndexError: <none>",
+        counts={"crashes": 60},
+        known={"reason": "nobody waits", "source": "pytorch#1, https://example.org/?a=<b>; and a book"},
+    ),
+    row("packs", "hooks", family="hooks", subject="graph", statement="A hook packs what is saved & nothing else."),
+    row("packs", "torch-hooks", "hangs", family="hooks", subject="graph", program="while True: pass"),
+]
+PEER_ROWS = [row("subsets", "torch-selective"), row("masks", "torch-selective", "refuses", family="rng", known=None)]

@@ -1,0 +1,110 @@
+"""The page of results: one HTML file with every verdict, what was seen, and the script that shows it.
+
+Run as ``python -m conformance.page`` to write ``results/index.html`` from the published results, or with ``--check``,
+which ends with status 1 when the file is another one. The page is made from the results alone: it says when and on what
+they were measured, and asks nothing of a network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import impls
+from conformance import report
+from conformance.matrix import SYMBOLS
+from conformance.page_tables import Entry, distinct, editions, entries
+from conformance.results_file import ROOT, VERDICTS, Results
+
+TEMPLATE, STYLE, PROGRAM = (f"page.{ending}" for ending in ("html.j2", "css", "js"))
+MEANINGS: Mapping[str, str] = {
+    "agrees": "Every case is as plain autograd, or the rule that the law states, says.",
+    "refuses": "An error that tells the user what to do, before any gradient is visible.",
+    "diverges": "Another value, count or lifetime, and no error.",
+    "crashes": "Any other exception.",
+    "hangs": "No answer in time.",
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A drawing that stands in the page itself, as the URL of its data."""
+
+    name: str
+    data: str
+
+
+def figures(directory: Path) -> list[Figure]:
+    """The SVG files of a directory, if there is one. As images they neither run scripts nor share names of their parts."""
+    return [
+        Figure(path.stem.replace("-", " "), "data:image/svg+xml;base64," + base64.b64encode(path.read_bytes()).decode())
+        for path in sorted(directory.glob("*.svg"))
+    ]
+
+
+def rendered(found: Sequence[Results], directory: Path) -> str:
+    """The page of these results; ``directory`` is where it will be, and where figures and what it links to are.
+
+    Raises ValueError for results without verdicts, ModuleNotFoundError without Jinja2.
+    """
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # here: to judge, it is not needed
+    from markupsafe import Markup
+
+    here = Path(__file__).parent
+    environment = Environment(
+        loader=FileSystemLoader(here), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    shown = entries(found)
+    linked = [*directory.glob("papers/README.md"), *sorted(directory.glob("compare-*.json"))]
+    return environment.get_template(TEMPLATE).render(
+        editions=editions(shown),
+        records=[entry.record() for entry in shown],
+        counts=Counter(entry.row["verdict"] for entry in shown),
+        unexpected=sum(entry.unexpected for entry in shown),
+        laws=distinct(entry.row["law"] for entry in shown),
+        cases=sum(entry.row["cases"] for entry in shown),
+        implementations=_described(shown),
+        families=sorted({entry.family for entry in shown}),
+        dates=sorted({run.header["date"][:10] for one in found for run in one.runs or (one,)}),
+        files=distinct(one.path.name for one in found),
+        figures=figures(directory / "compare"),
+        linked=[path.relative_to(directory).as_posix() for path in linked],
+        verdicts=VERDICTS,
+        symbols=SYMBOLS,
+        meanings=MEANINGS,
+        style=Markup((here / STYLE).read_text(encoding="utf-8")),
+        program=Markup((here / PROGRAM).read_text(encoding="utf-8")),
+    )
+
+
+def _described(shown: Iterable[Entry]) -> dict[str, str]:
+    """Each implementation with its summary, if it is built in: what others ship may not be installed."""
+    return {name: impls.get(name).summary if name in impls.names() else "" for name in distinct(e.row["impl"] for e in shown)}
+
+
+def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
+    """The command line; 0, or 1 with the reason on stderr."""
+    parser = argparse.ArgumentParser(prog="python -m conformance.page", description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="fail when results/index.html is not the page of the results")
+    options = parser.parse_args(arguments)
+    path = root / "results" / "index.html"
+    try:
+        wanted = rendered(report.results(root), path.parent)
+    except (OSError, ValueError, ModuleNotFoundError) as error:
+        sys.stderr.write(f"{path} is not made: {error}\n")
+        return 1
+    if not options.check:
+        path.write_text(wanted, encoding="utf-8")
+    elif not path.exists() or path.read_text(encoding="utf-8") != wanted:
+        sys.stderr.write(f"{path} is stale: python -m conformance.page\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,237 @@
+"""The page of results shows every verdict once, whatever stands in it, and is made from results alone."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import impls
+from conformance import page
+from conformance.merge import united
+from conformance.page_tables import editions, entries
+from conformance.results_file import ROOT, Results, is_unexpected, read_all, write, write_all
+from conformance.selftest.synthetic_results import HEADER, HOSTILE, NEWER, PAGE_ROWS, PEER_ROWS, ROWS, SCRIPT, row
+
+pytest.importorskip("jinja2", reason="the page is made with Jinja2")
+
+
+class Elements(HTMLParser):
+    """The elements of a page, with attributes and with the text that stands directly in them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.inside: list[int] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attributes)))
+        self.text.append("")
+        if tag not in {"br", "input", "link", "meta", "wbr", "img"}:
+            self.inside.append(len(self.found) - 1)
+
+    def handle_endtag(self, tag: str) -> None:
+        while self.inside and self.found[self.inside.pop()][0] != tag:
+            pass
+
+    def handle_data(self, data: str) -> None:
+        if self.inside:
+            self.text[self.inside[-1]] += data
+
+    def all(self, tag: str, **wanted: str) -> list[tuple[dict[str, str | None], str]]:
+        """The elements of this tag with these attributes."""
+        pairs = zip(self.found, self.text, strict=True)
+        return [(has, text) for (name, has), text in pairs if name == tag and wanted.items() <= has.items()]
+
+
+def results(*rows: Any, path: str = "results/conformance-cpu.jsonl", **header: Any) -> Results:
+    return Results(Path(path), HEADER | header, rows or tuple(ROWS), {})
+
+
+def made(tmp_path: Path, *found: Results) -> Elements:
+    return Elements(page.rendered(found, tmp_path))
+
+
+def records(elements: Elements) -> list[dict[str, Any]]:
+    ((_, text),) = elements.all("script", id="records")
+    return json.loads(text)
+
+
+def cells(elements: Elements) -> list[dict[str, str | None]]:
+    return [has for has, _ in elements.all("button") if (has.get("class") or "").startswith("cell ")]
+
+
+def test_every_verdict_has_one_cell_and_one_record(tmp_path: Path) -> None:
+    shown = made(tmp_path, results(*PAGE_ROWS), results(*PEER_ROWS, path="results/peers-cpu.jsonl"))
+    rows = [*PAGE_ROWS, *PEER_ROWS]
+    assert sorted(int(cell["data-entry"] or -1) for cell in cells(shown)) == list(range(len(rows)))
+    for told, its in zip(records(shown), rows, strict=True):
+        assert {
+            key: told[key] for key in ("law", "impl", "device", "verdict", "cases", "detail", "program")
+        }.items() <= its.items()
+        assert told["unexpected"] is is_unexpected(its)
+
+
+def test_tallies_count_the_rows(tmp_path: Path) -> None:
+    (edition,) = editions(entries([results(*PAGE_ROWS)]))
+    tallies = [counts for table in edition.tables for family in table.families for counts in family.tallies]
+    assert sum(tallies, Counter()) == Counter(its["verdict"] for its in PAGE_ROWS)
+    shown = made(tmp_path, results(*PAGE_ROWS))
+    assert sum(int(text) for _, text in shown.all("b") if text.isdigit()) == 2 * len(PAGE_ROWS)  # filters count them too
+
+
+def test_what_stands_in_results_is_text(tmp_path: Path) -> None:
+    """A script, a statement or a name that looks like HTML, like the end of a script or like a template is shown as it is."""
+    hostile = row(
+        HOSTILE, HOSTILE, "diverges", program=HOSTILE, detail=HOSTILE, statement=HOSTILE, family=HOSTILE, device=HOSTILE
+    )
+    plain, shown = made(tmp_path, results(row("a", "b", "diverges"))), made(tmp_path, results(hostile))
+    tags = [Counter(tag for tag, _ in elements.found if tag != "wbr") for elements in (plain, shown)]
+    assert tags[0] == tags[1]
+    (told,) = records(shown)
+    assert [told[key] for key in ("law", "impl", "program", "detail", "statement", "family")] == [HOSTILE] * 6
+    assert HOSTILE in [text for _, text in shown.all("span", **{"class": "statement"})]
+
+
+def test_devices_and_versions_of_torch_have_tables_of_their_own(tmp_path: Path) -> None:
+    other = results(
+        row("masks", "nested", device="cuda"), row("masks", "nested"), versions=NEWER, path="results/conformance-cuda.jsonl"
+    )
+    shown = made(tmp_path, results(), other)
+    found = [(has["data-device"], has["data-torch"]) for has, _ in shown.all("section", **{"class": "edition"})]
+    assert found == [("cpu", "2.13.0+cpu"), ("cuda", "2.14.1"), ("cpu", "2.14.1")]
+    machine, drawn = "Xeon · 2 CPUs · Linux-6", "profile default · seed 7 · suite at 0123456789 · 2026-11-21 14:00 UTC"
+    measured = [edition.measured for edition in editions(entries([results(), other]))]
+    assert measured[1] == [("conformance-cuda.jsonl", f"{machine} · python 3.11.9 · torch 2.14.1 · {drawn}")]
+
+
+def test_one_implementation_by_two_suites_has_two_columns(tmp_path: Path) -> None:
+    other = results(row("masks", "older", "crashes"), suite={"commit": "fedcba9876543210", "dirty": True})
+    (edition,) = editions(entries([results(), other]))
+    (table,) = edition.tables
+    assert [(column.name, column.note) for column in table.columns] == [
+        ("nested", ""),
+        ("older", "python 3.11.9, suite 0123456789"),
+        ("older", "python 3.11.9, suite fedcba9876"),
+    ]
+
+
+def test_verdicts_that_contradict_each_other_stand_in_one_cell(tmp_path: Path) -> None:
+    path = tmp_path / "merged.jsonl"
+    write_all(path, [results(row("masks", "older", seed)) for seed in ("agrees", "diverges")])
+    shown = made(tmp_path, *united(read_all(path)))
+    assert len(cells(shown)) == 2
+    assert len(shown.all("td", **{"class": "conflict"})) == 1
+
+
+def test_the_command_repeats_the_run_that_gave_the_verdict(tmp_path: Path) -> None:
+    path = tmp_path / "merged.jsonl"
+    fault = row("masks", "older", "diverges", program=SCRIPT)
+    write_all(
+        path,
+        [results(row("masks", "older", "diverges", program=SCRIPT + "\n# longer")), results(fault, seed=8, profile="soak")],
+    )
+    (entry,) = entries(united(read_all(path)))
+    assert entry.command == (
+        "nox -s conformance -- --torch 2.13.0 --impl older --device cpu --profile soak --seed 8 -k 'test_masks[older]'"
+    )
+
+
+def test_the_command_chooses_one_law_and_one_implementation() -> None:
+    (entry,) = entries([results(row("grad_mode_is_forwards", "torch-nonreentrant"))])
+    options = shlex.split(entry.command.partition(" -- ")[2])[2:]  # nox takes --torch and its value for itself
+    command = [sys.executable, "-m", "pytest", "conformance", "--collect-only", "-q", *options]
+    told = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True).stdout
+    chosen = [line for line in told.splitlines() if "::" in line]
+    assert chosen == ["conformance/laws/test_ambient.py::test_grad_mode_is_forwards[torch-nonreentrant]"]
+
+
+def test_peers_are_judged_again_by_their_session() -> None:
+    (entry,) = entries([results(row("masks", next(iter(impls.PEERS))))])
+    assert entry.command.startswith("nox -s peers -- ")
+
+
+def test_a_declared_limit_has_reason_and_source() -> None:
+    law, declared = next(iter(impls.get("legacy").known.items()))
+    said = {"reason": "it was so", "source": "a paper"}
+    rows = [
+        row(law, "legacy", "diverges"),
+        row("masks", "legacy", known=said),
+        row(law, "older"),
+        row("masks", "nested", known=None),
+    ]
+    found = [entry.known for entry in entries([results(*rows)])]
+    assert found == [{"reason": declared.reason, "source": declared.source}, said, None, None]
+
+
+def test_a_script_that_is_a_file_is_linked(tmp_path: Path) -> None:
+    path = tmp_path / "results" / "conformance-cpu.jsonl"
+    rows = [row(law, "older", "diverges", program=SCRIPT) for law in ("masks", "subsets")]
+    write(path, HEADER, rows)
+    (path.parent / "programs").mkdir()
+    (path.parent / "programs" / "older-masks.py").write_text(SCRIPT)
+    assert [entry.script_file for entry in entries(read_all(path))] == ["programs/older-masks.py", ""]
+
+
+def test_figures_stand_in_the_page(tmp_path: Path) -> None:
+    assert not made(tmp_path, results()).all("img")
+    (tmp_path / "compare").mkdir()
+    (tmp_path / "compare" / "memory-by-depth.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
+    (tmp_path / "compare-memory.json").write_text("{}")
+    ((image, _),) = made(tmp_path, results()).all("img")
+    assert image["alt"] == "memory by depth"
+    assert (image["src"] or "").startswith("data:image/svg+xml;base64,")
+    assert made(tmp_path, results()).all("a", href="compare-memory.json")
+
+
+def test_nothing_is_asked_of_a_network(tmp_path: Path) -> None:
+    for _, attributes in made(tmp_path, results(*PAGE_ROWS)).found:
+        urls = [attributes.get(name) or "" for name in ("src", "href", "action", "srcset", "poster")]
+        assert not [url for url in urls if ":" in url and not url.startswith("data:")]
+    styles = (Path(page.__file__).parent / page.STYLE).read_text()
+    assert "url(" not in styles
+    assert "@import" not in styles
+
+
+def test_results_without_verdicts_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="hold no verdicts"):
+        page.rendered([Results(Path("none"), HEADER, (), {})], tmp_path)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A project with results of the suite's own implementations and of peers."""
+    write(tmp_path / "results" / "conformance-cpu.jsonl", HEADER, PAGE_ROWS)
+    write(tmp_path / "results" / "peers-cpu.jsonl", HEADER, PEER_ROWS)
+    return tmp_path
+
+
+def test_a_stale_page_is_noticed(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert page.main(["--check"], root) == 1
+    assert page.main([], root) == 0
+    assert page.main(["--check"], root) == 0
+    assert len(records(Elements((root / "results" / "index.html").read_text()))) == len(PAGE_ROWS) + len(PEER_ROWS)
+    write(root / "results" / "conformance-cpu.jsonl", HEADER, [its | {"cases": 61, "counts": {}} for its in PAGE_ROWS])
+    assert page.main(["--check"], root) == 1
+    assert "index.html is stale: python -m conformance.page" in capsys.readouterr().err
+
+
+def test_what_is_missing_is_told(root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "jinja2", None)
+        assert page.main([], root) == 1
+    (root / "results" / "conformance-cpu.jsonl").unlink()
+    assert page.main([], root) == 1
+    told = capsys.readouterr().err.splitlines()
+    assert "jinja2" in told[0]
+    assert "nox -s conformance writes it" in told[1]
+    assert not (root / "results" / "index.html").exists()

@@ -1,0 +1,413 @@
+"""The page of results in headless Chromium: filters, the panel of a verdict, keyboard, widths, light and dark.
+
+Screenshots go to the directory that REPRISE_SCREENSHOTS names, or to a temporary one. Without Chromium these tests are
+skipped, unless REPRISE_BROWSER is "required".
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from conformance import page, report
+from conformance.results_file import Results
+from conformance.selftest.synthetic_results import HEADER, HOSTILE, NEWER, PAGE_ROWS, PEER_ROWS, SCRIPT, row
+
+REQUIRED = os.environ.get("REPRISE_BROWSER") == "required"
+FLAGS = [
+    "headless=new",
+    "no-sandbox",
+    "disable-gpu",
+    "disable-quic",
+    "no-first-run",
+    "disable-background-networking",
+    "disable-component-update",
+    "disable-sync",
+    "disable-dev-shm-usage",
+    "hide-scrollbars",
+]
+WIDTHS = {360: 740, 1280: 900}
+ESCAPE, ENTER, TAB, RIGHT, DOWN = "\ue00c", "\ue007", "\ue004", "\ue014", "\ue015"  # as WebDriver names keys
+STRANGE = row(HOSTILE, HOSTILE, "diverges", program=HOSTILE, detail=HOSTILE, statement=HOSTILE, family=HOSTILE)
+ELSEWHERE = [
+    row("masks", "older", "crashes", family="rng", device="cuda", expected="agrees"),
+    row("masks", "older", family="rng"),
+]
+SHOWN = len(PAGE_ROWS) + len(PEER_ROWS) + len(ELSEWHERE) + 1
+# The text that can be seen, and how far it stands out from what is behind it, by the formula of WCAG 2.
+CONTRAST = """
+const channels = (color) => color.match(/[\\d.]+/g).map(Number);
+const light = (color) => channels(color).slice(0, 3)
+  .map((value) => value / 255).map((value) => (value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4))
+  .reduce((sum, value, place) => sum + value * [0.2126, 0.7152, 0.0722][place], 0);
+const behind = (element) => {
+  const color = getComputedStyle(element).backgroundColor;
+  if ((channels(color)[3] ?? 1) === 1) return color;
+  return element.parentElement ? behind(element.parentElement) : 'rgb(255, 255, 255)';
+};
+const root = document.querySelector('dialog[open]') || document.body;
+return [...root.querySelectorAll('*')].filter((element) => element.checkVisibility() && !element.disabled
+    && [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim()))
+  .map((element) => {
+    const both = [light(getComputedStyle(element).color), light(behind(element))].sort((one, other) => other - one);
+    return [element.outerHTML.slice(0, 90), (both[0] + 0.05) / (both[1] + 0.05)];
+  });
+"""
+
+
+class Browser:
+    """A page in Chromium, and what the tests ask of it."""
+
+    def __init__(self, driver: Any) -> None:
+        self.driver = driver
+
+    def visit(self, path: Path, fragment: str = "") -> None:
+        self.driver.get("about:blank")  # another fragment alone would not load the page again
+        self.driver.get(path.as_uri() + fragment)
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        return self.driver.execute_script(script, *arguments)
+
+    def all(self, selector: str) -> list[Any]:
+        """The elements that can be seen."""
+        return [one for one in self.driver.find_elements("css selector", selector) if one.is_displayed()]
+
+    def one(self, selector: str) -> Any:
+        (found,) = self.all(selector)
+        return found
+
+    def text(self, selector: str) -> str:
+        return self.run("return document.querySelector(arguments[0]).textContent", selector)
+
+    def cell(self, law: str, impl: str, number: int = 0) -> Any:
+        """The button of a verdict, in the first edition unless ``number`` says which of them."""
+        told = "return records.map((r, n) => [r, n]).filter(([r]) => r.law === arguments[0] && r.impl === arguments[1])"
+        records = "const records = JSON.parse(document.querySelector('#records').textContent);"
+        entry = self.run(f"{records} {told}.map(([, n]) => n)[arguments[2]]", law, impl, number)
+        return self.driver.find_element("css selector", f".laws [data-entry='{entry}']")
+
+    def press(self, *keys: str) -> None:
+        """Press keys, wherever the focus is."""
+        for key in keys:
+            self.driver.switch_to.active_element.send_keys(key)
+
+    def focused(self) -> Any:
+        return self.driver.switch_to.active_element
+
+    def verdicts(self) -> list[str]:
+        """The verdicts that can be seen and are not faded, in the order of the page."""
+        shown = self.all(".laws .cell:not(.faded)")
+        return [one.get_attribute("class").split()[1] for one in shown]
+
+    def laws(self) -> list[str]:
+        return [one.text for one in self.all(".laws th code")]
+
+    def address(self) -> dict[str, list[str]]:
+        return parse_qs(urlsplit(self.driver.current_url).fragment)
+
+    def choose(self, name: str, value: str) -> None:
+        from selenium.webdriver.support.select import Select
+
+        Select(self.one(f"select[name='{name}']")).select_by_visible_text(value)
+
+    def look(self, width: int, scheme: str) -> None:
+        """Give the window this width, and let the user prefer this colour scheme, and that nothing moves."""
+        size = {"width": width, "height": WIDTHS[width], "deviceScaleFactor": 1, "mobile": width < 500}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        wanted = {"prefers-color-scheme": scheme, "prefers-reduced-motion": "reduce"}
+        features = [{"name": name, "value": value} for name, value in wanted.items()]
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
+    def screenshot(self, path: Path) -> None:
+        path.write_bytes(base64.b64decode(self.driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})["data"]))
+
+    def requests(self) -> list[str]:
+        """The addresses asked for since this was asked last, but for files and data in the page itself."""
+        events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
+        asked = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
+        return [url for url in asked if urlsplit(url).scheme not in {"file", "data", "about"}]
+
+    def complaints(self) -> list[str]:
+        """What the console was told since this was asked last."""
+        return [entry["message"] for entry in self.driver.get_log("browser")]
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    programs = [shutil.which(name) for name in ("chromium", "chromedriver")]
+    try:
+        from selenium import webdriver
+    except ModuleNotFoundError:
+        programs.append(None)
+    if not all(programs):
+        missing = (
+            "selenium, chromium or chromedriver is missing: nox installs the first, apt-get install chromium chromium-driver"
+        )
+        (pytest.fail if REQUIRED else pytest.skip)(missing)
+    options = webdriver.ChromeOptions()
+    options.binary_location = programs[0] or ""
+    for flag in [*FLAGS, f"user-data-dir={tmp_path_factory.mktemp('chromium')}"]:
+        options.add_argument(f"--{flag}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(programs[1]))
+    driver.set_page_load_timeout(120)
+    yield Browser(driver)
+    driver.quit()
+
+
+@pytest.fixture
+def browser(chromium: Browser) -> Iterator[Browser]:
+    """Chromium at 1280 pixels. Afterwards nobody may have complained, and nothing may have been asked of a network."""
+    chromium.look(1280, "light")
+    chromium.requests(), chromium.complaints()
+    yield chromium
+    assert chromium.complaints() == []
+    assert chromium.requests() == []
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page of two devices and two versions of torch."""
+    pytest.importorskip("jinja2")
+    directory = tmp_path_factory.mktemp("results")
+    found = [
+        Results(directory / "conformance-cpu.jsonl", HEADER, (*PAGE_ROWS, STRANGE), {}),
+        Results(directory / "peers-cpu.jsonl", HEADER, tuple(PEER_ROWS), {}),
+        Results(directory / "conformance-cuda.jsonl", HEADER | {"versions": NEWER}, tuple(ELSEWHERE), {}),
+    ]
+    (directory / "index.html").write_text(page.rendered(found, directory), encoding="utf-8")
+    return directory / "index.html"
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of the results that are published now."""
+    pytest.importorskip("jinja2")
+    found = report.results()
+    path = tmp_path_factory.mktemp("published") / "index.html"
+    path.write_text(page.rendered(found, found[0].path.parent), encoding="utf-8")
+    return path
+
+
+def test_at_first_there_are_families_and_all_verdicts(browser: Browser, path: Path) -> None:
+    browser.visit(path)
+    assert browser.text("#found") == f"{SHOWN} verdicts on 5 laws"
+    assert browser.laws() == []
+    assert [one.text.split() for one in browser.all(".edition[data-device='cuda'] .tally")] == [["!", "crashes", "1"]]
+    browser.one("#unfold").click()
+    assert len(browser.verdicts()) == SHOWN
+    browser.one("#unfold").click()
+    assert browser.laws() == []
+
+
+def test_verdicts_are_filtered(browser: Browser, path: Path) -> None:
+    browser.visit(path)
+    browser.one(".verdict.crashes").click()
+    assert browser.verdicts() == ["crashes", "crashes"]
+    browser.one(".verdict.refuses").click()
+    assert sorted(browser.verdicts()) == ["crashes", "crashes", "refuses", "refuses"]
+    assert browser.address() == {"verdict": ["refuses", "crashes"]}
+    assert browser.text("#found") == f"4 of {SHOWN} verdicts on 3 laws"
+    tallies = [one.text for one in browser.all(".family .tally") if one.text]
+    assert sorted(tally.split()[1:] for tally in tallies) == [["crashes", "1"]] * 2 + [["refuses", "1"]] * 2
+    browser.one("button[type='reset']").click()
+    assert browser.address() == {}
+    assert browser.text("#found").startswith(f"{SHOWN} verdicts")
+
+
+def test_families_are_filtered(browser: Browser, path: Path) -> None:
+    browser.visit(path)
+    browser.choose("family", "rng")
+    assert set(browser.laws()) == {"masks", "streams"}
+    assert {one.get_attribute("data-family") for one in browser.all(".family")} == {"rng"}
+    assert browser.address() == {"family": ["rng"]}
+
+
+def test_implementations_are_filtered(browser: Browser, path: Path) -> None:
+    browser.visit(path)
+    browser.one(".menu summary").click()
+    browser.one(".menu [value='nested']").click()
+    browser.one(".menu [value='hooks']").click()
+    browser.press(ESCAPE)
+    assert not browser.all(".options")
+    assert browser.focused().tag_name == "summary"
+    assert [one.text for one in browser.all("thead th:not(:first-child)")] == ["nested", "hooks"]
+    assert browser.address() == {"impl": ["nested", "hooks"]}
+    assert browser.one(".menu summary").text == "nested, hooks"
+
+
+def test_devices_versions_and_what_is_unexpected_are_filtered(browser: Browser, path: Path) -> None:
+    browser.visit(path)
+    browser.choose("device", "cuda")
+    assert [one.text for one in browser.all(".edition h2")] == ["cuda torch 2.14.1"]
+    browser.choose("device", "all devices")
+    browser.choose("torch", "2.14.1")
+    assert browser.text("#found") == f"2 of {SHOWN} verdicts on 1 law"
+    browser.choose("torch", "all versions")
+    browser.choose("only", "only what is not as declared")
+    assert browser.verdicts() == ["diverges", "crashes"]
+    browser.choose("only", "only limits")
+    assert sorted(set(browser.verdicts())) == ["crashes", "diverges", "hangs", "refuses"]
+
+
+def test_statements_are_searched(browser: Browser, path: Path) -> None:
+    browser.visit(path)
+    browser.one("input[type='search']").send_keys("drawn RANDOM")
+    assert browser.laws() == ["streams"]
+    browser.one("input[type='search']").send_keys(" nowhere")
+    assert browser.one("#nothing").text == "No verdict fits these filters."
+
+
+def test_the_address_holds_filters_and_verdict(browser: Browser, path: Path) -> None:
+    browser.visit(path, "#family=rng&impl=older&text=drawn&cell=streams%2Folder%2Fcpu%2F2.13.0%2Bcpu")
+    assert browser.text("#panel-verdict") == "! crashes"
+    browser.press(ESCAPE)
+    assert browser.verdicts() == ["crashes"]
+    assert browser.address() == {"family": ["rng"], "impl": ["older"], "text": ["drawn"]}
+
+
+def test_an_address_of_something_that_is_not_there_shows_everything(browser: Browser, path: Path) -> None:
+    browser.visit(path, "#family=nowhere&device=tpu&cell=none&what=ever&verdict=%F0")
+    assert browser.text("#found") == f"{SHOWN} verdicts on 5 laws"
+
+
+def test_the_mouse_opens_a_verdict(browser: Browser, path: Path) -> None:
+    browser.visit(path)
+    browser.one("#unfold").click()
+    cell = browser.cell("masks", "nested")
+    cell.click()
+    assert browser.one("#panel-verdict").text == "≠ diverges, unexpected"
+    assert browser.one("#panel-statement").text == "Gradients equal plain's."
+    assert browser.one("#panel-law").text == "rng / masks"
+    names, values = ([one.text for one in browser.all(f"#panel-facts {tag}")] for tag in ("dt", "dd"))
+    assert dict(zip(names, values, strict=True)) == {
+        "Implementation": "nested",
+        "Measured with": "torch 2.13.0+cpu on cpu",
+        "Cases": "60 · agrees 57 · diverges 3",
+        "Declared": "agrees, so this verdict is unexpected",
+    }
+    assert "--impl nested --device cpu" in browser.one("#panel-command").text
+    assert not browser.all("#panel-script, #panel-seen")
+    assert browser.address() == {"cell": ["masks/nested/cpu/2.13.0+cpu"]}
+    browser.one("#close").click()
+    assert not browser.all("#panel")
+    assert browser.focused() == cell
+
+
+def test_a_verdict_leads_to_the_same_law_elsewhere_and_to_its_neighbours(browser: Browser, path: Path) -> None:
+    browser.visit(path, "#cell=masks%2Fnested%2Fcpu%2F2.13.0%2Bcpu")
+    others = browser.all("#panel-elsewhere button")
+    assert [one.text.split()[1] for one in others] == ["nested", "older", "torch-selective", "older", "older"]
+    assert [one.text for one in browser.all("#panel-elsewhere p")] == [
+        "cpu, torch 2.13.0+cpu",
+        "cuda, torch 2.14.1",
+        "cpu, torch 2.14.1",
+    ]
+    others[3].click()
+    assert browser.one("#panel-facts dd:nth-of-type(2)").text == "torch 2.14.1 on cuda"
+    before = browser.address()
+    browser.one("#next").click()
+    assert browser.address() != before
+    browser.one("#previous").click()
+    assert browser.address() == before
+    browser.press(ESCAPE)
+    assert browser.focused() == browser.cell("masks", "older", 1)
+
+
+def test_all_of_it_works_by_keyboard(browser: Browser, path: Path) -> None:
+    browser.visit(path, "#family=rng")
+    browser.run("document.querySelector('.family:not([hidden]) .toggle').focus()")
+    browser.press(ENTER)
+    assert browser.focused().get_attribute("aria-expanded") == "false"
+    browser.press(ENTER, TAB)
+    assert browser.focused() == browser.cell("masks", "nested")
+    browser.press(RIGHT, DOWN)
+    assert browser.focused() == browser.cell("streams", "older")
+    assert browser.run("return getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    browser.press(ENTER)
+    assert browser.one("#panel-program").get_property("textContent") == SCRIPT
+    assert browser.one("#panel-detail").text == "IndexError: <none>"
+    assert browser.one("#panel-facts dd:last-child").text == "pytorch#1, https://example.org/?a=<b>; and a book"
+    links = [one.get_attribute("href") for one in browser.all("#panel-facts a")]
+    assert links == ["https://github.com/pytorch/pytorch/issues/1", "https://example.org/?a=%3Cb%3E"]
+    assert "python FILE ends with status 1 while the fault is there" in browser.one("#panel-hint").text
+    browser.press(ESCAPE)
+    assert not browser.all("#panel")
+    assert browser.focused() == browser.cell("streams", "older")
+
+
+def test_a_script_is_copied(browser: Browser, path: Path) -> None:
+    browser.visit(path, "#cell=streams%2Folder%2Fcpu%2F2.13.0%2Bcpu")
+    browser.run("window.copied = []; navigator.clipboard.writeText = async (text) => { copied.push(text); };")
+    browser.one("[data-copy='panel-program']").click()
+    assert browser.run("return copied") == [SCRIPT]
+    assert browser.one("[data-copy='panel-program']").text == "Copied"
+
+
+def test_what_looks_like_html_is_shown_as_text(browser: Browser, path: Path) -> None:
+    browser.visit(path)
+    browser.one("#unfold").click()
+    browser.cell(HOSTILE, HOSTILE).click()
+    for selector in ("#panel-statement", "#panel-program", "#panel-detail", "#panel-facts dd"):
+        assert browser.text(selector) == HOSTILE
+
+
+def test_without_javascript_the_tables_can_be_read(browser: Browser, path: Path) -> None:
+    browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        browser.visit(path)
+        assert len(browser.all(".laws .cell")) == SHOWN
+        assert not browser.all(".choices, .found")
+        assert "need JavaScript" in browser.one("noscript p").text
+    finally:
+        browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(
+    ("name", "fragment"),
+    [("families", ""), ("laws", "#only=limits&family=rng"), ("panel", "#only=limits&family=rng")],
+)
+def test_the_published_page_can_be_read(
+    browser: Browser, published: Path, tmp_path: Path, name: str, fragment: str, width: int, scheme: str
+) -> None:
+    """Nothing is wider than the window but what scrolls by itself, and text stands out from what is behind it."""
+    browser.look(width, scheme)
+    browser.visit(published, fragment)
+    if name == "laws":
+        browser.run("document.querySelector('.edition').scrollIntoView()")
+    if name == "panel":
+        browser.all(".laws .cell.diverges:not(.faded)")[0].click()
+        assert browser.one("#panel-program").text
+    browser.screenshot(Path(os.environ.get("REPRISE_SCREENSHOTS") or tmp_path) / f"{name}-{scheme}-{width}.png")
+    assert browser.run("return [document.documentElement.scrollWidth, innerWidth]") == [width, width]
+    contrast = browser.run(CONTRAST)
+    assert len(contrast) > 10
+    assert [text for text, ratio in contrast if ratio < 4.5] == []
+
+
+def test_light_and_dark_differ(browser: Browser, path: Path) -> None:
+    browser.visit(path)
+    color = "return getComputedStyle(document.body).backgroundColor"
+    light = browser.run(color)
+    browser.look(1280, "dark")
+    assert browser.run(color) != light
+
+
+def test_a_request_and_an_error_would_be_noticed(browser: Browser, tmp_path: Path) -> None:
+    """The control of what the fixture asserts: a page that asks, of a port where nobody listens."""
+    (tmp_path / "asks.html").write_text("<img src='http://127.0.0.1:9/nobody.png'><p style='color: #999'>faint</p>")
+    browser.visit(tmp_path / "asks.html")
+    assert browser.requests() == ["http://127.0.0.1:9/nobody.png"]
+    assert len(browser.complaints()) == 1
+    ((_, ratio),) = browser.run(CONTRAST)
+    assert ratio < 4.5
