@@ -147,21 +147,19 @@ DRAWS_ANEW: dict[str, Known] = known(
 )
 
 # Where the recomputation runs under the autocast that backward finds.
-AUTOCAST_LOST: dict[str, Known] = {
-    **known(
-        "diverges",
-        "autocast is not restored",
-        "PyTorch 0.4; seen here",
-        "autocast_is_forwards",
-        "an_error_leaves_autocast",
-    ),
-    **known(
-        "refuses",
-        "autocast is not restored, so an operator may meet tensors of two dtypes",
-        "PyTorch 0.4; seen here",
-        "autocast_cache_keeps_gradients",
-    ),
-}
+AUTOCAST_LOST: dict[str, Known] = known(
+    "diverges",
+    "autocast is not restored",
+    "PyTorch 0.4; seen here",
+    "autocast_is_forwards",
+    "an_error_leaves_autocast",
+)
+TWO_DTYPES: dict[str, Known] = known(
+    "refuses",
+    "autocast is not restored, so an operator may meet tensors of two dtypes",
+    "seen here, fairscale 0.4.13 and deepspeed 0.19.8",
+    "autocast_cache_keeps_gradients",
+)
 
 # Where nothing sees to it that the state of the generator comes back after an error, too.
 MOVED_BY_AN_ERROR: dict[str, Known] = known(

@@ -15,7 +15,7 @@ def two_threads(checkpoint: Any, note: Any, device: str, *, regions: int, nested
     note("leaves", (p,))
 
     def inner(h):
-        time.sleep(0.0005)
+        time.sleep(0.01)
         return (h * p).sin()
 
     def outer(h):

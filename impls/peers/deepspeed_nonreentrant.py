@@ -5,7 +5,15 @@ from __future__ import annotations
 from deepspeed.runtime.activation_checkpointing.checkpointing import non_reentrant_checkpoint
 
 from impls.implementation import CAPABILITIES, Implementation, known
-from impls.limits import AUTOCAST_LOST, MOVED_BY_AN_ERROR, RUNS_TO_THE_END, TORCH_NONREENTRANT, VERSIONS_NOT_COMPARED, among
+from impls.limits import (
+    AUTOCAST_LOST,
+    MOVED_BY_AN_ERROR,
+    RUNS_TO_THE_END,
+    TORCH_NONREENTRANT,
+    TWO_DTYPES,
+    VERSIONS_NOT_COMPARED,
+    among,
+)
 
 _SEEN = "seen here, deepspeed 0.19.8"
 
@@ -98,6 +106,7 @@ IMPLEMENTATION = Implementation(
         "an_error_leaves_the_stream_of_random_numbers",
     )
     | AUTOCAST_LOST
+    | TWO_DTYPES
     | known(
         "refuses",
         "autocast is not restored, so an operator meets tensors of two dtypes",

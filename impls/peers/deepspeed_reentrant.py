@@ -5,7 +5,7 @@ from __future__ import annotations
 from deepspeed.runtime.activation_checkpointing.checkpointing import checkpoint
 
 from impls.implementation import Implementation, known
-from impls.limits import AUTOCAST_LOST, MOVED_BY_AN_ERROR, RUNS_TO_THE_END, SINGLE_NODE, TORCH_REENTRANT
+from impls.limits import AUTOCAST_LOST, MOVED_BY_AN_ERROR, RUNS_TO_THE_END, SINGLE_NODE, TORCH_REENTRANT, TWO_DTYPES, without
 
 _SEEN = "seen here, deepspeed 0.19.8"
 
@@ -27,9 +27,10 @@ IMPLEMENTATION = Implementation(
         }
     ),
     known=SINGLE_NODE
-    | RUNS_TO_THE_END
+    | without(RUNS_TO_THE_END, "backward_of_one_output_recomputes_what_it_needs")
     | TORCH_REENTRANT
     | AUTOCAST_LOST
+    | TWO_DTYPES
     | MOVED_BY_AN_ERROR
     | known(
         "diverges",
@@ -42,7 +43,6 @@ IMPLEMENTATION = Implementation(
         "a backward drops the arguments, retained graph or not; the next one ends in a TypeError about NoneType",
         _SEEN,
         "every_backward_recomputes_anew",
-        "backward_of_one_output_recomputes_what_it_needs",
         "keyword_arguments",
         "two_threads_over_one_graph",
         "many_saved_tensors",

@@ -9,7 +9,7 @@ from fairscale.nn.checkpoint import checkpoint_wrapper
 from torch import nn
 
 from impls.implementation import Implementation, known
-from impls.limits import AUTOCAST_LOST, MOVED_BY_AN_ERROR, RUNS_TO_THE_END, SINGLE_NODE, TORCH_REENTRANT
+from impls.limits import AUTOCAST_LOST, MOVED_BY_AN_ERROR, RUNS_TO_THE_END, SINGLE_NODE, TORCH_REENTRANT, TWO_DTYPES
 
 
 class _Calling(nn.Module):
@@ -49,6 +49,7 @@ IMPLEMENTATION = Implementation(
     | RUNS_TO_THE_END
     | TORCH_REENTRANT
     | AUTOCAST_LOST
+    | TWO_DTYPES
     | MOVED_BY_AN_ERROR
     | known(
         "diverges",
