@@ -233,10 +233,10 @@ class Case:
             if type(seen.error) is not type(self.plain.error) and judged.verdict is not Verdict.REFUSES:
                 raise judged
         for label, value in self.plain.notes.items():
-            if label not in seen.notes:
-                raise from_error(seen.error) if seen.error else Diverges(f"{label} is noted under plain, not here")
             if label.startswith("cost"):
                 continue
+            if label not in seen.notes:
+                raise from_error(seen.error) if seen.error else Diverges(f"{label} is noted under plain, not here")
             found = difference(value, seen.notes[label], self.exact, label, self.scale)
             if found:
                 raise Diverges(found)

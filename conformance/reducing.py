@@ -1,8 +1,8 @@
 """Taking away from a script whatever its fault does not need, so that what is left can be read.
 
 What decides is the script's own status and what it prints: a smaller one counts when it still ends with status 1, prints
-nothing but lines that the whole one prints, numbers aside, and ends with status 0 under a control, an implementation that
-keeps the law. So a line without which the program itself would be wrong stays.
+nothing but lines that the whole one prints, numbers aside, while under a control, an implementation that keeps the law, it
+still gives what it gave: status 0, or the error that is right. So a line without which the program would be wrong stays.
 
 Run as ``python -m conformance.reducing``: scripts come in as JSON, each with the lines that bind the implementation and
 those of its control, and scripts go out.
@@ -46,6 +46,10 @@ class Shown:
     status: int
     lines: frozenset[str]
 
+    def is_like(self, whole: Shown) -> bool:
+        """Whether this is the same, or a part of it."""
+        return self.status == whole.status and self.lines <= whole.lines and bool(self.lines) is bool(whole.lines)
+
 
 class _Slow(BaseException):
     """Raised into a script that takes too long."""
@@ -82,13 +86,14 @@ def reduced(script: str, binding: str, control: str, evaluate: Callable[[str, fl
     place; where they are empty, nothing is asked of a control. A smaller script that waits for what is no longer there is none.
     """
 
-    def kept(smaller: str) -> bool:
-        return not control or evaluate(smaller.replace(binding, control, 1), seconds).status == 0
+    def controlled(smaller: str) -> Shown:
+        return evaluate(smaller.replace(binding, control, 1), seconds) if control else Shown(0, frozenset())
 
     seconds, started = SECONDS_PER_RUN, time.monotonic()
     whole = evaluate(script, seconds)
     seconds = 1 + 2 * (time.monotonic() - started)
-    if whole.status != 1 or not kept(script):
+    right = controlled(script)
+    if whole.status != 1 or right.status == 2 or right == whole:
         return
     tried = {script}
     best = before = script
@@ -105,7 +110,7 @@ def reduced(script: str, binding: str, control: str, evaluate: Callable[[str, fl
             continue
         tried.add(candidate)
         shown = evaluate(candidate, seconds)
-        if shown.status == 1 and shown.lines <= whole.lines and kept(candidate):
+        if shown.is_like(whole) and controlled(candidate).is_like(right):
             best = candidate
             candidates, position = list(smaller_ones(best, binding)), position - 1
             yield best
@@ -260,10 +265,12 @@ def smallest(script: str, binding: str, control: str) -> str:
 
 
 def _agrees(script: str, found: str, binding: str, control: str) -> bool:
-    """Whether in new processes too the smaller one shows what the whole one shows, twice, and the control does not."""
+    """Whether in new processes too the smaller one shows what the whole one shows, twice, and so does the control."""
     whole, *runs = (_shown(one) for one in (script, found, found))
-    same = all(one.status == 1 and one.lines <= whole.lines for one in runs)
-    return same and (not control or _shown(found.replace(binding, control, 1)).status == 0)
+    if not all(one.is_like(whole) for one in runs):
+        return False
+    pair = [_shown(one.replace(binding, control, 1)) for one in (script, found)] if control else [whole, whole]
+    return pair[1].is_like(pair[0])
 
 
 def _shown(script: str) -> Shown:

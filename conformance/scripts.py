@@ -24,7 +24,8 @@ CALL = "plain = lambda function, *args, **kwargs: function(*args, **kwargs)"
 MODEL = """def plain(model, device, *args, **kwargs):
     return (model if isinstance(model, torch.nn.Module) else torch.nn.Sequential(*model)).to(device)"""
 NOTHING = "lambda *args, **kwargs: contextlib.nullcontext()"
-CLONING = "lambda: torch.autograd.graph.saved_tensors_hooks(lambda x: x.detach().clone(), lambda x: x)"
+CLONING = """lambda: torch.autograd.graph.saved_tensors_hooks(
+        lambda x: x.detach().clone(), lambda x: x)"""
 # What plain has in the place of a name of torch.autograd.graph, where a program uses that name.
 UNHOOKED: Mapping[str, str] = MappingProxyType(
     {
@@ -35,7 +36,7 @@ UNHOOKED: Mapping[str, str] = MappingProxyType(
     }
 )
 
-SHOW = "show = lambda x: (type(x).__name__, {digits}, x.requires_grad) if isinstance(x, torch.Tensor) else x"
+SHOW = "show = lambda x: (type(x).__name__, {digits}, x.requires_grad) if torch.is_tensor(x) else x"
 NOTE = "note = lambda label, value=None: seen.update({label: str(torch.utils._pytree.tree_map(show, value))})"
 EXACT, ROUNDED = "x.tolist()", "[f'{y:.4g}' for y in x.flatten().tolist()]"
 VALUES = """def observe(SUBJECT):
@@ -238,14 +239,24 @@ def script(
     tail = _tail(measured or Measured(), source, implementation, device)
     if measured is None:
         tail = tail.replace("sys.exit(len(wrong) > 0)\n", "")
-    program = re.sub(r"\n{2,}", "\n\n", "\n" + source.removeprefix("import torch\n").strip("\n") + "\n\n")
-    bound = binding(implementation, options)
+    program = re.sub(r"\n{2,}(?= )", "\n", "\n" + source.removeprefix("import torch\n").strip("\n") + "\n\n")
+    program = re.sub(r"\n{3,}", "\n\n", program)
+    bound = _needed(binding(implementation, options), program, SUBJECTS[implementation.kind])
     modules, ours = ([name for name in names if f"{name}." in bound + program + tail] for names in (MODULES, OURS))
     imports = [f"import {', '.join(sorted([*modules, 'os', 'sys']))}", HOOK]
     imports += [*(f"import {name}" for name in ours if f"import {name}\n" not in program), "import torch"]
     head = '"""' + "\n".join(textwrap.wrap(f"{implementation.name}, {law}", WIDTH - 6)) + '"""'
     told = [] if measured is not None else [UNMEASURED + textwrap.indent(detail or "nothing", "# ")]
     return "\n".join([head, *told, *imports, bound]) + "\n" + program + tail
+
+
+def _needed(bound: str, program: str, subject: str) -> str:
+    """The lines of a binding, without attributes that the program has no use for, and imports that nothing has a use for."""
+    attributes = {line: re.match(r"\w+(\.\w+) = ", line) for line in bound.splitlines()}
+    lines = [line for line, attribute in attributes.items() if attribute is None or attribute[1] in program]
+    imported = {line: line.rpartition(" ")[2] for line in lines if line.startswith("from ")}
+    text = "\n".join([*lines, program])
+    return "\n".join(line for line in lines if imported.get(line, subject) == subject or text.count(imported[line]) > 1)
 
 
 def _tail(measured: Measured, source: str, implementation: Implementation, device: str) -> str:
@@ -282,4 +293,6 @@ def _plain(source: str, kind: Kind) -> str:
     used = [f'"{name}": {value}' for name, value in UNHOOKED.items() if name in source]
     if not used:
         return "plain = torch.autograd.graph"
-    return "plain = types.SimpleNamespace(**vars(torch.autograd.graph) | {\n    " + ",\n    ".join(used) + "})"
+    begin = "plain = types.SimpleNamespace(**vars(torch.autograd.graph) | {"
+    one_line = begin + ", ".join(used) + "})"
+    return one_line if len(one_line) <= WIDTH and "\n" not in one_line else begin + "\n    " + ",\n    ".join(used) + "})"
