@@ -19,9 +19,10 @@ FAULTS = (
     Mutant("drops-none-from-outputs", "structure", "non_tensor_outputs", "nested", "    return output\n",
            "    return tuple(o for o in output if o is not None) if type(output) is tuple else output\n"),
     Mutant("puts-containers-together-once", "structure", "containers_that_the_function_empties", "inputs",
-           "            return put_together((leaves, spec), tensors, {})\n",
-           "            self.structure = [put_together((leaves, spec), tensors, {})], None\n"
-           "            return self.structure[0][0]\n        if spec is None:\n            return leaves[0]\n"),
+           "            return *put_together((leaves, spec), tensors, {}), Hooked(tensors)\n",
+           "            self.structure = put_together((leaves, spec), tensors, {}), None\n"
+           "            return *self.structure[0], Hooked(tensors)\n"
+           "        if spec is None:\n            return *leaves, Hooked(tensors)\n"),
     Mutant("swaps-keyword-arguments-each-time", "structure", "keyword_arguments", "inputs",
            "        positional = len(values) - len(spec)\n",
            "        positional = len(values) - len(spec)\n"

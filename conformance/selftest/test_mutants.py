@@ -19,7 +19,6 @@ from conformance.verdicts import Verdict
 
 LAWS = all_laws()
 SMALL = 6  # operations that a program which shows a fault may have
-SHRINKS = 60
 
 
 BY_LAW = sorted(mutants(), key=lambda mutant: mutant.law)  # the explorer keeps the programs of one law at a time
@@ -29,7 +28,7 @@ FIRST = list({mutant.law: mutant for mutant in BY_LAW[::-1]}.values())[::-1]
 @functools.cache
 def explorer(profile: str) -> Explorer:
     second("cpu")  # autograd counts the devices at its first backward
-    return Explorer("cpu", replace(PROFILES[profile], shrinks=SHRINKS, small=SMALL), 0)
+    return Explorer("cpu", replace(PROFILES[profile], small=SMALL), 0)
 
 
 @pytest.mark.parametrize("mutant", BY_LAW, ids=lambda mutant: f"{mutant.law}: {mutant.name}")
