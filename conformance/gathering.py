@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, TextIO
+from typing import Any
 
 import pytest
 
@@ -26,20 +26,21 @@ class Gathering:
         """The rows so far, in the order in which the tests were collected."""
         return [self._found[name] for name in sorted(self._found, key=lambda name: self._order.get(name, len(self._order)))]
 
-    def expect(self, names: Iterable[str], file: TextIO) -> None:
+    def expect(self, names: Iterable[str], config: pytest.Config) -> None:
         """These tests will run, in this order if one process runs them."""
         if not self._order:
             self._order = {name: place for place, name in enumerate(names)}
             total = sum("laws/" in name for name in self._order)
-            self.display = display(total, file) if total else Silent()
+            shown = total and config.pluginmanager.has_plugin("terminalreporter")
+            self.display = display(total, config.get_terminal_writer()._file) if shown else Silent()
 
     @pytest.hookimpl
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        self.expect((item.nodeid for item in session.items), session.config.get_terminal_writer()._file)
+        self.expect((item.nodeid for item in session.items), session.config)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
-        self.expect(ids, node.config.get_terminal_writer()._file)
+        self.expect(ids, node.config)
 
     @pytest.hookimpl
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

@@ -28,6 +28,7 @@ from conformance import findings, results_file
 from conformance.findings import Finding, Findings
 from conformance.gathering import PROPERTY
 from conformance.law import PROFILES
+from conformance.programs_written import with_smaller_programs
 from conformance.progress import Silent, display
 from conformance.replay import replay
 from conformance.results_file import ROOT, Row, is_unexpected
@@ -35,7 +36,7 @@ from conformance.verdicts import Verdict
 
 WORKERS = (os.cpu_count() or 1) if importlib.util.find_spec("xdist") else 0
 SEEDS = 2**31
-FAILED = (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED)
+RAN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 
 
 def is_worse(row: Row) -> bool:
@@ -43,7 +44,7 @@ def is_worse(row: Row) -> bool:
     return is_unexpected(row) and Verdict(row["verdict"]).severity > Verdict(row["expected"]).severity
 
 
-@dataclass
+@dataclass(eq=False)  # a plugin has to be hashable
 class Listener:
     """A plugin of pytest that hands on what a round judges: rows by test, and tests that ended without one."""
 
@@ -51,6 +52,16 @@ class Listener:
     failed: Callable[[str, str, bool], None]
     file: Any
     display: Silent = field(default_factory=Silent)
+    ended_by_user: bool = False
+    told: str = ""
+
+    @pytest.hookimpl
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        self.ended_by_user = excinfo.type is KeyboardInterrupt  # pytest ends itself by a kind of its own
+
+    @pytest.hookimpl
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        self.told += f"{report.longreprtext}\n" if report.failed else ""
 
     @pytest.hookimpl
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -91,14 +102,13 @@ class Soak:
 
     def round(self, seed: int, tests: Sequence[str] = ("conformance",), until: float | None = None) -> list[Finding]:
         """Run tests with a seed; the findings. KeyboardInterrupt when the user ends it, ValueError when pytest cannot run."""
-        found: list[Finding] = []
+        worse: dict[str, Row] = {}
 
         def judged(test: str, row: Row) -> None:
             self.verdicts += 1
             self.cases += row["cases"]
             if is_worse(row):
-                told = {key: row[key] for key in ("law", "impl", "expected", "verdict", "detail", "program")}
-                found.append(self.keep(test, seed, **told))
+                worse[test] = row
 
         def failed(test: str, told: str, process_ended: bool) -> None:
             if not process_ended:
@@ -106,31 +116,40 @@ class Soak:
                 return
             law, _, name = test.rpartition("::test_")[2].partition("[")
             fault = {"verdict": "crashes", "detail": "the process ended", "program": "", "expected": "any verdict"}
-            found.append(self.keep(test, seed, law=law, impl=name.removesuffix("]"), **fault))
+            worse[test] = {"law": law, "impl": name.removesuffix("]"), **fault}
 
         listener = Listener(judged, failed, self.file or io.StringIO())
         status, text = _pytest(listener, [*self.arguments(seed, until), *(str(ROOT / test) for test in tests)])
         listener.display.stop()
-        if status == pytest.ExitCode.INTERRUPTED:
+        found = [self.keep(test, seed, row) for test, row in zip(worse, self.small(list(worse.values())), strict=True)]
+        if listener.ended_by_user:
             raise KeyboardInterrupt
-        if status in FAILED:
-            raise ValueError(f"pytest could not run {', '.join(tests)} with seed {seed}:\n{text}")
+        if status not in RAN:
+            raise ValueError(f"pytest could not run {', '.join(tests)} with seed {seed}:\n{listener.told}{text}")
         return found
+
+    def small(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """The rows with scripts as small as can be, so that what is met again has the same."""
+        try:
+            return with_smaller_programs(rows, all_of_them=True)
+        except RuntimeError as error:
+            self.write(f"scripts are not as small as can be: {error}")
+            return rows
 
     def arguments(self, seed: int, until: float | None) -> list[str]:
         """What pytest is told."""
-        told = ["--profile", self.profile, "--seed", str(seed), "--device", self.device, "-p", "no:cacheprovider"]
-        told += ["--results", str(self.database.path.with_name("last-round.jsonl"))]
+        told = ["--profile", self.profile, "--seed", str(seed), "--device", self.device]
+        told += ["-p", "no:cacheprovider", "-p", "no:terminal"]  # without a terminal no results are written or published
         told += [part for name in self.implementations for part in ("--impl", name)]
         told += ["-n", str(self.workers)] if self.workers else []
         return told + (["--until", str(until)] if until is not None else [])
 
-    def keep(self, test: str, seed: int, **told: Any) -> Finding:
+    def keep(self, test: str, seed: int, row: Row) -> Finding:
         """Make a finding and add it to the database."""
         now = _now()
         found = Finding(
-            **told, test=test, seed=seed, profile=self.profile, device=self.device,
-            versions=self.versions, suite=self.suite, first_seen=now, last_seen=now,
+            row["law"], row["impl"], self.device, row["expected"], row["verdict"], row["detail"], row["program"],
+            test, seed, self.profile, self.versions, self.suite, first_seen=now, last_seen=now,
         )  # fmt: skip
         if self.database.add(found):
             self.new.append(found)

@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from conformance import findings, soak
+from conformance.gathering import PROPERTY
 from conformance.results_file import ROOT
 from conformance.selftest.synthetic_results import row
 
@@ -18,19 +22,21 @@ import os, signal
 import torch
 from impls.nested import checkpoint
 
-def by(factor, function, *args, **kwargs):
-    scale = lambda value: value * factor if isinstance(value, torch.Tensor) else value
-    return torch.utils._pytree.tree_map(scale, checkpoint(function, *args, **kwargs))
-
 def doubling(function, *args, **kwargs):
-    return by(FACTOR, function, *args, **kwargs)
+    value = checkpoint(function, *args, **kwargs)
+    scale = lambda value: value * FACTOR if isinstance(value, torch.Tensor) else value
+    return torch.utils._pytree.tree_map(scale, value) if isinstance(value, tuple) else value
 
 def ending(function, *args, **kwargs):
-    os.kill(os.getpid(), signal.SIGKILL)
+    value = checkpoint(function, *args, **kwargs)
+    return os.kill(os.getpid(), signal.SIGKILL) if isinstance(value, tuple) else value
 """
 DRIVER = """
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 from conformance.findings import opened
 from conformance.soak import Soak
 
@@ -64,13 +70,86 @@ def test_a_finding_is_kept_with_its_script_and_marked_when_it_is_mended(tmp_path
     assert "findings: 0 new, 0 open, 1 mended" in run(tmp_path, 1, "doubling", 0, 5)
 
 
-def test_the_end_of_a_process_is_a_finding(tmp_path: Path) -> None:
+def test_the_end_of_the_process_of_an_implementation_is_a_finding(tmp_path: Path) -> None:
     pytest.importorskip("xdist")
     run(tmp_path, 1, "ending", 1, 5)
     (kept,) = findings.read(tmp_path / "findings.jsonl").open
     assert (kept.law, kept.impl, kept.verdict) == ("unused_outputs", "somebody:ending", "crashes")
-    assert kept.detail == "the process ended"
     assert "1 open, 0 mended" in run(tmp_path, 1, "ending", 1)
+
+
+TEST = "conformance/laws/test_rng.py::test_masks[older]"
+ROW = row("masks", "older", "diverges", expected="agrees")
+
+
+def reported(when: str, outcome: str, told: str = "", *properties: tuple[str, object]) -> pytest.TestReport:
+    """What pytest reports of TEST; ``???`` is when a worker of xdist ended."""
+    made: Any = pytest.TestReport
+    return made(TEST, ("test_rng.py", 1, "test_masks"), {}, outcome, told, when, user_properties=properties)
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> soak.Soak:
+    """A soak with a database of its own."""
+    return soak.Soak(findings.Findings(tmp_path / "f.jsonl"), "cpu", "quick", 1, [], {}, {}, lambda text: None)
+
+
+def answer(monkeypatch: pytest.MonkeyPatch, status: int, *reports: Any, interrupt: type[BaseException] | None = None) -> None:
+    """Let pytest report this instead of running."""
+
+    def pretend(listener: soak.Listener, arguments: Sequence[str]) -> tuple[int, str]:
+        for report in reports:
+            of_tests = isinstance(report, pytest.TestReport)
+            (listener.pytest_runtest_logreport if of_tests else listener.pytest_collectreport)(report)
+        if interrupt is not None:
+            listener.pytest_keyboard_interrupt(cast(Any, SimpleNamespace(type=interrupt)))
+        return status, "what pytest said"
+
+    monkeypatch.setattr(soak, "_pytest", pretend)
+
+
+def test_the_end_of_a_worker_is_a_finding_for_what_it_judged(started: soak.Soak, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer(monkeypatch, 1, reported("???", "failed", "worker 'gw0' crashed"))
+    started.round(3)
+    (kept,) = started.database.open
+    assert (kept.law, kept.impl, kept.verdict, kept.detail) == ("masks", "older", "crashes", "the process ended")
+    assert not kept.replayable
+
+
+def test_what_has_no_script_is_judged_again(started: soak.Soak, monkeypatch: pytest.MonkeyPatch) -> None:
+    worse = reported("call", "failed", "", (PROPERTY, ROW))
+    answer(monkeypatch, 1, worse)
+    started.round(3)
+    started.replay()
+    assert len(started.database.open) == 1
+    answer(monkeypatch, 4)
+    started.replay()
+    assert len(started.database.open) == 1  # pytest could not run it, which says nothing
+    answer(monkeypatch, 0, reported("call", "passed", "", (PROPERTY, ROW | {"verdict": "agrees"})))
+    started.replay()
+    assert started.database.open == []
+    assert len(started.database.known) == 1
+
+
+def test_a_law_that_fails_by_itself_is_an_error_and_no_finding(started: soak.Soak, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer(monkeypatch, 1, reported("call", "failed", "NameError: masks"))
+    assert started.round(3) == []
+    assert started.errors == [f"{TEST}, seed 3: NameError: masks"]
+    assert "a law failed by itself" in started.summary()
+
+
+def test_what_was_found_before_the_user_ended_it_is_kept(started: soak.Soak, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer(monkeypatch, 2, reported("call", "failed", "", (PROPERTY, ROW)), interrupt=KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        started.round(3)
+    assert [kept.law for kept in started.database.open] == ["masks"]
+
+
+def test_a_law_that_cannot_be_collected_is_told(started: soak.Soak, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = pytest.CollectReport("laws/test_rng.py", "failed", "SyntaxError: line 3", None)
+    answer(monkeypatch, 2, failed, interrupt=pytest.Session.Interrupted)
+    with pytest.raises(ValueError, match=r"(?s)could not run conformance with seed 3:.*SyntaxError: line 3.*what pytest said"):
+        started.round(3)
 
 
 @pytest.mark.parametrize(
