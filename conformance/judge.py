@@ -249,7 +249,9 @@ class Case:
         """
         seen = self.seen
         if seen.error is not None:
-            raise from_error(seen.error)
+            judged = from_error(seen.error)
+            judged.measured = Measured("fails")  # plain may fail in the same way
+            raise judged
         labels = [label.removeprefix("expected ") for label in seen.notes if label.startswith("expected ")]
         if not labels:
             raise ValueError(f"the program notes nothing that it expects: {list(seen.notes)}")

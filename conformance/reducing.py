@@ -1,7 +1,7 @@
 """Taking away from a script whatever its fault does not need, so that what is left can be read.
 
 What decides is the script's own status and what it prints: a smaller one counts when it still ends with status 1, prints
-nothing but lines that the whole one prints, numbers aside, while under a control, an implementation that keeps the law, it
+nothing but words that the whole one prints, numbers aside, while under a control, an implementation that keeps the law, it
 still gives what it gave: status 0, or the error that is right. So a line without which the program would be wrong stays.
 
 Run as ``python -m conformance.reducing``: scripts come in as JSON, each with the lines that bind the implementation and
@@ -26,7 +26,7 @@ import tempfile
 import textwrap
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,20 +35,30 @@ from typing import Any
 EVALUATIONS = 150
 SCREEN, WIDTH = 39, 128
 SECONDS_PER_RUN, SECONDS_PER_SCRIPT = 20.0, 30.0
-NUMBER = re.compile(r"0x[0-9a-f]+|-?\b\d[\d.]*(e[+-]?\d+)?|\bnan\b|-?\binf\b")
-NUMBERS = re.compile(r"[\[\](),'\s]*#[\[\](),'#\s]*")
+NUMBER = re.compile(r"\b(0x[0-9a-f]+|\d[\d.]*(e[+-]?\d+)?|nan|inf|True|False)\b")
+WORD = re.compile(r"[^\W\d][\w.]*")
 
 
 @dataclass(frozen=True)
 class Shown:
-    """What running a script gave: its status, and the lines that it printed, without numbers."""
+    """What running a script gave: its status, and of each line that it printed the words, by the word that it begins with.
+
+    What is printed for a note or a count begins with its name. Numbers and truth values are no words.
+    """
 
     status: int
-    lines: frozenset[str]
+    words: Mapping[str, frozenset[str]]
 
     def is_like(self, whole: Shown) -> bool:
         """Whether this is the same, or a part of it."""
-        return self.status == whole.status and self.lines <= whole.lines and bool(self.lines) is bool(whole.lines)
+        if self.status != whole.status or bool(self.words) is not bool(whole.words):
+            return False
+        return all(name in whole.words and words <= whole.words[name] for name, words in self.words.items())
+
+
+def _words(text: str) -> dict[str, frozenset[str]]:
+    lines = [(line.partition(":")[0], frozenset(WORD.findall(NUMBER.sub("", line)))) for line in text.splitlines()]
+    return {name: frozenset[str]().union(*(words for other, words in lines if other == name)) for name, _ in lines}
 
 
 class _Slow(BaseException):
@@ -76,7 +86,7 @@ def show(script: str, seconds: float = SECONDS_PER_RUN) -> Shown:
         signal.setitimer(signal.ITIMER_REAL, 0)
         sys.excepthook = sys.__excepthook__
         gc.unfreeze()
-    return Shown(status, frozenset(NUMBERS.sub("#", NUMBER.sub("#", line)) for line in printed.getvalue().splitlines()))
+    return Shown(status, _words(printed.getvalue()))
 
 
 def reduced(script: str, binding: str, control: str, evaluate: Callable[[str, float], Shown] = show) -> Iterator[str]:
@@ -87,7 +97,7 @@ def reduced(script: str, binding: str, control: str, evaluate: Callable[[str, fl
     """
 
     def controlled(smaller: str) -> Shown:
-        return evaluate(smaller.replace(binding, control, 1), seconds) if control else Shown(0, frozenset())
+        return evaluate(smaller.replace(binding, control, 1), seconds) if control else Shown(0, {})
 
     seconds, started = SECONDS_PER_RUN, time.monotonic()
     whole = evaluate(script, seconds)
@@ -156,7 +166,7 @@ def _inlined(run: ast.stmt, lines: list[str]) -> Iterator[str]:
     names = [node for node in ast.walk(run) if isinstance(node, ast.Name)]
     for statement in [node for node in ast.walk(run) if isinstance(node, ast.Assign | ast.FunctionDef)]:
         match statement:
-            case ast.Assign([ast.Name(name)], ast.expr() as value):
+            case ast.Assign([ast.Name(name)], ast.expr() as value) if "requires_grad" not in lines[statement.lineno - 1]:
                 pass
             case ast.FunctionDef(name, arguments, [*_, ast.Return(ast.expr() as value)], []) if not ast.unparse(arguments):
                 pass
@@ -225,6 +235,9 @@ def _simpler(statement: ast.stmt) -> Iterator[ast.stmt]:
             case ast.Import(names) | ast.ImportFrom(_, names) | ast.Tuple(names, ast.Load()) | ast.List(names, ast.Load()):
                 for index in range(len(names)) if len(names) > 1 else ():
                     yield _changed(statement, number, functools.partial(_without, index))
+            case ast.Dict(names):
+                for index in range(len(names)) if len(names) > 1 else ():
+                    yield _changed(statement, number, functools.partial(_without_pair, index))
             case ast.IfExp():
                 yield _changed(statement, number, lambda one: setattr(one, "test", ast.Constant(True)))
                 yield _changed(statement, number, lambda one: setattr(one, "test", ast.Constant(False)))
@@ -232,6 +245,10 @@ def _simpler(statement: ast.stmt) -> Iterator[ast.stmt]:
 
 def _without(index: int, node: Any) -> None:
     del (node.names if isinstance(node, ast.Import | ast.ImportFrom) else node.elts)[index]
+
+
+def _without_pair(index: int, node: ast.Dict) -> None:
+    del node.keys[index], node.values[index]
 
 
 def _changed(statement: ast.stmt, number: int, change: Callable[[Any], object]) -> ast.stmt:
@@ -252,16 +269,22 @@ class _Decided(ast.NodeTransformer):
 
 
 def smallest(script: str, binding: str, control: str) -> str:
-    """The script, reduced in processes of its own, each of which may end in any way. Forks, as ``conformance.replay`` does."""
+    """The script, reduced in a process of its own, which may end in any way. Forks, as ``conformance.replay`` does.
 
-    def write(path: Path) -> None:
-        for number, smaller in enumerate(reduced(script, binding, control)):
-            made = path.with_suffix(f".{number}")
-            made.write_text(smaller, encoding="utf-8")
-            made.replace(path)
+    Where what one step leaves behind decides on the next ones, each is tried in a process of its own, which takes longer.
+    """
+    for evaluate in (show, _shown):
+        found = _in_child(functools.partial(_write_smaller, script, binding, control, evaluate))
+        if found and _agrees(script, found, binding, control):
+            return found
+    return script
 
-    found = _in_child(write)
-    return found if found and _agrees(script, found, binding, control) else script
+
+def _write_smaller(script: str, binding: str, control: str, evaluate: Callable[[str, float], Shown], path: Path) -> None:
+    for number, smaller in enumerate(reduced(script, binding, control, evaluate)):
+        made = path.with_suffix(f".{number}")
+        made.write_text(smaller, encoding="utf-8")
+        made.replace(path)
 
 
 def _agrees(script: str, found: str, binding: str, control: str) -> bool:
@@ -273,13 +296,16 @@ def _agrees(script: str, found: str, binding: str, control: str) -> bool:
     return pair[1].is_like(pair[0])
 
 
-def _shown(script: str) -> Shown:
-    def write(path: Path) -> None:
-        shown = show(script)
-        path.write_text(json.dumps([shown.status, sorted(shown.lines)]), encoding="utf-8")
+def _shown(script: str, seconds: float = SECONDS_PER_RUN) -> Shown:
+    """What ``show`` says in a process of its own."""
 
-    status, lines = json.loads(_in_child(write) or "[2, []]")
-    return Shown(status, frozenset(lines))
+    def write(path: Path) -> None:
+        shown = show(script, seconds)
+        words = {name: sorted(found) for name, found in shown.words.items()}
+        path.write_text(json.dumps([shown.status, words]), encoding="utf-8")
+
+    status, words = json.loads(_in_child(write) or "[2, {}]")
+    return Shown(status, {name: frozenset(found) for name, found in words.items()})
 
 
 def _in_child(write: Callable[[Path], None]) -> str:

@@ -91,6 +91,12 @@ except Exception as error:
     sys.exit(print("an error is due, and there is one:", repr(error)))
 sys.exit(print("an error is due, and NAME raises none") or 1)
 """
+FAILS = """try:
+    run(SUBJECT, lambda label, value=None: None, DEVICE)
+except Exception as error:
+    sys.exit(print("no error is due, and NAME raises", repr(error)) or 1)
+print("no error is due, and there is none")
+"""
 NOTED = """seen = {}
 run(SUBJECT, lambda label, value=None: seen.update({label: str(value)}), DEVICE)
 """
@@ -204,7 +210,7 @@ COUNTED_ONCE = """print("LABEL: due is BOUNDNUMBER, NAME", seen.get("LABEL", 0))
 sys.exit(seen.get("LABEL", 0) SIGN NUMBER)
 """
 TAILS: Mapping[str, str] = MappingProxyType(
-    {"values": VALUES, "left": LEFT, "expected": EXPECTED, "raises": RAISES, "saved": SAVED, "objects": OBJECTS}
+    {"values": VALUES, "left": LEFT, "expected": EXPECTED, "raises": RAISES, "fails": FAILS, "saved": SAVED, "objects": OBJECTS}
     | {"noted": NOTED + COUNTED, "calls": CALLS + COUNTED, "kernels": KERNELS + COUNTED, "alive": ALIVE + COUNTED}
     | {"inside": INSIDE + COUNTED, "recomputed": INSIDE + COUNTED, "packed": PACKED + COUNTED, "moved": MOVED + COUNTED}
 )
@@ -255,7 +261,7 @@ def _needed(bound: str, program: str, subject: str) -> str:
     attributes = {line: re.match(r"\w+(\.\w+) = ", line) for line in bound.splitlines()}
     lines = [line for line, attribute in attributes.items() if attribute is None or attribute[1] in program]
     imported = {line: line.rpartition(" ")[2] for line in lines if line.startswith("from ")}
-    text = "\n".join([*lines, program])
+    text = "\n".join(lines)
     return "\n".join(line for line in lines if imported.get(line, subject) == subject or text.count(imported[line]) > 1)
 
 

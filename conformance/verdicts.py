@@ -34,10 +34,11 @@ class Measured:
 
     "values": notes that differ from plain's, or an error; "left": gradients that an error left behind; "expected": notes that
     differ from those that the program itself expects; "noted": notes whose text is not what is due; "raises": an error that
-    did not come. "calls" are told by function, "kernels" by operator. By note are told "alive", storages that the program
-    does not hold, and "inside", those made in functions of regions, of ``region`` if one is named, or "recomputed" there.
-    "saved": storages that hooks are to see are those in the note "saved", each once where ``at_most``; "packed": how many
-    they see in forward, in backward. "objects": Python's at notes called "step"; "moved": copies between devices.
+    did not come, "fails": one that came. "calls" are told by function, "kernels" by operator. By note are told "alive",
+    storages that the program does not hold, and "inside", those made in functions of regions, of ``region`` if one is named,
+    or "recomputed" there. "saved": storages that hooks are to see are those in the note "saved", each once where ``at_most``;
+    "packed": how many they see in forward, in backward. "objects": Python's at notes called "step"; "moved": copies between
+    devices.
     """
 
     what: Literal[
@@ -46,6 +47,7 @@ class Measured:
         "expected",
         "noted",
         "raises",
+        "fails",
         "calls",
         "kernels",
         "alive",

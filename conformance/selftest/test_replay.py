@@ -69,6 +69,8 @@ CASES: list[tuple[str, Implementation, Measured, int]] = [
     (PROGRAM.source, NESTED, Measured("noted", (("step", "None"),)), 0),
     (PROGRAM.source, NESTED, Measured("raises"), 1),
     (Named(_raising).source, NESTED, Measured("raises"), 0),
+    (PROGRAM.source, NESTED, Measured("fails"), 0),
+    (Named(_raising).source, NESTED, Measured("fails"), 1),
     (PROGRAM.source, NESTED, Measured("calls", (("f", 2),)), 0),
     (PROGRAM.source, NESTED, Measured("calls", (("f", 1),)), 1),
     (PROGRAM.source, NESTED, Measured("calls", (("f", 3),), at_most=True), 0),
@@ -153,9 +155,15 @@ def test_options_are_passed() -> None:
 
 
 def test_the_lines_that_bind_are_found() -> None:
-    for name, options in (("legacy", ""), ("torch-reentrant", "determinism_check='none'"), ("torch-graph", "")):
+    for name, options in (("legacy", ""), ("torch-reentrant", "determinism_check='none'")):
         text = script(PROGRAM.source, get(name), "law", Measured("objects"), options)
         assert binding_in(text) == binding(get(name), options)
+
+
+def test_what_the_program_has_no_use_for_is_not_bound() -> None:
+    one, other = (PROGRAM.source + end for end in ("", "    graph.logged_backward(y)\n"))
+    assert binding_in(_written(one, get("torch-graph"), Measured("objects"))) == "from torch.autograd import graph"
+    assert binding_in(_written(other, get("torch-graph"), Measured("objects"))) == binding(get("torch-graph"))
 
 
 def test_outcomes_say_what_was_measured() -> None:
