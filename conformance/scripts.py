@@ -38,6 +38,10 @@ UNHOOKED: Mapping[str, str] = MappingProxyType(
 
 SHOW = "show = lambda x: (type(x).__name__, {digits}, x.requires_grad) if torch.is_tensor(x) else x"
 NOTE = "note = lambda label, value=None: seen.update({label: str(torch.utils._pytree.tree_map(show, value))})"
+# Where a program counts copies between devices, those that are made to show a value are none of its own.
+NOTE_ASIDE = """def note(label, value=None):
+INDENT    with torch.utils._python_dispatch._disable_current_modes():
+INDENT        seen[label] = str(torch.utils._pytree.tree_map(show, value))"""
 EXACT, ROUNDED = "x.tolist()", "[f'{y:.4g}' for y in x.flatten().tolist()]"
 VALUES = """def observe(SUBJECT):
     seen = {}
@@ -271,7 +275,7 @@ def _tail(measured: Measured, source: str, implementation: Implementation, devic
     values = {
         "PLAIN": _plain(source, implementation.kind),
         "SHOW": SHOW.format(digits=EXACT if exact else ROUNDED),
-        "NOTE": NOTE,
+        "NOTE": NOTE_ASIDE.replace("INDENT", "    " * (measured.what == "values")) if "Moves(" in source else NOTE,
         "COSTS": ' and not label.startswith("cost")' if "note('cost" in source else "",
         "SUBJECT": SUBJECTS[implementation.kind],
         "NAME": implementation.name,

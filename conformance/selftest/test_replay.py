@@ -56,6 +56,14 @@ def _moving(graph: Any, note: Any, device: str) -> None:
     y.sum().backward()
 
 
+def _counting(graph: Any, note: Any, device: str) -> None:
+    device = conformance.second_device.second(device)  # type: ignore[name-defined]  # noqa: F821
+    with conformance.second_device.Moves() as moves:  # type: ignore[name-defined]  # noqa: F821
+        note("forward", torch.ones(2, device=device))  # type: ignore[name-defined]  # noqa: F821
+    note("expected copies", 0)
+    note("seen copies", len(moves.seen))
+
+
 NESTED, GRAPH = get("nested"), get("graph")
 PROGRAM = Named(_twice)
 GROWING = Named(_twice).source + "\ndef once(checkpoint, note, device, run=run, kept=[]):\n    for _ in range(6):\n"
@@ -91,6 +99,8 @@ CASES: list[tuple[str, Implementation, Measured, int]] = [
     (GROWING, NESTED, Measured("objects"), 1),
     (Named(_moving).source, GRAPH, Measured("moved", (("copies to the CPU", 1),)), 0),
     (Named(_moving).source, GRAPH, Measured("moved", (("bytes to the CPU", 4),), at_most=True), 1),
+    (Named(_counting).source, GRAPH, Measured("expected"), 0),
+    (Named(_counting).source, GRAPH, Measured("values"), 0),
     (PROGRAM.source, replace(NESTED, binding="from no_such_module import checkpoint"), Measured("raises"), 2),
 ]
 DRIVER = """
