@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -332,3 +333,18 @@ def test_two_laws_of_one_name_are_refused(registry: dict[str, Law]) -> None:
     laws.law(programs(), family="one")(test_twice)
     with pytest.raises(ValueError, match="two laws are called twice: in one and in other"):
         laws.law(programs(), family="other")(test_twice)
+
+
+def test_what_takes_long_may_be_held_to_a_share_of_the_cases() -> None:
+    law, slow = Law("made", "family", "It holds.", equal, programs(), floor=8), replace(NESTED, share=0.25)
+    explorer = Explorer("cpu", PROFILE, 0)
+    all_of_them, some = explorer.programs(law, NESTED), explorer.programs(law, slow)
+    assert len(some) == 3
+    assert {program.source for program in some} <= {program.source for program in all_of_them}
+    assert (explorer.floor(law, NESTED), explorer.floor(law, slow)) == (8, 2)
+
+
+@pytest.mark.parametrize("share", [0, -1, 1.5])
+def test_a_share_is_a_part_of_the_whole(share: float) -> None:
+    with pytest.raises(ValueError, match="it must be more than 0 and at most 1"):
+        replace(NESTED, share=share)
