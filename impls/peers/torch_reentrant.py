@@ -44,11 +44,5 @@ IMPLEMENTATION = Implementation(
         "field report; seen here",
         "containers_as_arguments",
         "containers_as_outputs",
-    )
-    | known(
-        "diverges",
-        "an argument that gets no gradient gets zeros where plain leaves None",
-        "seen here",
-        "a_backward_of_some_outputs_keeps_nothing",
     ),
 )
