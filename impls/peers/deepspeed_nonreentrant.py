@@ -5,15 +5,8 @@ from __future__ import annotations
 from deepspeed.runtime.activation_checkpointing.checkpointing import non_reentrant_checkpoint
 
 from impls.implementation import CAPABILITIES, Implementation, known
-from impls.limits import (
-    AUTOCAST_LOST,
-    MOVED_BY_AN_ERROR,
-    RUNS_TO_THE_END,
-    TORCH_NONREENTRANT,
-    TWO_DTYPES,
-    VERSIONS_NOT_COMPARED,
-    among,
-)
+from impls.limits import AUTOCAST_LOST, MOVED_BY_AN_ERROR, RUNS_TO_THE_END, TWO_DTYPES, among
+from impls.peers.torch_limits import TORCH_NONREENTRANT, VERSIONS_NOT_COMPARED
 
 _SEEN = "seen here, deepspeed 0.19.8"
 

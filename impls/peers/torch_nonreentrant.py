@@ -7,7 +7,7 @@ import functools
 import torch.utils.checkpoint
 
 from impls.implementation import CAPABILITIES, Implementation, known
-from impls.limits import TORCH_NONREENTRANT
+from impls.peers.torch_limits import TORCH_NONREENTRANT
 
 IMPLEMENTATION = Implementation(
     name="torch-nonreentrant",

@@ -7,7 +7,8 @@ import functools
 import torch.utils.checkpoint
 
 from impls.implementation import CAPABILITIES, Implementation, known
-from impls.limits import RUNS_TO_THE_END, TORCH_NONREENTRANT
+from impls.limits import RUNS_TO_THE_END
+from impls.peers.torch_limits import TORCH_NONREENTRANT
 
 IMPLEMENTATION = Implementation(
     name="torch-nonreentrant-full",

@@ -7,7 +7,8 @@ import functools
 import torch.utils.checkpoint
 
 from impls.implementation import Implementation, known
-from impls.limits import RUNS_TO_THE_END, SINGLE_NODE, TORCH_REENTRANT
+from impls.limits import RUNS_TO_THE_END, SINGLE_NODE
+from impls.peers.torch_limits import TORCH_REENTRANT
 
 IMPLEMENTATION = Implementation(
     name="torch-reentrant",

@@ -11,7 +11,8 @@ import torch.utils.checkpoint
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
 from impls.implementation import CAPABILITIES, Implementation, Known, known
-from impls.limits import TORCH_NONREENTRANT, without
+from impls.limits import without
+from impls.peers.torch_limits import TORCH_NONREENTRANT
 
 _aten = torch.ops.aten
 MATRIX_PRODUCTS = [_aten.mm.default, _aten.addmm.default, _aten.bmm.default, _aten.baddbmm.default]

@@ -1,0 +1,206 @@
+"""Limits of PyTorch's checkpoints, and of those that began as copies of them or are built upon them."""
+
+from __future__ import annotations
+
+import torch
+
+from impls.implementation import Known, known
+
+# PyTorch's reentrant checkpoint, and those that began as copies of it.
+TORCH_REENTRANT: dict[str, Known] = {
+    **known(
+        "diverges",
+        "the recomputation gets detached copies, without the attributes of the originals",
+        "seen here",
+        "attributes_of_arguments_are_there",
+    ),
+    **known(
+        "diverges",
+        "tensors in containers are neither detached nor saved: gradients flow through them twice or not at all",
+        "field report; seen here",
+        "changed_arguments_that_nothing_saved",
+        "hooks_see_inputs_in_containers",
+    ),
+    **known(
+        "diverges",
+        "an argument is saved as often as it occurs, if at all",
+        "seen here",
+        "hooks_see_repeated_inputs_once",
+    ),
+    **known(
+        "diverges",
+        "the recomputation saves through the hooks that are active around backward",
+        "pytorch#70134",
+        "recomputation_is_hidden_from_hooks",
+        "hooks_around_and_inside_regions",
+    ),
+    **known(
+        "refuses",
+        "the recomputation makes no graph in inference mode",
+        "seen here",
+        "backward_in_inference_mode",
+    ),
+    **known(
+        "diverges",
+        "torch.Generator arguments are not saved",
+        "field report; seen here",
+        "explicit_generators_are_replayed",
+    ),
+    **known(
+        "diverges",
+        "recomputations on two threads set the one default generator without taking turns",
+        "seen here",
+        "two_threads_draw_their_own",
+    ),
+    **known(
+        "diverges",
+        "forward runs on the argument itself, and the recomputation starts from what forward made of it",
+        "seen here",
+        "a_function_that_changes_its_argument",
+    ),
+    **known(
+        "diverges",
+        "an argument that gets no gradient gets zeros where plain leaves None",
+        "seen here",
+        "parameters_read_through_a_closure",
+        "a_backward_of_some_outputs_keeps_nothing",
+    ),
+}
+
+# Of hooks on saved tensors, where nobody looks at the versions of what they pack.
+VERSIONS_NOT_COMPARED: dict[str, Known] = known(
+    "diverges",
+    "version counters of what a region saves are not compared; of arguments, at most those passed by position are",
+    "pytorch#128545; seen here",
+    "corruption_by_the_recomputation_is_reported",
+    "changes_between_forward_and_backward",
+    "changed_closure_tensors",
+    "changed_outputs",
+    "changed_arguments_that_nothing_saved",
+    "gradients_beside_a_changed_weight",
+    "changes_inside_after_saving",
+    "weights_changed_before_backward",
+    "weights_changed_during_backward",
+    "hooks_around_do_not_hide_changes",
+)
+
+# PyTorch's non-reentrant checkpoint, with and without early stop.
+TORCH_NONREENTRANT: dict[str, Known] = {
+    **known(
+        "refuses",
+        "a recomputation in inference mode makes inference tensors, which autograd does not save",
+        "seen here",
+        "backward_in_inference_mode",
+    ),
+    **known(
+        "diverges",
+        "arguments of an inner region come back from hooks as other objects: type, identity and attributes are lost",
+        "seen here",
+        "arguments_look_the_same",
+        "attributes_of_arguments_are_there",
+    ),
+    **known(
+        "diverges",
+        "the deterministic flags are not restored, and a torch.device context that is active around backward alone stays",
+        "pytorch#147995; seen here",
+        "device_context_is_forwards",
+        "deterministic_flags_are_forwards",
+    ),
+    **known(
+        "refuses",
+        "the default dtype is not restored; the check of metadata notices where another dtype is saved",
+        "seen here",
+        "default_dtype_is_forwards",
+    ),
+    **VERSIONS_NOT_COMPARED,
+    **known(
+        "diverges",
+        "the function runs again on its arguments themselves, so a hook that it registers on one is there once more after "
+        "every recomputation, and is applied as often",
+        "seen here",
+        "hooks_that_a_function_registers_on_its_argument",
+    ),
+    **known(
+        "crashes",
+        "arguments are kept as they are, so a container that the function empties is empty when it runs again",
+        "seen here",
+        "containers_that_the_function_empties",
+    ),
+    **known(
+        "refuses",
+        "each saved tensor can be unpacked once in a backward",
+        "pytorch#82156",
+        "saved_tensors_are_readable_twice",
+    ),
+    **known(
+        "diverges",
+        "what a backward recomputed and did not unpack stays in the region for as long as the graph lives, and so does "
+        "the bookkeeping of every backward",
+        "seen here; of the same kind as pytorch#77284",
+        "an_error_in_recomputation_keeps_nothing",
+        "a_backward_of_some_outputs_keeps_nothing",
+        "a_request_for_some_gradients_keeps_nothing",
+        "what_a_request_did_not_need_dies_with_it",
+        "steps_leave_nothing_behind",
+    ),
+    **known(
+        "diverges",
+        "an argument that the function changes in place and returns holds the graph, and the graph the region, and that the "
+        "argument; the collector does not find this cycle",
+        "seen here",
+        "a_region_that_changes_its_input_makes_no_cycle",
+    ),
+    **known(
+        "diverges",
+        "tensors that are positional arguments are saved, each as often as it occurs; those in containers and keyword "
+        "arguments are kept as they are",
+        "xtuner#1979; seen here",
+        "hooks_see_inputs_passed_by_keyword",
+        "hooks_see_inputs_in_containers",
+        "hooks_see_repeated_inputs_once",
+    ),
+    **known(
+        "diverges",
+        "tensors that the graph has freed count as needed",
+        "seen here",
+        "what_the_graph_has_freed_is_not_recomputed",
+    ),
+    **known(
+        "diverges",
+        "torch.Generator arguments are not saved",
+        "field report; seen here",
+        "explicit_generators_are_replayed",
+        "explicit_generators_by_keyword",
+    ),
+    **known(
+        "diverges",
+        "recomputations on two threads set the one default generator without taking turns",
+        "seen here",
+        "two_threads_draw_their_own",
+    ),
+}
+
+# What torch 2.11 does and 2.13 no longer; 2.12 and 2.14 have not been looked at.
+if torch.__version__.startswith("2.11."):
+    TORCH_NONREENTRANT |= {
+        **known(
+            "crashes",
+            "an error in a recomputation inside another one takes off hooks that are not there",
+            "seen here, internal assertion in SavedTensorHooks.cpp",
+            "an_error_leaves_hooks_and_grad_mode",
+            "an_error_leaves_the_stream_of_random_numbers",
+            "an_error_leaves_autocast",
+        ),
+        **known(
+            "diverges",
+            "what was recomputed before an error stays alive with the graph's objects after it was dropped",
+            "seen here",
+            "a_graph_that_failed_is_freed_when_dropped",
+        ),
+        **known(
+            "refuses",
+            "the device context is not restored; the check of metadata notices it",
+            "seen here",
+            "device_context_is_forwards",
+        ),
+    }
