@@ -265,7 +265,7 @@ class Explorer:
         expected = Verdict(claims.expected(law.name, law.needs))
         counts = Counter(outcome.verdict for outcome in outcomes)
         program = None if worst is Verdict.AGREES else shown.program
-        known = claims.known.get(law.name)
+        known = claims.known.get(law.name) if judged.declared else None  # else that is about another implementation
         return Result(
             law, judged, self.device, expected, worst, counts, shown.detail, program, vacuous, 0.0, shown.measured, known
         )
