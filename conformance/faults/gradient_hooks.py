@@ -37,4 +37,6 @@ FAULTS = (
            "    def _reduce"),
     Mutant("takes-any-mode", "gradient_hooks", "what_has_no_gradient_cannot_be_watched", "graph.gradients",
            'if mode not in ("all", "any"):', "if False:"),
+    Mutant("does-not-count-the-root", "gradient_hooks", "a_hook_on_all_gets_final_gradients", "graph.gradients",
+           "if node is torch._C._current_autograd_node():", "if False:", profile="default"),
 )  # fmt: skip

@@ -35,8 +35,11 @@ class _Watched:
             return False
         if not self.leaf and tensor._version != self.version:
             return False
+        node = node_of(tensor)
+        if node is torch._C._current_autograd_node():
+            return False  # the engine does not count the node that a backward begins with
         try:
-            return not torch._C._will_engine_execute_node(node_of(tensor))
+            return not torch._C._will_engine_execute_node(node)
         except RuntimeError:  # the engine does not answer for leaves while torch.autograd.grad runs
             if self.leaf:
                 return False

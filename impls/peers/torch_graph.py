@@ -85,6 +85,7 @@ _MUTATION: dict[str, Known] = {
         "counts_of_clones_are_exact_through_views",
         "a_change_beside_a_saved_view_clones_nothing",
         "changes_beside_checkpointed_regions",
+        "tensors_changed_in_forward",
     ),
     **known(
         "crashes",
@@ -119,6 +120,14 @@ _GRADIENTS: dict[str, Known] = {
         "whether a leaf takes part cannot be asked while torch.autograd.grad runs, which then fails",
         "pytorch#86260",
         "a_hook_on_leaves_when_some_are_asked_for",
+    ),
+    **known(
+        "diverges",
+        "the node that a backward with one root begins with does not count among those that it will execute: with a hook on "
+        "the root itself, the call is missing, or comes too early and again with each gradient",
+        "seen here",
+        "a_hook_on_all_gets_final_gradients",
+        "a_hook_on_all_waits_for_those_that_take_part",
     ),
     **known(
         "diverges",
