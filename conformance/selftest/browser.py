@@ -8,6 +8,19 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+FLAGS = [
+    "headless=new",
+    "no-sandbox",
+    "disable-gpu",
+    "disable-quic",
+    "no-first-run",
+    "disable-background-networking",
+    "disable-component-update",
+    "disable-sync",
+    "disable-dev-shm-usage",
+    "hide-scrollbars",
+]
+ESCAPE, ENTER, TAB, RIGHT, DOWN = "\ue00c", "\ue007", "\ue004", "\ue014", "\ue015"  # as WebDriver names keys
 WIDTHS = {360: 740, 1280: 900}
 # The text that can be seen, and how far it stands out from what is behind it, by the formula of WCAG 2.
 CONTRAST = """

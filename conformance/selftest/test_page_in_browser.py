@@ -15,23 +15,10 @@ import pytest
 
 from conformance import page, report
 from conformance.results_file import Results
-from conformance.selftest.browser import CONTRAST, WIDTHS, Browser
+from conformance.selftest.browser import CONTRAST, DOWN, ENTER, ESCAPE, FLAGS, RIGHT, TAB, WIDTHS, Browser
 from conformance.selftest.synthetic_results import HEADER, HOSTILE, NEWER, PAGE_ROWS, PEER_ROWS, SCRIPT, row
 
 REQUIRED = os.environ.get("REPRISE_BROWSER") == "required"
-FLAGS = [
-    "headless=new",
-    "no-sandbox",
-    "disable-gpu",
-    "disable-quic",
-    "no-first-run",
-    "disable-background-networking",
-    "disable-component-update",
-    "disable-sync",
-    "disable-dev-shm-usage",
-    "hide-scrollbars",
-]
-ESCAPE, ENTER, TAB, RIGHT, DOWN = "\ue00c", "\ue007", "\ue004", "\ue014", "\ue015"  # as WebDriver names keys
 STRANGE = row(HOSTILE, HOSTILE, "diverges", program=HOSTILE, detail=HOSTILE, statement=HOSTILE, family=HOSTILE)
 ELSEWHERE = [
     row("masks", "older", "crashes", family="rng", device="cuda", expected="agrees"),
