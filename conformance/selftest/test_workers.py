@@ -75,7 +75,9 @@ def test_one_worker_has_all_of_a_law(runs: dict[str, tuple[int, list[dict[str, A
 def test_a_run_is_complete_with_every_law_as_declared(change: Any, complete: bool) -> None:
     """The process that gathers has not collected the laws itself."""
     chosen = [get(name) for name in ("nested", "graph")]
-    config: Any = SimpleNamespace(stash={conftest.CHOSEN: [SimpleNamespace(implementation=one) for one in chosen]})
+    config: Any = SimpleNamespace(
+        stash={conftest.LEFT_OUT: {}, conftest.CHOSEN: [SimpleNamespace(implementation=one) for one in chosen]}
+    )
     conftest._complete(config, [])
     rows = [row(law.name, one.name) for law in LAWS.values() for one in chosen if one.kind == law.kind]
     assert len(rows) > 100
