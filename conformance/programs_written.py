@@ -25,9 +25,9 @@ HEAD = re.compile(r'"""(?P<impl>.+), law (?P<law>\w+)\.')
 
 
 def directory_of(results: Path) -> Path:
-    """Where the scripts of a results file are: ``results/programs`` for the CPU's published one, else beside the file."""
-    if results.parent.name == "results" and results.stem.startswith("conformance-"):
-        return results.parent / results.stem.replace("conformance", "programs").removesuffix("-cpu")
+    """Where the scripts of a results file are: ``results/programs`` for the CPU's published ones, else beside the file."""
+    if results.parent.name == "results" and results.stem.startswith(("conformance-", "peers-")):
+        return results.parent / re.sub("^(conformance|peers)", "programs", results.stem).removesuffix("-cpu")
     return results.with_suffix("") if results.suffix else results.with_name(f"{results.name}-programs")
 
 

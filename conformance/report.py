@@ -18,6 +18,8 @@ from conformance.merge import united
 from conformance.results_file import ROOT, Results, Row, is_unexpected, read_all
 
 BEGIN, END = "<!-- matrix:begin -->", "<!-- matrix:end -->"
+SCRIPT_BEGIN, SCRIPT_END = "<!-- script:begin -->", "<!-- script:end -->"
+SHOWN = "torch-nonreentrant", "hooks_that_a_function_registers_on_its_argument"  # the script that README shows
 
 
 def results(root: Path = ROOT) -> tuple[Results, ...]:
@@ -33,14 +35,22 @@ def results(root: Path = ROOT) -> tuple[Results, ...]:
     return tuple(one for path in (cpu, *others, *peers) for one in united(read_all(path)))
 
 
-def updated(readme: str, matrices: Iterable[str]) -> str:
-    """The README with these matrices between its markers; ValueError when it does not have one pair of markers."""
-    before, begin, rest = readme.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end) or BEGIN in after or END in after:
-        raise ValueError(f"README.md must have {BEGIN} and {END} once each, in this order")
-    inside = "\n\n".join(matrices)
-    return f"{before}{BEGIN}\n\n{inside}\n\n{END}{after}"
+def updated(readme: str, inside: str, markers: tuple[str, str] = (BEGIN, END)) -> str:
+    """The README with this between the markers; ValueError when it does not have one pair of them."""
+    first, last = markers
+    before, begin, rest = readme.partition(first)
+    _, end, after = rest.partition(last)
+    if not (begin and end) or first in after or last in after:
+        raise ValueError(f"README.md must have {first} and {last} once each, in this order")
+    return f"{before}{first}\n\n{inside}\n\n{last}{after}"
+
+
+def shown(rows: Iterable[Row]) -> str:
+    """The script that README shows, as Markdown; ValueError when no row has it."""
+    found = [row["program"] for row in rows if (row["impl"], row["law"]) == SHOWN]
+    if not found:
+        raise ValueError(f"no result shows that {SHOWN[0]} breaks {SHOWN[1]}; report.SHOWN names the script for README.md")
+    return f"```python\n{found[0].strip()}\n```"
 
 
 def limits(rows: Sequence[Row], name: str, law: str | None = None) -> str:
@@ -125,11 +135,14 @@ def _programs(results: Results) -> int:
 
 def _readme(path: Path, found: Iterable[Results], *, write: bool) -> int:
     present = path.read_text(encoding="utf-8")
-    wanted = updated(present, [matrix.markdown(one) for one in found])
+    results = list(found)
+    wanted = updated(present, "\n\n".join(matrix.markdown(one) for one in results))
+    if SCRIPT_BEGIN in present:
+        wanted = updated(wanted, shown(row for one in results for row in one.rows), (SCRIPT_BEGIN, SCRIPT_END))
     if present == wanted:
         return 0
     if not write:
-        print(f"the matrix in {path} is stale: python -m conformance.report --write", file=sys.stderr)
+        print(f"the matrix or the script in {path} is stale: python -m conformance.report --write", file=sys.stderr)
         return 1
     path.write_text(wanted, encoding="utf-8")
     return 0

@@ -58,6 +58,7 @@ def test_divergences_and_crashes_have_files_refusals_have_none() -> None:
     [
         ("results/conformance-cpu.jsonl", "results/programs"),
         ("results/conformance-cuda.jsonl", "results/programs-cuda"),
+        ("results/peers-cpu.jsonl", "results/programs"),
         ("results/runs/quick-cpu.jsonl", "results/runs/quick-cpu"),
         ("elsewhere/conformance-cpu.jsonl", "elsewhere/conformance-cpu"),
         ("elsewhere/mine", "elsewhere/mine-programs"),

@@ -121,7 +121,7 @@ def test_missing_results_are_an_error(tmp_path: Path, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize("readme", ["", report.BEGIN, f"{report.END}{report.BEGIN}", f"{report.BEGIN}{report.END}" * 2])
 def test_a_readme_without_its_markers_is_refused(readme: str) -> None:
     with pytest.raises(ValueError, match="must have"):
-        report.updated(readme, ["matrix"])
+        report.updated(readme, "matrix")
 
 
 def test_a_limit_is_shown_with_a_program_that_runs(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -155,3 +155,11 @@ def test_known_reasons_are_shown_with_their_source(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(impls, "get", lambda name: impls.Implementation(name, print, known=known))
     shown = report.limits(ROWS, "older")
     assert "# known: the engine cannot\n# source: pytorch#1" in shown
+
+
+def test_the_script_that_readme_shows_is_that_of_the_results() -> None:
+    impl, law = report.SHOWN
+    rows = [{"impl": impl, "law": "another", "program": "no"}, {"impl": impl, "law": law, "program": "import torch\n"}]
+    assert report.shown(rows) == "```python\nimport torch\n```"
+    with pytest.raises(ValueError, match=law):
+        report.shown(rows[:1])
