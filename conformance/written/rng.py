@@ -208,10 +208,10 @@ def threads(checkpoint: Any, note: Any, device: str, *, draws: int, retain: bool
             if recomputing:  # the first to come here goes on once the second is here too, if nothing keeps that out
                 arrived.append(me)
                 if arrived[0] == me:
-                    both.wait(0.02)
+                    both.wait(0.25)
                 else:
                     both.set()
-                    drawn.wait(0.02)
+                    drawn.wait(0.25)
             h = torch.nn.functional.dropout(h.sin(), 0.3)
             if recomputing:
                 drawn.set()
