@@ -164,7 +164,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     options = config.option
     header = results_file.header(options.seed, options.profile, options.device)
     header["versions"] |= _distributions(row["impl"] for row in rows)
-    rows = programs_written.write(path, rows, reduce_all=PROFILES[options.profile].shrink_declared)
+    rows = programs_written.write(path, rows, reduce_all=published)
     results_file.write(path, header, rows)
     terminalreporter.write_line(f"results: {path}")
     for name in dict.fromkeys(row["impl"] for row in rows if row["program"]):

@@ -41,8 +41,9 @@ def write(results: Path, rows: Iterable[Row], *, reduce_all: bool) -> list[Row]:
 
     The rows come back with scripts that are as small as can be: of verdicts that were not expected, or of all faults.
     """
-    rows = with_smaller_programs(list(rows), all_of_them=reduce_all)
-    wanted, directory = files(rows), directory_of(results)
+    directory = directory_of(results)
+    rows = with_smaller_programs(list(rows), all_of_them=reduce_all, directory=directory)
+    wanted = files(rows)
     for path in there(directory, {row["impl"] for row in rows}):
         if path.name not in wanted:
             path.unlink()
@@ -66,17 +67,17 @@ def disagreements(results: Path, rows: Sequence[Row]) -> list[str]:
     return [str(directory / name) for name in sorted(wanted | found) if wanted.get(name) != found.get(name)]
 
 
-def with_smaller_programs(rows: Sequence[Row], *, all_of_them: bool) -> list[Row]:
-    """The rows, with scripts that are as small as can be. Takes some tenths of a second for each fault."""
+def with_smaller_programs(rows: Sequence[Row], *, all_of_them: bool, directory: Path | None = None) -> list[Row]:
+    """The rows, with scripts that are as small as can be: some seconds each, but for those that ``directory`` has already."""
     chosen = [row for row in standalone(rows) if (all_of_them or is_unexpected(row)) and row["verdict"] != "hangs"]
     processes = min(os.cpu_count() or 1, len(chosen))
     smaller: dict[tuple[str, str], str] = {}
-    for part, texts in _reduced([chosen[number::processes] for number in range(processes)]):
+    for part, texts in _reduced([chosen[number::processes] for number in range(processes)], directory):
         smaller |= {(row["impl"], row["law"]): text for row, text in zip(part, texts, strict=True)}
     return [{**row, "program": smaller.get((row["impl"], row["law"]), row["program"])} for row in rows]
 
 
-def _reduced(parts: Sequence[list[Row]]) -> list[tuple[list[Row], list[str]]]:
+def _reduced(parts: Sequence[list[Row]], directory: Path | None) -> list[tuple[list[Row], list[str]]]:
     """The scripts of rows, made small by a process for each part."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
     command = [sys.executable, "-m", "conformance.reducing"]
@@ -85,7 +86,8 @@ def _reduced(parts: Sequence[list[Row]]) -> list[tuple[list[Row], list[str]]]:
     for process, part in zip(running, parts, strict=True):
         assert process.stdin is not None
         with process.stdin as stdin:
-            stdin.write(json.dumps([[row["program"], binding_in(row["program"]), _control(row)] for row in part]))
+            tasks = [[row["program"], binding_in(row["program"]), _control(row), _earlier(row, directory)] for row in part]
+            stdin.write(json.dumps(tasks))
     found = []
     for process, part in zip(running, parts, strict=True):
         assert process.stdout is not None
@@ -95,6 +97,12 @@ def _reduced(parts: Sequence[list[Row]]) -> list[tuple[list[Row], list[str]]]:
             raise RuntimeError(f"{' '.join(command)} ended with status {process.returncode}")
         found.append((part, json.loads(text)))
     return found
+
+
+def _earlier(row: Row, directory: Path | None) -> str:
+    """The script that is there for a row already."""
+    path = None if directory is None else directory / next(iter(files([row])))
+    return "" if path is None or not path.exists() else path.read_text(encoding="utf-8")
 
 
 def _control(row: Row) -> str:
