@@ -6,21 +6,18 @@ The network is that of ``impls.examples.within_budget``, too large for the budge
 from __future__ import annotations
 
 import functools
-import json
 import statistics
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
-from torch.profiler import ProfilerActivity, profile, record_function
 from torch.utils.flop_counter import FlopCounterMode
 
+from benches.compare_meters import allocated
 from benches.papers.live import Live
 from conformance import results_file
 from impls import schedules
@@ -129,7 +126,8 @@ def measured(*, rounds: int = ROUNDS) -> dict[str, Any]:
         schedules.measure(model, points)
     steps = {name: training(model, plan) for name, (_, plan) in ways.items()}
     require_equal(model, steps)
-    allocated, costs = _allocated(steps), {name: _cost(step) for name, step in steps.items()}
+    peaks = {name: _allocated(step) for name, step in steps.items()}
+    costs = {name: _cost(step) for name, step in steps.items()}
     times = _times(steps, rounds)
     _, kernels, flops = costs["plain"]
     rows = [
@@ -138,7 +136,7 @@ def measured(*, rounds: int = ROUNDS) -> dict[str, Any]:
             budget,
             schedules.text(plan),
             costs[name][0],
-            allocated[name],
+            peaks[name],
             costs[name][1] - kernels,
             costs[name][2] - flops,
             times[name],
@@ -181,29 +179,14 @@ def _cost(step: Step) -> tuple[int, int, int]:
     return live.peak, forward, counter.get_total_flops()
 
 
-def _allocated(steps: Mapping[str, Step]) -> dict[str, int]:
-    """Peak bytes that torch's allocator hands out in each step, as its profiler records them: workspaces of kernels too."""
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as record:
-        for index, step in enumerate(steps.values()):
-            with record_function(f"step {index}"):  # a trace has no name that is not ASCII
-                step()
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "trace.json"
-        record.export_chrome_trace(str(path))
-        events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
-    memory = sorted((event["ts"], event["args"]["Bytes"]) for event in events if event.get("name") == "[memory]")
-    spans = {event["name"]: event for event in events if event.get("cat") == "user_annotation"}
-    whole = (spans[f"step {index}"] for index in range(len(steps)))
-    return {name: max(_running(memory, span["ts"], span["dur"])) for name, span in zip(steps, whole, strict=True)}
+def _allocated(step: Step) -> int:
+    """Peak bytes that torch's allocator hands out in a step, workspaces of kernels too."""
 
+    def whole(over: Callable[[], object]) -> None:
+        step()
+        over()
 
-def _running(memory: Sequence[tuple[float, int]], begin: float, length: float) -> Iterator[int]:
-    """The bytes that are there after each event in a span of time."""
-    there = 0
-    for at, change in memory:
-        if begin <= at <= begin + length:
-            there += change
-            yield there
+    return allocated(whole, "cpu").peak
 
 
 def _times(steps: Mapping[str, Step], rounds: int) -> dict[str, Sequence[float]]:

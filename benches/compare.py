@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import argparse
 import functools
+import gc
 import json
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
@@ -26,7 +27,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from benches import compare_page as page
 from benches.compare_measuring import Row, Subject
-from benches.compare_steps import Comparison
+from benches.compare_steps import Comparison, Entry
 from benches.contenders import Contender, LeftOut, contenders, loaded
 from benches.workloads import KINDS, SIZES, Workload, sweeps, workload
 from conformance import results_file
@@ -69,28 +70,35 @@ def chosen(names: Sequence[str], found: Sequence[Contender], missing: Sequence[L
     return picked + [one for one in found if one.name.startswith("planned-")]
 
 
-def _workloads(names: Sequence[str], size: str, device: str) -> list[tuple[str, Callable[[], Workload]]]:
-    """Names and what makes the workloads, so that each is in memory while it is measured."""
-    made: list[tuple[str, Callable[[], Workload]]] = [
-        (name, functools.partial(workload, name, size, device)) for name in KINDS if not names or name in names
+def entries(names: Sequence[str], size: str, device: str, picked: Sequence[Contender]) -> list[Entry]:
+    """What is compared on which workload. In the curves are eager contenders that keep nothing on the host."""
+    found = [
+        Entry(name, functools.partial(workload, name, size, device), picked) for name in KINDS if not names or name in names
     ]
     if "sweeps" in names or (not names and size != "XL"):
-        made += [(one.name, functools.partial(lambda one: one, one)) for one in sweeps(device)]
-    return made
+        eager = [one for one in picked if not one.compiled and one.family != "host"]
+        single = [one for one in eager if one.family != "plan"]  # which has nothing to choose there
+        blocks = ((one, eager if len(one.blocks) > 1 else single) for one in sweeps(device))
+        found += [Entry(one.name, functools.partial(_same, one), those) for one, those in blocks]
+    return found
+
+
+def _same(one: Workload) -> Workload:
+    return one
 
 
 class _Display:
     """A line for what is measured, and the table of each workload once it is complete."""
 
-    def __init__(self, console: Console, total: int, contenders: int) -> None:
+    def __init__(self, console: Console, total: int) -> None:
         columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
         self.progress = Progress(*columns, console=console, transient=True, auto_refresh=False)  # no thread beside timings
         self.task = self.progress.add_task("workloads", total=total)
-        self.console, self.contenders = console, contenders
+        self.console = console
         self.rows: list[Row] = []
         self.subjects: dict[str, dict[str, Any]] = {}
 
-    def told(self, row: Row, subject: Subject) -> None:
+    def told(self, row: Row, subject: Subject, entry: Entry) -> None:
         """A row was measured."""
         one = subject.workload
         self.rows.append(row)
@@ -106,7 +114,7 @@ class _Display:
         of_this = [row for row in self.rows if row.workload == one.name]
         self.progress.update(self.task, advance=1, description=f"{row.workload}: {row.contender}")
         self.progress.refresh()
-        if len(of_this) == self.contenders:
+        if len(of_this) == len(entry.contenders):
             page.show(one.name, [json.loads(json.dumps(asdict(row))) for row in of_this], self.console)
 
 
@@ -115,17 +123,20 @@ def measured(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     torch.set_num_threads(1)
     device = "meta" if options.size == "XL" else options.device
     found, missing = contenders(device, options.backend, options.budget, options.impl or ())
-    picked, makers = chosen(options.impl or (), found, missing), _workloads(options.workload or (), options.size, device)
-    display = _Display(console, len(picked) * len(makers), len(picked))
-    comparison = Comparison(makers, picked, device=device, rounds=options.rounds, told=display.told)
+    compared = entries(options.workload or (), options.size, device, chosen(options.impl or (), found, missing))
+    display = _Display(console, sum(len(entry.contenders) for entry in compared))
+    comparison = Comparison(compared, device=device, rounds=options.rounds, told=display.told)
     clock = "device_seconds" if torch.device(device).type == "cuda" else "processor_seconds"
     arguments = [
         *("-c", str(ROOT / "pyproject.toml"), str(Path(__file__).with_name("compare_steps.py"))),
         *("-qq", "--no-header", "--no-summary", "-p", "no:cacheprovider", "-o", "console_output_style=classic"),
         *("--benchmark-quiet", f"--benchmark-timer=benches.compare_measuring.{clock}"),
     ]
-    with display.progress:
-        status = pytest.main(arguments, plugins=[comparison])
+    try:
+        with display.progress:
+            status = pytest.main(arguments, plugins=[comparison])
+    finally:
+        gc.unfreeze()
     if status not in (0, 5):
         raise RuntimeError(f"pytest ended with status {int(status)}; what it printed says why")
     head = results_file.header(seed=0, profile="compare", device=device)
@@ -138,7 +149,6 @@ def measured(options: argparse.Namespace, console: Console) -> dict[str, Any]:
         "backend": options.backend,
         "rounds": options.rounds,
         "threads": torch.get_num_threads(),
-        "complete": not options.impl and not options.workload,
         "workloads": display.subjects,
         "left_out": [asdict(one) for one in missing],
         "rows": [asdict(row) for row in display.rows],
@@ -150,6 +160,8 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     options = _parser().parse_args(arguments)
     if options.rounds < 2:
         _parser().error(f"rounds is {options.rounds}; it must be 2 or more")
+    if options.write and (options.impl or options.workload or options.budget or options.results):
+        _parser().error("--write publishes a complete run: without --impl, --workload, --budget and --results")
     try:
         if options.check:
             return page.check(root)
@@ -162,7 +174,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
         content = json.loads(json.dumps(measured(options, console)))
         path = options.results or _place(options, content, root)
         page.store(path, content)
-        if options.write and content["complete"]:
+        if options.write:
             page.publish(root, content)
         for line in page.ending(content):
             console.print(line, markup=False, highlight=False)
@@ -175,7 +187,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
 
 def _place(options: argparse.Namespace, content: dict[str, Any], root: Path) -> Path:
     kind = torch.device(content["device"]).type
-    if options.write and content["complete"]:
+    if options.write:
         return root / "results" / f"compare-{kind}.json"
     return root / "results" / "runs" / f"compare-{kind}-{time.strftime('%Y%m%d-%H%M%S')}.json"
 

@@ -19,6 +19,7 @@ from impls.schedules import Keep, Plan, Region, stages, text
 
 MEASURED, VOID, RAISES = "measured", "void", "raises"
 ROUND = 0.004  # seconds that plain is to take in a round, at least
+ROUNDING = 128  # units in the last place of a gradient's largest entry; plain itself is 17 from double precision on resnet
 Quartiles = tuple[float, float, float]
 Clock = Callable[[], float]
 Timing = Callable[[Callable[[], None], Callable[[], None]], Sequence[float]]
@@ -135,7 +136,10 @@ class Subject:
         if self.real and not all(gradient.any() for gradient in self.expected):
             raise RuntimeError(f"{workload.name}: a gradient of plain is nothing but zeros")
         self.saved = meters.saved_tensors(self.plain)
-        self.work, self.backward_work = meters.work(self.plain), meters.work(self.plain, backward_alone=True)
+        work, backward_work = meters.work(self.plain), meters.work(self.plain, backward_alone=True)
+        if work is None or backward_work is None:
+            raise RuntimeError(f"{workload.name}: operators of plain are hidden in others, so nothing can be compared")
+        self.work, self.backward_work = work, backward_work
 
     def bind(self, contender: Contender, plan: Plan, functions: Sequence[Function] | None = None) -> Step:
         """A step of a contender, with these functions in place of the workload's blocks."""
@@ -147,20 +151,19 @@ class Subject:
 
         Close is enough for what may be rounded in another way, and where plain's own gradients differ from step to step.
         """
-        if not self.real:
-            gradients(self.workload, step)
-            return "no values"
         found = gradients(self.workload, step)
+        if not self.real:
+            return "no values"
         if all(map(torch.equal, found, self.expected)):
             return "equal"
-        if not rounded and self.repeats:
+        if self.repeats and not rounded:
             return "differ"
-        try:
-            for one, other in zip(found, self.expected, strict=True):
-                torch.testing.assert_close(one, other)
-        except AssertionError:
-            return "differ"
-        return "close"
+        return "close" if all(map(_close, found, self.expected)) else "differ"
+
+
+def _close(one: Tensor, other: Tensor) -> bool:
+    """Whether no entry is further off than sums in another order explain, for the largest of the terms that cancel in it."""
+    return bool((one - other).abs().max() <= ROUNDING * torch.finfo(other.dtype).eps * other.abs().max())
 
 
 def measure(subject: Subject, contender: Contender, timing: Timing | None) -> Row:
@@ -187,7 +190,8 @@ def _measured(subject: Subject, contender: Contender, timing: Timing | None) -> 
         times = _times([subject.plain, *([ideal_step] if repeats else [])], step, timing, clock(subject.device))
         if (afterwards := subject.agreement(step, contender.compiled)) == "differ":
             return Row(*told, VOID, "gradients are not those of plain any more once it was timed", gradients=afterwards)
-    base = subject.backward_work if contender.compiled else subject.work
+    repeated = meters.work(step, backward_alone=contender.compiled)
+    ideal_work = meters.work(ideal_step) if repeats else None
     return Row(
         *told,
         MEASURED,
@@ -197,8 +201,8 @@ def _measured(subject: Subject, contender: Contender, timing: Timing | None) -> 
         ideal_times=times[1],
         allocated=meters.allocated(step, subject.device) if subject.real else None,
         ledger=None if contender.compiled else meters.ledger(step),
-        repeated=meters.work(step, backward_alone=contender.compiled).beyond(base),
-        ideal=meters.work(ideal_step).beyond(subject.work) if repeats else None,
+        repeated=repeated and repeated.beyond(subject.backward_work if contender.compiled else subject.work),
+        ideal=ideal_work and ideal_work.beyond(subject.work),
         calls=None if contender.compiled else _calls(subject, contender, plan),
         python_bytes=meters.python_bytes(step) / subject.saved if subject.real else None,
     )

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils.flop_counter import FlopCounterMode
 
 from benches.papers.live import Live
@@ -41,8 +41,10 @@ class Work:
     flops: int
     operators: int
 
-    def beyond(self, other: Work) -> Work:
-        """How much more this is."""
+    def beyond(self, other: Work | None) -> Work:
+        """How much more this is. Raises ValueError when the other is not known."""
+        if other is None:
+            raise ValueError("other is None: the work that this is compared with could not be measured")
         return Work(self.flops - other.flops, self.operators - other.operators)
 
 
@@ -109,21 +111,28 @@ def _requested(step: Step, device: str) -> Bytes:
 
 
 class _Dispatched(TorchDispatchMode):
-    """Counts operators that are no views."""
+    """Counts operators that are no views. ``hidden`` is whether any was called through another, as compiled graphs do."""
 
-    supports_higher_order_operators = True  # compiled graphs have one that draws random numbers again
+    supports_higher_order_operators = True
 
     def __init__(self) -> None:
         super().__init__()
-        self.count = 0
+        self.count, self.hidden = 0, False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += not getattr(func, "is_view", False)
+        if not isinstance(func, torch._ops.OpOverload):
+            self.hidden = True
+            with _disable_current_modes():  # FlopCounterMode has no rule for it
+                return func(*args, **(kwargs or {}))
+        self.count += not func.is_view
         return func(*args, **(kwargs or {}))
 
 
-def work(step: Step, *, backward_alone: bool = False) -> Work:
-    """The work of a step. Of compiled code, that of backward alone: with a meter around forward, nothing is compiled."""
+def work(step: Step, *, backward_alone: bool = False) -> Work | None:
+    """The work of a step, or None where operators are hidden in others.
+
+    Of compiled code, that of backward alone: with a meter around forward, nothing is compiled.
+    """
     operators = _Dispatched()
     flops = FlopCounterMode(display=False)
     with ExitStack() as stack:
@@ -135,7 +144,7 @@ def work(step: Step, *, backward_alone: bool = False) -> Work:
         if not backward_alone:
             enter()
         step(enter if backward_alone else _nothing)
-    return Work(flops.get_total_flops(), operators.count)
+    return None if operators.hidden else Work(flops.get_total_flops(), operators.count)
 
 
 def _nothing() -> None:

@@ -51,7 +51,7 @@ def cells(row: Stored) -> list[str]:
     """The cells of a row under HEADINGS."""
     if row["status"] != "measured":
         return [row["contender"], row["status"], *[NONE] * 7, row["detail"]]
-    memory, repeated, ideal = row["allocated"] or row["ledger"], row["repeated"], row["ideal"] or {}
+    memory, repeated, ideal = row["allocated"] or row["ledger"], row["repeated"] or {}, row["ideal"] or {}
     python = NONE if row["python_bytes"] is None else f"{row['python_bytes']:.0f}"
     return [
         row["contender"],
@@ -59,8 +59,8 @@ def cells(row: Stored) -> list[str]:
         _ratio(row["ideal_times"]),
         size(memory["peak"]) if memory else NONE,
         size(memory["kept"]) if memory else NONE,
-        _beside(repeated["flops"], ideal.get("flops")),
-        _beside(repeated["operators"], ideal.get("operators")),
+        _beside(repeated.get("flops"), ideal.get("flops")),
+        _beside(repeated.get("operators"), ideal.get("operators")),
         NONE if row["calls"] is None else str(row["calls"]),
         python,
         row["gradients"],

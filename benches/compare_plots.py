@@ -21,6 +21,8 @@ COLOURS = {
     "yours": "#00838f",
 }
 MARKERS = "o", "s", "^", "D", "v", "P", "X", "*"
+LINES = "-", "--", ":", "-."
+SAME = 0.005  # how far apart curves may be, relatively, that are drawn as one
 FRONT, GRID = "#8c8c86", "#d9d9d4"
 Row = Mapping[str, Any]
 Draw = Callable[[Any], None]
@@ -76,13 +78,14 @@ def _titled(axes: Any, title: str, x: str, y: str) -> None:
 
 
 def styles(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
-    """A colour by family and a marker by place in the family, for each contender."""
+    """A colour by family, a marker and a kind of line by place in the family, for each contender."""
     found: dict[str, dict[str, Any]] = {}
     seen: dict[str, int] = {}
     for row in rows:
         if row["contender"] not in found:
             place = seen[row["family"]] = seen.get(row["family"], -1) + 1
-            found[row["contender"]] = {"color": COLOURS[row["family"]], "marker": MARKERS[place % len(MARKERS)]}
+            marks = {"marker": MARKERS[place % len(MARKERS)], "linestyle": LINES[place % len(LINES)]}
+            found[row["contender"]] = {"color": COLOURS[row["family"]], **marks}
     return found
 
 
@@ -103,9 +106,9 @@ def memory_against_time(axes: Any, name: str, rows: Sequence[Row]) -> None:
     axes.step(*zip(*best, strict=True), where="post", color=FRONT, linewidth=1.2, linestyle="--", label="Pareto front")
     for (x, y), row in zip(points, rows, strict=True):
         low, _, high = row["times"]
-        style = styles(rows)[row["contender"]]
+        style = {**styles(rows)[row["contender"]], "linestyle": "none"}
         axes.plot([low, high], [y, y], color=style["color"], linewidth=1)
-        axes.plot([x], [y], linestyle="none", markersize=7, markeredgecolor=PANEL, label=row["contender"], **style)
+        axes.plot([x], [y], markersize=7, markeredgecolor=PANEL, label=row["contender"], **style)
     _titled(axes, f"{name}: memory against time", "time of a step / plain's", "peak bytes / plain's")
     axes.set_ylim(bottom=0)
 
@@ -117,6 +120,7 @@ def overhead(axes: Any, _: str, found: Sequence[tuple[int, Row]]) -> None:
         axes, "One region of sines: what it adds to the ideal", "saved tensors in the region", "time of a step / the ideal's"
     )
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.axhline(1, color=FRONT, linewidth=1, linestyle="--")
     axes.set_ylim(bottom=0)
 
@@ -133,6 +137,16 @@ def peak_against_depth(axes: Any, _: str, found: Sequence[tuple[int, Row]]) -> N
 
 
 def _curves(axes: Any, points: Sequence[tuple[int, float, Row]]) -> None:
-    for name, style in styles([row for _, _, row in points]).items():
-        own = [(x, y) for x, y, row in points if row["contender"] == name]
-        axes.plot(*zip(*own, strict=True), label=name, linewidth=1.3, markersize=5, **style)
+    """A curve for each contender, or for several whose values are the same."""
+    drawn: dict[tuple[tuple[int, float], ...], list[str]] = {}
+    style = styles([row for _, _, row in points])
+    for name in style:
+        own = tuple((x, y) for x, y, row in points if row["contender"] == name)
+        drawn.setdefault(next((one for one in drawn if _same(one, own)), own), []).append(name)
+    for own, names in drawn.items():
+        axes.plot(*zip(*own, strict=True), label=",\n".join(names), linewidth=1.3, markersize=5, **style[names[0]])
+
+
+def _same(one: Sequence[tuple[int, float]], other: Sequence[tuple[int, float]]) -> bool:
+    near = (x == at and abs(y - value) <= SAME * abs(y) for (x, y), (at, value) in zip(one, other, strict=False))
+    return len(one) == len(other) and all(near)

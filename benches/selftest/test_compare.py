@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from torch._prims.rng_prims import run_with_rng_state
 
 from benches import compare_meters as meters
 from benches.compare_measuring import MEASURED, RAISES, VOID, Subject, ideal, measure, nothing, quartiles, repetitions, step_of
@@ -38,6 +40,12 @@ def never(before: Callable[[], None], target: Callable[[], None]) -> Sequence[fl
         before()
         target()
     return [1.0, 1.0]
+
+
+def work(step: meters.Step) -> meters.Work:
+    found = meters.work(step)
+    assert found is not None
+    return found
 
 
 def saves_before(block: Any, value: torch.Tensor) -> tuple[int, int]:
@@ -79,8 +87,8 @@ def test_the_ideal_is_plain_and_the_forward_that_the_plan_repeats(name: str, sub
     def forward(over: Callable[[], object]) -> None:
         PLAIN.prepare(one.blocks, (), one.input)(one.input)
 
-    extra = meters.work(heads).beyond(meters.work(forward))
-    assert meters.work(step_of(one, ideal(one, each_block(one)))).beyond(subject.work) == extra
+    extra = work(heads).beyond(work(forward))
+    assert work(step_of(one, ideal(one, each_block(one)))).beyond(subject.work) == extra
     assert extra.operators > 0
     assert (extra.flops > 0) == (name != "chain")
 
@@ -131,8 +139,39 @@ def scaled(function: Callable[..., torch.Tensor], value: torch.Tensor) -> torch.
 def test_other_gradients_make_a_row_void(subjects: dict[str, Subject]) -> None:
     row = measure(subjects["chain"], checkpointing("scaled", "yours", scaled), never)
     assert (row.status, row.gradients, row.times, row.allocated) == (VOID, "differ", None, None)
+    rounded = replace(checkpointing("scaled", "yours", scaled), compiled=True)
+    assert measure(subjects["resnet"], rounded, None).status == VOID
     legacy = measure(subjects["experts"], checkpointing("legacy", "ours", get("legacy").checkpoint), None)
     assert legacy.status == VOID  # it draws another dropout mask
+
+
+def test_what_is_compiled_may_round_otherwise(subjects: dict[str, Subject]) -> None:
+    def otherwise(function: Callable[..., torch.Tensor], value: torch.Tensor) -> torch.Tensor:
+        return function(value * 3 / 3)
+
+    eager = checkpointing("otherwise", "yours", otherwise)
+    row = measure(subjects["resnet"], replace(eager, compiled=True), None)
+    assert (row.status, row.gradients, row.calls, row.ledger) == (MEASURED, "close", None, None)
+    assert measure(subjects["resnet"], eager, None).status == VOID
+
+
+def test_ours_repeats_what_the_ideal_does_and_what_may_be_noise(subjects: dict[str, Subject]) -> None:
+    row = measure(subjects["experts"], NESTED, None)
+    assert row.repeated is not None
+    assert row.ideal is not None
+    # The last tensor that a block saves looks like noise that is drawn later, so ours waits: for index_add and the sum.
+    assert row.repeated.beyond(row.ideal) == meters.Work(0, 2 * len(subjects["experts"].workload.blocks))
+
+
+def test_operators_that_are_hidden_are_not_counted_as_none() -> None:
+    x, state = torch.ones(4), torch.get_rng_state()
+
+    def step(over: Callable[[], object]) -> None:
+        over()
+        run_with_rng_state(state, torch.ops.aten.bernoulli.default, x, generator=None)
+
+    assert meters.work(step) is None
+    assert meters.work(lambda over: x.sin()) == meters.Work(0, 1)
 
 
 def test_gradients_that_go_wrong_later_make_a_row_void(subjects: dict[str, Subject]) -> None:
