@@ -27,7 +27,7 @@ import textwrap
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -313,13 +313,17 @@ def _shown(script: str, seconds: float = SECONDS_PER_RUN) -> Shown:
 
 
 def _in_child(write: Callable[[Path], None]) -> str:
-    """What a new process has written, as far as it came."""
+    """What a new process has written, as far as it came. Whatever it leaves running is ended with it."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "written"
+        alone = os.getpgrp() != os.getpid()  # a child's own children are of its group
         child = os.fork()
         if child == 0:
             try:
+                if alone:
+                    os.setpgid(0, 0)
                 with Path(os.devnull).open("w") as nowhere:
+                    os.dup2(nowhere.fileno(), 1)  # who reads what this process writes does not wait for what is left running
                     faulthandler.dump_traceback_later(SECONDS_PER_SCRIPT, exit=True, file=nowhere)
                     write(path)
             except BaseException:  # noqa: BLE001 - what a program raised at its end must not go on here
@@ -327,6 +331,9 @@ def _in_child(write: Callable[[Path], None]) -> str:
             finally:
                 os._exit(0)
         os.waitpid(child, 0)
+        if alone:
+            with suppress(ProcessLookupError):
+                os.killpg(child, signal.SIGKILL)
         return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
