@@ -164,6 +164,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     options = config.option
     header = results_file.header(options.seed, options.profile, options.device)
     header["versions"] |= _distributions(row["impl"] for row in rows)
+    results_file.write(path, header, rows)  # before what takes time and may be interrupted
     rows = programs_written.write(path, rows, reduce_all=published)
     results_file.write(path, header, rows)
     terminalreporter.write_line(f"results: {path}")

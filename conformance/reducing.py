@@ -274,8 +274,8 @@ def smallest(script: str, binding: str, control: str, earlier: str = "") -> str:
     What an ``earlier`` reduction left is taken, if it still shows the same fault. Where what one step leaves behind
     decides on the next ones, each is tried in a process of its own, which takes longer.
     """
-    about = script.split('"""')[1]
-    if binding in earlier and earlier.split('"""')[1] == about and _agrees(script, earlier, binding, control):
+    head, *_ = script.split("\nimport ")
+    if earlier.startswith(head) and binding in earlier and _agrees(script, earlier, binding, control):
         return earlier
     for evaluate in (show, _shown):
         found = _in_child(functools.partial(_write_smaller, script, binding, control, evaluate))

@@ -118,11 +118,12 @@ def test_a_status_is_told(text: str, status: int) -> None:
     assert show(text).status == status
 
 
+COMMAND = [sys.executable, "-m", "conformance.reducing"]
+
+
 def smallest(*bodies: str) -> list[str]:
     asked = json.dumps([[written(body), BROKEN, RIGHT] for body in bodies])
-    run = subprocess.run(
-        [sys.executable, "-m", "conformance.reducing"], cwd=ROOT, input=asked, capture_output=True, text=True, check=True
-    )
+    run = subprocess.run(COMMAND, cwd=ROOT, input=asked, capture_output=True, text=True, check=True)
     return [body_of(one) for one in json.loads(run.stdout)]
 
 
@@ -132,6 +133,16 @@ def test_a_step_that_hangs_is_left_out_and_one_that_ends_the_process_is_the_last
     )
     dying = "if False:\n    os.abort()\nelse:\n    note('seen', double(1))\nnote('expected', 2)"
     assert smallest(f"{hanging}\nx = 2", f"{dying}\nx = 2") == ["note('seen', double(1))\nnote('expected', 2)", dying]
+
+
+def test_an_earlier_reduction_is_taken_while_it_shows_the_fault() -> None:
+    script = written("x = 2\nnote('seen', double(x))\nnote('expected', 4)\ny = 1")
+    earlier, mended = script.replace("\n    y = 1", "\n    z = 1"), script.replace("double(x)", "4")
+    asked = json.dumps([[script, BROKEN, RIGHT, one] for one in (earlier, mended)])
+    run = subprocess.run(COMMAND, cwd=ROOT, input=asked, capture_output=True, text=True, check=True)
+    one, other = json.loads(run.stdout)
+    assert one == earlier
+    assert body_of(other) == "x = 2\nnote('seen', double(x))\nnote('expected', 4)"
 
 
 def test_what_a_step_leaves_behind_does_not_decide_on_the_next() -> None:
