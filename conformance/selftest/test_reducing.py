@@ -13,7 +13,8 @@ from conformance.reducing import SCREEN, Shown, reduced, show
 from conformance.results_file import ROOT
 
 BROKEN, RIGHT = "double = lambda x: x + x + 1", "double = lambda x: x + x"
-SCRIPT = """import os, sys
+SCRIPT = """# one, law two.
+import os, sys
 {binding}
 
 def run(note):
