@@ -53,6 +53,8 @@ _ONCE: dict[str, Known] = known(
     "every_backward_draws_the_same",
     "a_partial_backward_draws_the_same",
     "second_derivatives_see_the_same_masks",
+    "keyword_arguments",
+    "containers_as_arguments",
 )
 
 _KEPT: dict[str, Known] = known(
