@@ -274,14 +274,21 @@ def smallest(script: str, binding: str, control: str, earlier: str = "") -> str:
     What an ``earlier`` reduction left is taken, if it still shows the same fault. Where what one step leaves behind
     decides on the next ones, each is tried in a process of its own, which takes longer.
     """
-    head, *_ = script.split("\nimport ")
-    if earlier.startswith(head) and binding in earlier and _agrees(script, earlier, binding, control):
+    about = _frame(script, binding)
+    if binding in earlier and _frame(earlier, binding) == about and _agrees(script, earlier, binding, control):
         return earlier
     for evaluate in (show, _shown):
         found = _in_child(functools.partial(_write_smaller, script, binding, control, evaluate))
         if found and _agrees(script, found, binding, control):
             return found
     return script
+
+
+def _frame(script: str, binding: str) -> list[str]:
+    """The lines of a script that no reduction changes: what it is about, and how it measures."""
+    head, _, rest = script.partition(binding)
+    end = next(one.end_lineno for one in ast.parse(rest).body if isinstance(one, ast.FunctionDef) and one.name == "run")
+    return [line for line in [*head.splitlines(), *rest.splitlines()[end:]] if line]
 
 
 def _write_smaller(script: str, binding: str, control: str, evaluate: Callable[[str, float], Shown], path: Path) -> None:

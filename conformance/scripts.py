@@ -42,7 +42,7 @@ NOTE = "note = lambda label, value=None: seen.update({label: str(torch.utils._py
 NOTE_ASIDE = """def note(label, value=None):
 INDENT    with torch.utils._python_dispatch._disable_current_modes():
 INDENT        seen[label] = str(torch.utils._pytree.tree_map(show, value))"""
-EXACT, ROUNDED = "x.tolist()", "[f'{y:.4g}' for y in x.flatten()]"
+EXACT, ROUNDED = "x.tolist()", "[f'{y:.4g}' for y in x.ravel().tolist()]"
 VALUES = """def observe(SUBJECT):
     seen = {}
     SHOW

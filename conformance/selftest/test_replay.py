@@ -129,6 +129,14 @@ def test_the_status_says_whether_what_is_due_was_seen(index: int, replayed: list
     assert code == CASES[index][3] or (code == 3 and CASES[index][3] == 2), output  # replay runs no hook, and tells it by 3
 
 
+def test_no_line_of_a_script_is_too_long() -> None:
+    long = replace(NESTED, name="torch-nonreentrant-full")
+    texts = [
+        script(source, one, "law", measured) for source, _, measured, _ in CASES[:-1] for one in (long, get("legacy"), GRAPH)
+    ]
+    assert max(len(line) for text in texts for line in text.splitlines()) <= WIDTH
+
+
 def test_whatever_is_measured_has_a_case() -> None:
     assert {measured.what for _, _, measured, _ in CASES} == set(get_args(get_type_hints(Measured)["what"]))
 
