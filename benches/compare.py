@@ -29,7 +29,7 @@ from benches import compare_page as page
 from benches.compare_measuring import Row, Subject
 from benches.compare_steps import Comparison, Entry
 from benches.contenders import Contender, LeftOut, contenders, loaded
-from benches.workloads import KINDS, SIZES, Workload, sweeps, workload
+from benches.workloads import FAKE, KINDS, SIZES, Workload, device_type, sweeps, workload
 from conformance import results_file
 from conformance.results_file import ROOT
 
@@ -42,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--impl", action="append", metavar="NAME", help="contender, or pkg.mod:attr of your own; may be repeated")
     add("--workload", action="append", choices=[*KINDS, "sweeps"], help="workload, or the curves; may be repeated")
     add("--size", choices=SIZES, default="S", help="S and M for the CPU, L for a GPU, XL for bytes and operations alone")
-    add("--device", default="cpu", help="where steps run: cpu, cuda, cuda:1, or meta for bytes and operations alone")
+    add("--device", default="cpu", help="where steps run: cpu, cuda, cuda:1, or fake for bytes and operations alone")
     add("--budget", action="append", default=[], metavar="BYTES|FRACTION", help="add the fastest plan within this budget")
     add("--backend", default="aot_eager_decomp_partition", help="of torch.compile, such as inductor")
     add("--rounds", type=int, default=ROUNDS, metavar="N", help=f"rounds of each timing, {ROUNDS} if not given")
@@ -121,12 +121,12 @@ class _Display:
 def measured(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     """Run the comparison: all that was measured, as it is stored. Raises ValueError for options, RuntimeError for pytest's."""
     torch.set_num_threads(1)
-    device = "meta" if options.size == "XL" else options.device
+    device = FAKE if options.size == "XL" else options.device
     found, missing = contenders(device, options.backend, options.budget, options.impl or ())
     compared = entries(options.workload or (), options.size, device, chosen(options.impl or (), found, missing))
     display = _Display(console, sum(len(entry.contenders) for entry in compared))
     comparison = Comparison(compared, device=device, rounds=options.rounds, told=display.told)
-    clock = "device_seconds" if torch.device(device).type == "cuda" else "processor_seconds"
+    clock = "device_seconds" if device_type(device) == "cuda" else "processor_seconds"
     arguments = [
         *("-c", str(ROOT / "pyproject.toml"), str(Path(__file__).with_name("compare_steps.py"))),
         *("-qq", "--no-header", "--no-summary", "-p", "no:cacheprovider", "-o", "console_output_style=classic"),
@@ -186,7 +186,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
 
 
 def _place(options: argparse.Namespace, content: dict[str, Any], root: Path) -> Path:
-    kind = torch.device(content["device"]).type
+    kind = device_type(content["device"])
     if options.write:
         return root / "results" / f"compare-{kind}.json"
     return root / "results" / "runs" / f"compare-{kind}-{time.strftime('%Y%m%d-%H%M%S')}.json"

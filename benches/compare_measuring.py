@@ -14,7 +14,7 @@ from torch import Tensor
 from benches import compare_meters as meters
 from benches.compare_meters import Bytes, Step, Work
 from benches.contenders import PLAIN, Contender, Forward, Function
-from benches.workloads import Workload
+from benches.workloads import FAKE, Workload, device_type
 from impls.schedules import Keep, Plan, Region, stages, text
 
 MEASURED, VOID, RAISES = "measured", "void", "raises"
@@ -128,7 +128,12 @@ class Subject:
     """
 
     def __init__(self, workload: Workload, device: str) -> None:
-        self.workload, self.device, self.real = workload, device, device != "meta"
+        self.workload, self.device, self.real = workload, device, device != FAKE
+        with workload.mode:
+            self._measure_plain()
+
+    def _measure_plain(self) -> None:
+        workload = self.workload
         self.plain = self.bind(PLAIN, PLAIN.plan(workload))
         self.expected = gradients(workload, self.plain)
         again = gradients(workload, self.plain)
@@ -167,10 +172,11 @@ def _close(one: Tensor, other: Tensor) -> bool:
 
 
 def measure(subject: Subject, contender: Contender, timing: Timing | None) -> Row:
-    """Measure a contender; what it raises is in the row. Without ``timing``, or on meta, it is not timed."""
+    """Measure a contender; what it raises is in the row. Without ``timing``, or of fake tensors, it is not timed."""
     told = subject.workload.name, contender.name, contender.family
     try:
-        return _measured(subject, contender, timing)
+        with subject.workload.mode:
+            return _measured(subject, contender, timing)
     except Exception as error:  # noqa: BLE001 - a contender may raise anything, and the others are still compared
         first = (str(error).strip() or "without a message").splitlines()[0]
         return Row(*told, RAISES, f"{type(error).__name__}: {first[:300]}")
@@ -243,7 +249,7 @@ def quartiles(values: Sequence[float]) -> Quartiles:
 
 def clock(device: str) -> Clock:
     """What tells the time of steps on a device."""
-    return device_seconds if torch.device(device).type == "cuda" else processor_seconds
+    return device_seconds if device_type(device) == "cuda" else processor_seconds
 
 
 def _seconds(step: Step, calls: int, tell: Clock) -> float:

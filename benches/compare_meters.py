@@ -19,11 +19,27 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 from benches.papers.live import Live
+from benches.workloads import device_type
 
 Step = Callable[[Callable[[], object]], object]
+
+
+def _fused(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+    return sdpa_flop_count(query, key, value)
+
+
+def _fused_backward(gradient: Any, query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+    return sdpa_backward_flop_count(gradient, query, key, value)
+
+
+# Torch has formulas for the fused attention of CUDA alone; they take shapes.
+FUSED_ON_CPU = {
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _fused,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _fused_backward,
+}
 
 
 @dataclass(frozen=True)
@@ -49,7 +65,7 @@ class Work:
 
 
 def ledger(step: Step) -> Bytes:
-    """Of the storages that operators make. On any device, meta included; not of compiled code, which hides its operators."""
+    """Of the storages that operators make. Of fake tensors as well; not of compiled code, which hides its operators."""
     kept: list[int] = []
     with _undisturbed(), Live() as live:
         step(lambda: kept.append(live.alive))
@@ -61,7 +77,7 @@ def allocated(step: Step, device: str) -> Bytes:
 
     Workspaces of kernels are in it, and states of random number generators. Raises ValueError for other types of device.
     """
-    kind = torch.device(device).type
+    kind = device_type(device)
     if kind not in ("cpu", "cuda"):
         raise ValueError(f"device is {device!r}; allocators are read on cpu and cuda, use ledger for others")
     with _undisturbed():
@@ -124,7 +140,7 @@ class _Dispatched(TorchDispatchMode):
             self.hidden = True
             with _disable_current_modes():  # FlopCounterMode has no rule for it
                 return func(*args, **(kwargs or {}))
-        self.count += not func.is_view
+        self.count += not func.is_view and func.namespace != "prim"  # fake tensors ask for their device in this way
         return func(*args, **(kwargs or {}))
 
 
@@ -134,7 +150,7 @@ def work(step: Step, *, backward_alone: bool = False) -> Work | None:
     Of compiled code, that of backward alone: with a meter around forward, nothing is compiled.
     """
     operators = _Dispatched()
-    flops = FlopCounterMode(display=False)
+    flops = FlopCounterMode(display=False, custom_mapping=FUSED_ON_CPU)
     with ExitStack() as stack:
 
         def enter() -> None:

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -155,8 +154,3 @@ def check(root: Path) -> int:
     told = f"plots are missing: {', '.join(missing)}" if missing else "the comparison in README.md is stale"
     sys.stderr.write(f"{told}: python -m benches.compare --write\n")
     return 1
-
-
-def device_type(content: Stored) -> str:
-    """The type of the device that steps ran on."""
-    return torch.device(content["device"]).type

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from benches.papers.plots import INK, PANEL
+from benches.workloads import device_type
 
 COLOURS = {
     "plain": "#1a1a1a",
@@ -30,7 +29,7 @@ Draw = Callable[[Any], None]
 
 def figures(content: Mapping[str, Any]) -> Iterator[tuple[str, Draw]]:
     """Names of the plots that the results allow for, and what draws each on axes."""
-    kind = torch.device(content["device"]).type
+    kind = device_type(content["device"])
     rows = [row for row in content["rows"] if row["status"] == "measured"]
     about = content["workloads"]
     for name in about:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch._functorch import config
 
 import impls
-from benches.workloads import Workload
+from benches.workloads import FAKE, Workload
 from impls import schedules
 from impls.schedules import Keep, Plan, Region, kept
 
@@ -20,6 +20,7 @@ Function = Callable[[Tensor], Tensor]
 Forward = Callable[[Tensor], Tensor]
 FAMILIES = "plain", "ours", "torch", "peer", "host", "compiler", "plan", "yours"
 FRACTIONS = 0.0, 0.25, 0.5, 0.75, 1.0  # of what plain saves
+NOT_COMPILED = "nothing is compiled for fake tensors"
 COMPILED_PEERS = frozenset({"torch-compile"})
 
 
@@ -159,7 +160,9 @@ def contenders(
             found.append(checkpointing("nested-full", family, whole))
     for name, peer in impls.PEERS.items():
         if peer.kind == "checkpoint":
-            reason = "" if peer.runs_on(device) else f"it computes on {peer.device} alone"
+            reason = "" if peer.runs_on("cpu" if device == FAKE else device) else f"it computes on {peer.device} alone"
+            if device == FAKE and name in COMPILED_PEERS:
+                reason = NOT_COMPILED
             try:
                 found += [checkpointing(name, "peer", impls.get(name).checkpoint)] if not reason else []
             except ValueError as error:
@@ -178,8 +181,8 @@ def contenders(
 
 def uncompilable(device: str, backend: str) -> str:
     """Why nothing can be compiled here; "" if it can."""
-    if torch.device(device).type == "meta":
-        return "there is nothing to compile without memory"
+    if device == FAKE:
+        return NOT_COMPILED
     try:
         torch.compile(torch.sin, backend=backend)(torch.ones(2, device=device, requires_grad=True)).sum().backward()
     except Exception as error:  # noqa: BLE001 - whatever the compiler misses on this machine

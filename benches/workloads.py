@@ -6,17 +6,21 @@ backward. Each block says what of its forward a recomputation needs, up to the l
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 
 SIZES = "S", "M", "L", "XL"
+FAKE = "fake"  # what stands for a device where tensors have no memory
 
 
 class Block(Protocol):
@@ -33,7 +37,8 @@ class Block(Protocol):
 class Workload:
     """Blocks in a row, the leaf that the first one gets, and the gradient of what the last one returns.
 
-    ``timed`` is False where only bytes and operations are of interest; ``x`` is the place on the axis of a sweep.
+    ``timed`` is False where only bytes and operations are of interest; ``x`` is the place on the axis of a sweep. Whatever
+    touches the tensors does so within ``mode``, which for fake tensors is theirs.
     """
 
     name: str
@@ -43,6 +48,7 @@ class Workload:
     cotangent: Tensor
     timed: bool = True
     x: int = 0
+    mode: AbstractContextManager[Any] = field(default_factory=nullcontext)
 
     @property
     def leaves(self) -> list[Tensor]:
@@ -202,7 +208,7 @@ def _residual(depth: int, size: str) -> tuple[Sequence[Block], Sequence[int]]:
 
 
 def _recurrent(depth: int, size: str) -> tuple[Sequence[Block], Sequence[int]]:
-    width, length, batch = {"S": (48, 8, 8), "M": (256, 32, 16), "L": (1024, 64, 128), "XL": (8192, 64, 512)}[size]
+    width, length, batch = {"S": (48, 8, 8), "M": (256, 32, 16), "L": (1024, 64, 128), "XL": (8192, 16, 512)}[size]
     return [Recurrent(width) for _ in range(depth)], (length, batch, width)
 
 
@@ -226,7 +232,7 @@ def _depths(small: int, medium: int, large: int, largest: int) -> Mapping[str, i
 
 KINDS: Mapping[str, Kind] = MappingProxyType(
     {
-        "chain": Kind("tiny operators, sines one after the other", _operators, _depths(16, 32, 32, 1000)),
+        "chain": Kind("tiny operators, sines one after the other", _operators, _depths(16, 32, 32, 100)),
         "attention": Kind("GPT-2-like layers, attention written out", _transformer(fused=False), _depths(6, 8, 12, 96)),
         "fused-attention": Kind("the same with fused attention", _transformer(fused=True), _depths(6, 8, 12, 96)),
         "resnet": Kind("residual blocks of two convolutions", _residual, _depths(8, 12, 24, 500)),
@@ -239,42 +245,49 @@ DEPTHS = 2, 4, 8, 16, 32
 
 
 def workload(name: str, size: str = "S", device: str = "cpu") -> Workload:
-    """The workload of that name and size, seeded, with a gradient of zero at every leaf. XL is made without memory, on meta.
+    """The workload of that name and size, seeded, with a gradient of zero at every leaf.
 
-    Raises ValueError for a name or a size that does not exist, and for XL on a device that has memory.
+    On "fake" it has the sizes and operators of the CPU, and no values or memory; XL is made there alone. Raises ValueError
+    for a name or a size that does not exist, and for XL on a device that has memory.
     """
     if name not in KINDS:
         raise ValueError(f"workload is {name!r}; it must be one of {', '.join(KINDS)}")
     if size not in SIZES:
         raise ValueError(f"size is {size!r}; it must be one of {', '.join(SIZES)}")
-    if size == "XL" and device != "meta":
-        raise ValueError(f"device is {device!r}; workloads of size XL are made on meta alone")
+    if size == "XL" and device != FAKE:
+        raise ValueError(f"device is {device!r}; workloads of size XL are made of fake tensors alone, on {FAKE!r}")
     kind = KINDS[name]
-    return _made(name, size, device, *_seeded(kind.build, kind.depths[size], size, device))
+    return _made(name, size, device, functools.partial(kind.build, kind.depths[size], size))
 
 
 def sweeps(device: str = "cpu") -> list[Workload]:
     """Workloads of the curves: one region of more and more saved tensors, and layers, more and more of them, not timed."""
-    found = [_made(f"saved-{count}", "S", device, [Operators(count)], (4,), x=count) for count in SAVED]
-    for depth in DEPTHS:
-        blocks, shape = _seeded(_transformer(fused=False), depth, "S", device)
-        found.append(_made(f"depth-{depth}", "S", device, blocks, shape, timed=False, x=depth))
-    return found
+    layers = _transformer(fused=False)
+    saved = [_made(f"saved-{count}", "S", device, functools.partial(_sines, count), x=count) for count in SAVED]
+    return saved + [
+        _made(f"depth-{depth}", "S", device, functools.partial(layers, depth, "S"), timed=False, x=depth) for depth in DEPTHS
+    ]
 
 
-def _seeded(build: Build, depth: int, size: str, device: str) -> tuple[Sequence[Block], Sequence[int]]:
-    with torch.random.fork_rng(devices=[]), torch.device(device):
+def _sines(count: int) -> tuple[Sequence[Block], Sequence[int]]:
+    return [Operators(count)], (4,)
+
+
+def device_type(device: str) -> str:
+    """The type of a device as torch names it, or "fake"."""
+    return device if device == FAKE else torch.device(device).type
+
+
+def _made(
+    name: str, size: str, device: str, build: Callable[[], tuple[Sequence[Block], Sequence[int]]], **options: Any
+) -> Workload:
+    fake = device == FAKE
+    mode = FakeTensorMode() if fake else nullcontext()
+    with torch.random.fork_rng(devices=[]), mode, torch.device("cpu" if fake else device):
         torch.manual_seed(0)
-        return build(depth, size)
-
-
-def _made(name: str, size: str, device: str, blocks: Sequence[Block], shape: Sequence[int], **options: Any) -> Workload:
-    if device == "meta":
-        value, cotangent = (torch.empty(*shape, device=device) for _ in range(2))
-    else:
-        draw = torch.Generator().manual_seed(1)
-        value, cotangent = (torch.randn(*shape, generator=draw).to(device) for _ in range(2))
-    made = Workload(name, size, tuple(blocks), value.requires_grad_(), cotangent, **options)
-    for leaf in made.leaves:
-        leaf.grad = torch.zeros_like(leaf)
+        blocks, shape = build()
+        value, cotangent = torch.randn(shape), torch.randn(shape)
+        made = Workload(name, size, tuple(blocks), value.requires_grad_(), cotangent, mode=mode, **options)
+        for leaf in made.leaves:
+            leaf.grad = torch.zeros_like(leaf)
     return made

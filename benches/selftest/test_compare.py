@@ -13,7 +13,7 @@ from torch._prims.rng_prims import run_with_rng_state
 from benches import compare_meters as meters
 from benches.compare_measuring import MEASURED, RAISES, VOID, Subject, ideal, measure, nothing, quartiles, repetitions, step_of
 from benches.contenders import PLAIN, Contender, checkpointing, contenders, each_block, planned, within
-from benches.workloads import KINDS, Workload, sweeps, workload
+from benches.workloads import FAKE, KINDS, Workload, sweeps, workload
 from impls import get
 from impls.schedules import Keep, Plan, Region, sqrt_segments
 
@@ -202,13 +202,21 @@ def test_ratios_are_taken_round_by_round(monkeypatch: pytest.MonkeyPatch, subjec
     assert row.times == quartiles([1.0, 1.0])  # a reference takes one tick
 
 
-def test_a_workload_without_values_gives_bytes_and_work() -> None:
-    subject = Subject(workload("experts", "S", "meta"), "meta")
-    row = measure(subject, NESTED, never)
-    assert (row.status, row.gradients, row.times, row.allocated) == (MEASURED, "no values", None, None)
-    assert row.ledger is not None
-    assert row.repeated is not None
-    assert row.ledger.kept > 0 < row.repeated.flops
+@pytest.mark.parametrize("name", KINDS)
+def test_fake_tensors_give_the_bytes_and_work_of_real_ones(name: str, subjects: dict[str, Subject]) -> None:
+    subject = Subject(workload(name, "S", FAKE), FAKE)
+    for contender in (PLAIN, NESTED):
+        fake, real = measure(subject, contender, never), measure(subjects[name], contender, None)
+        assert (fake.status, fake.gradients, fake.times, fake.allocated) == (MEASURED, "no values", None, None)
+        assert (fake.ledger, fake.repeated, fake.calls) == (real.ledger, real.repeated, real.calls)
+
+
+def test_fused_attention_has_the_flops_of_attention_written_out(subjects: dict[str, Subject]) -> None:
+    assert subjects["fused-attention"].work.flops > subjects["attention"].work.flops  # its backward computes scores again
+    fused, written = (measure(subjects[name], NESTED, None).repeated for name in ("fused-attention", "attention"))
+    assert fused is not None
+    assert written is not None
+    assert fused.flops == written.flops > 0
 
 
 def test_a_budget_is_bytes_or_a_fraction(subjects: dict[str, Subject]) -> None:
@@ -233,6 +241,12 @@ def test_peers_that_cannot_be_had_are_named() -> None:
     assert not names & {one.name for one in missing}
     assert "megatron-core" in {one.name for one in missing}
     assert all(one.reason for one in missing)
+
+
+def test_nothing_is_compiled_for_fake_tensors() -> None:
+    found, missing = contenders(FAKE, "aot_eager")
+    assert not any(one.compiled for one in found)
+    assert {"compile-0", "compile-1", "torch-compile"} <= {one.name for one in missing}
 
 
 def test_a_backend_that_does_not_exist_is_left_out_with_the_reason() -> None:
