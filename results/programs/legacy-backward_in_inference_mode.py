@@ -1,0 +1,36 @@
+"""legacy, law backward_in_inference_mode. Backward that is called in inference mode gives plain's gradients, and functions
+are not in inference mode."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from impls.legacy import checkpoint
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    seen = []
+    def inner(h):
+        seen.append((torch.is_grad_enabled(),))
+        scale = h.cos()
+        return h.sin() * scale
+    def outer(h):
+        return inner(h).tanh()
+    y = checkpoint(outer, p * 1)
+    note('what the functions saw', str(sorted(set(seen))))
+
+def observe(checkpoint):
+    seen = {}
+    show = lambda x: (type(x).__name__, [f'{y:.4g}' for y in x.ravel().tolist()], x.requires_grad) if torch.is_tensor(x) else x
+    note = lambda label, value=None: seen.update({label: str(torch.utils._pytree.tree_map(show, value))})
+    try:
+        run(checkpoint, note, "cpu")
+    except Exception as error:
+        seen["error"] = print("error:", repr(error)) or "raised"
+    return seen
+
+plain = lambda function, *args, **kwargs: function(*args, **kwargs)
+expected, seen = observe(plain), observe(checkpoint)
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong:
+    print(f"{label}: plain {expected.get(label)}, legacy {seen.get(label)}")
+sys.exit(len(wrong) > 0)

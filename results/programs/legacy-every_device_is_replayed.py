@@ -1,0 +1,39 @@
+"""legacy, law every_device_is_replayed. Draws on the current device, on another and on several at once are replayed, also on
+those no argument is on."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from impls.legacy import checkpoint
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    count = 1
+    drawing = {'all': [f'{torch.device(device).type}:{index}' for index in range(count)][:3]}['all']
+    p = torch.randn(2, 2, device={'host': 'cpu'}['host'], requires_grad=True)
+    def inner(h):
+        for place in drawing:
+            h = h * torch.rand(2, 2, device=place).to(h.device)
+        return h.sin()
+    def outer(h):
+        return inner(h).cos()
+    y = p * 1
+    y = checkpoint(outer, y)
+    y.backward(torch.ones_like(y))
+    note('gradients 0', [p.grad])
+
+def observe(checkpoint):
+    seen = {}
+    show = lambda x: (type(x).__name__, [f'{y:.4g}' for y in x.ravel().tolist()], x.requires_grad) if torch.is_tensor(x) else x
+    note = lambda label, value=None: seen.update({label: str(torch.utils._pytree.tree_map(show, value))})
+    try:
+        run(checkpoint, note, "cpu")
+    except Exception as error:
+        seen["error"] = print("error:", repr(error)) or "raised"
+    return seen
+
+plain = lambda function, *args, **kwargs: function(*args, **kwargs)
+expected, seen = observe(plain), observe(checkpoint)
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong:
+    print(f"{label}: plain {expected.get(label)}, legacy {seen.get(label)}")
+sys.exit(len(wrong) > 0)

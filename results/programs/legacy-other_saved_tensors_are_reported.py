@@ -1,0 +1,39 @@
+"""legacy, law other_saved_tensors_are_reported. A recomputation that saves fewer tensors, or one of another shape, dtype or
+device, is an error."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from impls.legacy import checkpoint
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p = torch.randn(2, 2, device=device, dtype=torch.float64, requires_grad=True)
+    recomputing = []
+    def inner(h):
+        changed = 'fewer' if recomputing else ''
+        c = torch.full((1,), 3.0 if changed else 1.0, device=device, dtype=h.dtype)
+        h = h * c.float()
+        return h
+    def outer(h):
+        return inner(h)
+    y = checkpoint(outer, p * 1)
+    recomputing.append(True)
+    y.backward(torch.ones_like(y))
+    note('gradients 0', [p.grad])
+
+def observe(checkpoint):
+    seen = {}
+    show = lambda x: (type(x).__name__, [f'{y:.4g}' for y in x.ravel().tolist()], x.requires_grad) if torch.is_tensor(x) else x
+    note = lambda label, value=None: seen.update({label: str(torch.utils._pytree.tree_map(show, value))})
+    try:
+        run(checkpoint, note, "cpu")
+    except Exception as error:
+        seen["error"] = print("error:", repr(error)) or "raised"
+    return seen
+
+plain = lambda function, *args, **kwargs: function(*args, **kwargs)
+expected, seen = observe(plain), observe(checkpoint)
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong:
+    print(f"{label}: plain {expected.get(label)}, legacy {seen.get(label)}")
+sys.exit(len(wrong) > 0)

@@ -1,0 +1,36 @@
+"""plain, law a_backward_of_some_outputs_keeps_nothing. After a backward of some outputs, and of others later on, what was
+recomputed but not needed is gone."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from impls.plain import checkpoint
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
+    note('leaves', (p0,))
+    def forward():
+        def f1(a2, a3):
+            h4 = a2 @ a3
+            h6 = torch.cos(h4) @ h4
+            return (h6,)
+        f1_value = checkpoint(f1, p0, p0)
+        h7 = f1_value[0]
+        return (h7,)
+    note('held 1', [forward()])
+made, leaves, seen = set(), [], {}
+def storages(tree):
+    tensors = [x for x in torch.utils._pytree.tree_leaves(tree) if torch.is_tensor(x) and x.dtype != torch.uint8 and x.numel()]
+    return {torch.multiprocessing.reductions.StorageWeakRef(x.untyped_storage()) for x in tensors}
+class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        made.update(storages(result))
+        return result
+def note(label, value=None):
+    leaves.extend(value if label == "leaves" else ())
+    seen[label] = sum(not one.expired() for one in made - storages([value, leaves, [x.grad for x in leaves]]))
+with Watch():
+    run(checkpoint, note, "cpu")
+print("held 1: due is 0, plain", seen.get("held 1", 0))
+sys.exit(seen.get("held 1", 0) != 0)

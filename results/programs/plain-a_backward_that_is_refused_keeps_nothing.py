@@ -1,0 +1,39 @@
+"""plain, law a_backward_that_is_refused_keeps_nothing. A second backward over a graph that was not retained raises where
+plain raises, and leaves nothing alive."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from impls.plain import checkpoint
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
+    note('leaves', (p0,))
+    def forward():
+        def f1(a2):
+            h4 = torch.sin(torch.sin(a2))
+            return h4
+        h5 = checkpoint(f1, p0)
+        return h5,
+    note('held 1', [forward()])
+
+made, leaves, seen = set(), [], {}
+
+def storages(tree):
+    tensors = [x for x in torch.utils._pytree.tree_leaves(tree) if torch.is_tensor(x) and x.dtype != torch.uint8 and x.numel()]
+    return {torch.multiprocessing.reductions.StorageWeakRef(x.untyped_storage()) for x in tensors}
+
+class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        made.update(storages(result))
+        return result
+
+def note(label, value=None):
+    leaves.extend(value if label == "leaves" else ())
+    seen[label] = sum(not one.expired() for one in made - storages([value, leaves, [x.grad for x in leaves]]))
+
+with Watch():
+    run(checkpoint, note, "cpu")
+print("held 1: due is 0, plain", seen.get("held 1", 0))
+sys.exit(seen.get("held 1", 0) != 0)

@@ -1,0 +1,38 @@
+"""plain, law what_a_request_did_not_need_dies_with_it. A recomputed tensor that belongs to another input than the one asked
+about is gone when backward ends."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from impls.plain import checkpoint
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    q = torch.randn(2, 2, device=device, requires_grad=True)
+    note('leaves', (p, q))
+    def f(a, b):
+        a, b = (a.sin(), b.cos())
+        return a * b
+    y = checkpoint(f, p, q)
+    note('held', [y])
+
+made, leaves, seen = set(), [], {}
+
+def storages(tree):
+    tensors = [x for x in torch.utils._pytree.tree_leaves(tree) if torch.is_tensor(x) and x.dtype != torch.uint8 and x.numel()]
+    return {torch.multiprocessing.reductions.StorageWeakRef(x.untyped_storage()) for x in tensors}
+
+class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        made.update(storages(result))
+        return result
+
+def note(label, value=None):
+    leaves.extend(value if label == "leaves" else ())
+    seen[label] = sum(not one.expired() for one in made - storages([value, leaves, [x.grad for x in leaves]]))
+
+with Watch():
+    run(checkpoint, note, "cpu")
+print("held: due is 0, plain", seen.get("held", 0))
+sys.exit(seen.get("held", 0) != 0)

@@ -1,0 +1,28 @@
+"""torch-graph, law a_change_beside_a_saved_view_clones_nothing. A saved view is cloned when a change of its base reaches it,
+and not when other elements are changed."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from torch.autograd import graph
+
+def run(graph, note, device):
+    torch.manual_seed(0)
+    p = torch.rand(8, device=device)
+    with graph.allow_mutation_on_saved_tensors() as kept:
+        x = p.clone()
+        w = torch.rand(2, device=device, requires_grad=True)
+        y = x[0:2] * w
+        x[1:2].zero_()
+        overlap = max(0, 1) < min(2, 2)
+        note('expected clones', int(overlap))
+        note('seen clones', len(getattr(kept, 'cloned', ())))
+
+seen = {}
+show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x
+note = lambda label, value=None: seen.update({label: str(torch.utils._pytree.tree_map(show, value))})
+run(graph, note, "cpu")
+labels = [label.removeprefix("expected ") for label in seen if label.startswith("expected ")]
+wrong = [label for label in labels if seen["expected " + label] != seen.get("seen " + label)]
+for label in wrong:
+    print(f"{label}: expected {seen['expected ' + label]}, torch-graph {seen.get('seen ' + label)}")
+sys.exit(len(wrong) > 0)

@@ -1,0 +1,35 @@
+"""torch-graph, law a_change_in_any_way_is_noticed. Whatever wrote to a saved tensor, input or output, by hooks that bring
+back it or a view of it the error is kept."""
+import contextlib, os, sys, types
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from torch.autograd import graph
+
+def run(graph, note, device):
+    torch.manual_seed(0)
+    pack, unpack = (lambda t: t, lambda t: t)
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    x = p * 1
+    with graph.saved_tensors_hooks(pack, unpack):
+        y = torch.sin(x)
+    t = x.detach()
+    t.mul_(2)
+    y.backward(torch.ones_like(y))
+
+def observe(graph):
+    seen = {}
+    show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x
+    note = lambda label, value=None: seen.update({label: str(torch.utils._pytree.tree_map(show, value))})
+    try:
+        run(graph, note, "cpu")
+    except Exception as error:
+        seen["error"] = print("error:", repr(error)) or "raised"
+    return seen
+
+plain = types.SimpleNamespace(**vars(torch.autograd.graph) | {
+    "saved_tensors_hooks": lambda *args, **kwargs: contextlib.nullcontext()})
+expected, seen = observe(plain), observe(graph)
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong:
+    print(f"{label}: plain {expected.get(label)}, torch-graph {seen.get(label)}")
+sys.exit(len(wrong) > 0)

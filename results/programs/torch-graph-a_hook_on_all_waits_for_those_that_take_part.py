@@ -1,0 +1,36 @@
+"""torch-graph, law a_hook_on_all_waits_for_those_that_take_part. Where a backward is asked for some gradients, the hook gets
+those of the tensors on the way there, None for others."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from torch.autograd import graph
+
+def run(graph, note, device):
+    torch.manual_seed(0)
+    p, q, unused = (torch.randn(2, 2, dtype=torch.float64, device=device, requires_grad=True) for _ in range(3))
+    a = p * q
+    b = a.sin() + p
+    c = a.exp()
+    d = b * c
+    named = {'p': p, 'd': d}
+    total = d
+    one = torch.ones_like(total)
+    watched = [named[name] for name in ('d',)]
+    gradients = torch.autograd.grad(total, watched, one, retain_graph=True, allow_unused=True)
+    asked = [named[name] for name in ('p',)]
+    due = [grad for tensor, grad in zip(watched, gradients, strict=True)]
+    calls = []
+    note('expected calls', [due] * 1)
+    graph.register_multi_grad_hook(watched, lambda grads: calls.append([g for g in grads]))
+    torch.autograd.grad(total, asked, one, retain_graph=True, allow_unused=True)
+    note('seen calls', calls)
+
+seen = {}
+show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x
+note = lambda label, value=None: seen.update({label: str(torch.utils._pytree.tree_map(show, value))})
+run(graph, note, "cpu")
+labels = [label.removeprefix("expected ") for label in seen if label.startswith("expected ")]
+wrong = [label for label in labels if seen["expected " + label] != seen.get("seen " + label)]
+for label in wrong:
+    print(f"{label}: expected {seen['expected ' + label]}, torch-graph {seen.get('seen ' + label)}")
+sys.exit(len(wrong) > 0)

@@ -1,0 +1,38 @@
+"""torch-graph, law a_pair_that_returns_its_argument_makes_no_cycle. A graph under hooks that return the tensor itself, or a
+view of it, is freed with its outputs, saved ones too."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from torch.autograd import graph
+
+def run(graph, note, device):
+    torch.manual_seed(0)
+    class Save(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, t):
+            result = t.exp()
+            ctx.save_for_backward(t, result)
+            return result
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note('leaves', (p,))
+    with graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+        y = p * 1
+        y = Save.apply(y)
+    del y
+    note('empty', [])
+made, leaves, seen = set(), [], {}
+def storages(tree):
+    tensors = [x for x in torch.utils._pytree.tree_leaves(tree) if torch.is_tensor(x) and x.dtype != torch.uint8 and x.numel()]
+    return {torch.multiprocessing.reductions.StorageWeakRef(x.untyped_storage()) for x in tensors}
+class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        made.update(storages(result))
+        return result
+def note(label, value=None):
+    leaves.extend(value if label == "leaves" else ())
+    seen[label] = sum(not one.expired() for one in made - storages([value, leaves, [x.grad for x in leaves]]))
+with Watch():
+    run(graph, note, "cpu")
+print("empty: due is 0, torch-graph", seen.get("empty", 0))
+sys.exit(seen.get("empty", 0) != 0)

@@ -1,0 +1,38 @@
+"""torch-graph, law a_saved_view_changed_through_its_base. A view that was saved gives the gradients of its saved value when
+its base is written to, or another view of that."""
+import os, sys, types
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from torch.autograd import graph
+
+def run(graph, note, device):
+    torch.manual_seed(0)
+    p, q = (torch.rand(3, 3, dtype=torch.float64, device=device, requires_grad=True) for _ in range(2))
+    base = torch.stack([q.detach(), q.detach()])
+    with graph.allow_mutation_on_saved_tensors():
+        a, b = (p * 1, q * 1)
+        b = base[1]
+        y = a / b
+        loss = y * y
+        base.zero_()
+        loss.backward(torch.ones_like(loss), retain_graph=False)
+        note('gradients 0', [p.grad])
+
+def observe(graph):
+    seen = {}
+    show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x
+    note = lambda label, value=None: seen.update({label: str(torch.utils._pytree.tree_map(show, value))})
+    try:
+        run(graph, note, "cpu")
+    except Exception as error:
+        seen["error"] = print("error:", repr(error)) or "raised"
+    return seen
+
+plain = types.SimpleNamespace(**vars(torch.autograd.graph) | {
+    "allow_mutation_on_saved_tensors": lambda: torch.autograd.graph.saved_tensors_hooks(
+        lambda x: x.detach().clone(), lambda x: x)})
+expected, seen = observe(plain), observe(graph)
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong:
+    print(f"{label}: plain {expected.get(label)}, torch-graph {seen.get(label)}")
+sys.exit(len(wrong) > 0)

@@ -1,0 +1,39 @@
+"""torch-graph, law an_error_retains_no_gradient. After a backward that raised, in the hook or before all gradients were
+there, no gradient is kept."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from torch.autograd import graph
+
+def run(graph, note, device):
+    torch.manual_seed(0)
+    p, q = (torch.randn(2, 2, dtype=torch.float64, device=device, requires_grad=True) for _ in range(2))
+    note('leaves', (p, q))
+    class Planned(Exception):
+        pass
+    def fail(*_):
+        raise Planned('program')
+    def hook(grads):
+        fail()
+    handle = graph.register_multi_grad_hook([q], hook, mode='all')
+    try:
+        (q.cos().sum() + p.cos().sum()).backward()
+    except (Planned, KeyboardInterrupt) as came:
+        note('came 0', str(came))
+    note('empty 0', [])
+made, leaves, seen = set(), [], {}
+def storages(tree):
+    tensors = [x for x in torch.utils._pytree.tree_leaves(tree) if torch.is_tensor(x) and x.dtype != torch.uint8 and x.numel()]
+    return {torch.multiprocessing.reductions.StorageWeakRef(x.untyped_storage()) for x in tensors}
+class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        made.update(storages(result))
+        return result
+def note(label, value=None):
+    leaves.extend(value if label == "leaves" else ())
+    seen[label] = sum(not one.expired() for one in made - storages([value, leaves, [x.grad for x in leaves]]))
+with Watch():
+    run(graph, note, "cpu")
+print("empty 0: due is 0, torch-graph", seen.get("empty 0", 0))
+sys.exit(seen.get("empty 0", 0) != 0)

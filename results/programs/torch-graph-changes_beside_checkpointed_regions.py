@@ -1,0 +1,40 @@
+"""torch-graph, law changes_beside_checkpointed_regions. Beside checkpointed regions of any kind a changed tensor gives the
+gradients of its saved value."""
+import os, sys, types
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from torch.autograd import graph
+
+def run(graph, note, device):
+    torch.manual_seed(0)
+    checkpoint = 'plain'
+    import impls
+    checkpoint = impls.get(checkpoint).checkpoint
+    p, q = (torch.rand(2, 2, dtype=torch.float64, device=device, requires_grad=True) for _ in range(2))
+    def inner(h):
+        return h * h
+    def region(h):
+        return checkpoint(inner, h.cos()).exp()
+    with graph.allow_mutation_on_saved_tensors():
+        a = q * 1
+        y = checkpoint(region, p * 1) * a
+        a[1].zero_()
+        y.backward(torch.ones_like(y), retain_graph=False)
+        note('gradients 0', [p.grad])
+def observe(graph):
+    seen = {}
+    show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x
+    note = lambda label, value=None: seen.update({label: str(torch.utils._pytree.tree_map(show, value))})
+    try:
+        run(graph, note, "cpu")
+    except Exception as error:
+        seen["error"] = print("error:", repr(error)) or "raised"
+    return seen
+plain = types.SimpleNamespace(**vars(torch.autograd.graph) | {
+    "allow_mutation_on_saved_tensors": lambda: torch.autograd.graph.saved_tensors_hooks(
+        lambda x: x.detach().clone(), lambda x: x)})
+expected, seen = observe(plain), observe(graph)
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong:
+    print(f"{label}: plain {expected.get(label)}, torch-graph {seen.get(label)}")
+sys.exit(len(wrong) > 0)

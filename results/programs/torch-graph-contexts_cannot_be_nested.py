@@ -1,0 +1,36 @@
+"""torch-graph, law contexts_cannot_be_nested. A context inside of another is refused with a RuntimeError, and the one around
+it goes on as before."""
+import os, sys, types
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from torch.autograd import graph
+
+def run(graph, note, device):
+    torch.manual_seed(0)
+    errors = []
+    with graph.allow_mutation_on_saved_tensors():
+        try:
+            with graph.allow_mutation_on_saved_tensors():
+                errors.append('nothing')
+        except Exception as error:
+            errors.append(type(error).__name__)
+        note('seen errors', errors)
+
+def observe(graph):
+    seen = {}
+    show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x
+    note = lambda label, value=None: seen.update({label: str(torch.utils._pytree.tree_map(show, value))})
+    try:
+        run(graph, note, "cpu")
+    except Exception as error:
+        seen["error"] = print("error:", repr(error)) or "raised"
+    return seen
+
+plain = types.SimpleNamespace(**vars(torch.autograd.graph) | {
+    "allow_mutation_on_saved_tensors": lambda: torch.autograd.graph.saved_tensors_hooks(
+        lambda x: x.detach().clone(), lambda x: x)})
+expected, seen = observe(plain), observe(graph)
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong:
+    print(f"{label}: plain {expected.get(label)}, torch-graph {seen.get(label)}")
+sys.exit(len(wrong) > 0)

@@ -1,0 +1,33 @@
+"""torch-graph, law counts_of_clones_are_exact_through_views. Cloned is each saved tensor once, results too, that is changed
+while a graph needs it, also through a view."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from torch.autograd import graph
+
+def run(graph, note, device):
+    torch.manual_seed(0)
+    leaves = [torch.rand(4, 3, device=device, requires_grad=True) for _ in range(2)]
+    graphs, versions, cloned = ([], [0], set())
+    seen, expected = ([], [])
+    with graph.allow_mutation_on_saved_tensors() as kept:
+        for event, which in (('result', 0), ('drop', 0)):
+            x = leaves[which]
+            y = (x + 0).exp()
+            y = None
+            alive = {(one[1],) for one in graphs if one[1] is not None}
+            results = sum((one[1] is None for one in graphs))
+            expected.append((event, len(cloned), len(alive - cloned) + results))
+            seen.append((event, len(getattr(kept, 'cloned', ())), len(getattr(kept, 'original', ()))))
+    note('expected clones and originals', expected)
+    note('seen clones and originals', seen)
+
+seen = {}
+show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x
+note = lambda label, value=None: seen.update({label: str(torch.utils._pytree.tree_map(show, value))})
+run(graph, note, "cpu")
+labels = [label.removeprefix("expected ") for label in seen if label.startswith("expected ")]
+wrong = [label for label in labels if seen["expected " + label] != seen.get("seen " + label)]
+for label in wrong:
+    print(f"{label}: expected {seen['expected ' + label]}, torch-graph {seen.get('seen ' + label)}")
+sys.exit(len(wrong) > 0)

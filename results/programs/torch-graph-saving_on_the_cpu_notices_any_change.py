@@ -1,0 +1,33 @@
+"""torch-graph, law saving_on_the_cpu_notices_any_change. Whatever wrote to a tensor on the CPU that was saved, input or
+output, backward is an error, as it is in plain."""
+import contextlib, os, sys, types
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from torch.autograd import graph
+
+def run(graph, note, device):
+    torch.manual_seed(0)
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    x = p * 1
+    with graph.save_on_cpu():
+        y = torch.sin(x)
+    t = x.detach()
+    t.mul_(2)
+    y.backward(torch.ones_like(y))
+
+def observe(graph):
+    seen = {}
+    show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x
+    note = lambda label, value=None: seen.update({label: str(torch.utils._pytree.tree_map(show, value))})
+    try:
+        run(graph, note, "cpu")
+    except Exception as error:
+        seen["error"] = print("error:", repr(error)) or "raised"
+    return seen
+
+plain = types.SimpleNamespace(**vars(torch.autograd.graph) | {"save_on_cpu": lambda *args, **kwargs: contextlib.nullcontext()})
+expected, seen = observe(plain), observe(graph)
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong:
+    print(f"{label}: plain {expected.get(label)}, torch-graph {seen.get(label)}")
+sys.exit(len(wrong) > 0)

@@ -1,0 +1,27 @@
+"""torch-graph, law versions_of_tensors_alone. What is no tensor has no version: it is refused, and no version is changed, of
+those beside it either."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from torch.autograd import graph
+
+def run(graph, note, device):
+    torch.manual_seed(0)
+    x = torch.randn(2, 2, device=device)
+    before = x._version
+    try:
+        graph.increment_version([x, 3])
+    except Exception as error:
+        note('seen refused', isinstance(error, (TypeError,)) and len(str(error).split()) > 2)
+    note('expected version', before)
+    note('seen version', x._version)
+
+seen = {}
+show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x
+note = lambda label, value=None: seen.update({label: str(torch.utils._pytree.tree_map(show, value))})
+run(graph, note, "cpu")
+labels = [label.removeprefix("expected ") for label in seen if label.startswith("expected ")]
+wrong = [label for label in labels if seen["expected " + label] != seen.get("seen " + label)]
+for label in wrong:
+    print(f"{label}: expected {seen['expected ' + label]}, torch-graph {seen.get('seen ' + label)}")
+sys.exit(len(wrong) > 0)

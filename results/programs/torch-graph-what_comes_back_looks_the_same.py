@@ -1,0 +1,41 @@
+"""torch-graph, law what_comes_back_looks_the_same. Values, strides, dtype, device and conjugation of a dense tensor that was
+moved are those that were saved."""
+import contextlib, os, sys, types
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from torch.autograd import graph
+
+def run(graph, note, device):
+    torch.manual_seed(0)
+    from contextlib import nullcontext
+    from conformance.second_device import second
+    device = second(device)
+    p = torch.randn(2, 3, 4, 4, dtype=torch.complex64, device=device)
+    p = p.requires_grad_()
+    class Reads(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, t, q):
+            ctx.save_for_backward(t)
+            return q * 2
+        @staticmethod
+        def backward(ctx, grad):
+            t, = ctx.saved_tensors
+            note('read', [[t.is_conj()]])
+            return (None, grad * 2)
+    with nullcontext(), graph.save_on_cpu(**{}):
+        Reads.apply(p.conj(), p).sum().abs().backward()
+def observe(graph):
+    seen = {}
+    show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x
+    note = lambda label, value=None: seen.update({label: str(torch.utils._pytree.tree_map(show, value))})
+    try:
+        run(graph, note, "cpu")
+    except Exception as error:
+        seen["error"] = print("error:", repr(error)) or "raised"
+    return seen
+plain = types.SimpleNamespace(**vars(torch.autograd.graph) | {"save_on_cpu": lambda *args, **kwargs: contextlib.nullcontext()})
+expected, seen = observe(plain), observe(graph)
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong:
+    print(f"{label}: plain {expected.get(label)}, torch-graph {seen.get(label)}")
+sys.exit(len(wrong) > 0)

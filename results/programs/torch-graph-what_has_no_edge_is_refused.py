@@ -1,0 +1,24 @@
+"""torch-graph, law what_has_no_edge_is_refused. A tensor that does not require grad and what is no tensor is refused by an
+error that says so."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from torch.autograd import graph
+
+def run(graph, note, device):
+    torch.manual_seed(0)
+    note('expected refused', True)
+    try:
+        graph.get_gradient_edge(3)
+    except Exception as error:
+        note('seen refused', isinstance(error, (TypeError,)) and len(str(error).split()) > 2)
+
+seen = {}
+show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x
+note = lambda label, value=None: seen.update({label: str(torch.utils._pytree.tree_map(show, value))})
+run(graph, note, "cpu")
+labels = [label.removeprefix("expected ") for label in seen if label.startswith("expected ")]
+wrong = [label for label in labels if seen["expected " + label] != seen.get("seen " + label)]
+for label in wrong:
+    print(f"{label}: expected {seen['expected ' + label]}, torch-graph {seen.get('seen ' + label)}")
+sys.exit(len(wrong) > 0)

@@ -1,0 +1,39 @@
+"""torch-nonreentrant, law corruption_by_the_recomputation_is_reported. A recomputation that changes in place a tensor that
+was saved, which forward did not do, is an error."""
+import functools, os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from torch.utils.checkpoint import checkpoint
+checkpoint = functools.partial(checkpoint, use_reentrant=False)
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p = torch.randn(2, 2, device=device, dtype=torch.float64, requires_grad=True)
+    recomputing = []
+    def inner(h):
+        k, h = (h, h.cos())
+        if ('corrupts' if recomputing else '') == 'corrupts':
+            k.mul_(2)
+        h = h * torch.full((1,), 3.0, device=device, dtype=h.dtype).float()
+        return h
+    def outer(h):
+        return inner(h)
+    y = checkpoint(outer, p * 1)
+    recomputing.append(True)
+    y.backward(torch.ones_like(y))
+    note('gradients 0', [p.grad])
+def observe(checkpoint):
+    seen = {}
+    show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x
+    note = lambda label, value=None: seen.update({label: str(torch.utils._pytree.tree_map(show, value))})
+    try:
+        run(checkpoint, note, "cpu")
+    except Exception as error:
+        seen["error"] = print("error:", repr(error)) or "raised"
+    return seen
+plain = lambda function, *args, **kwargs: function(*args, **kwargs)
+expected, seen = observe(plain), observe(checkpoint)
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong:
+    print(f"{label}: plain {expected.get(label)}, torch-nonreentrant {seen.get(label)}")
+sys.exit(len(wrong) > 0)

@@ -1,0 +1,36 @@
+"""torch-nonreentrant, law explicit_generators_are_replayed. A torch.Generator that is an argument, also inside containers,
+is replayed, and ends where plain leaves it."""
+import functools, os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from torch.utils.checkpoint import checkpoint
+checkpoint = functools.partial(checkpoint, use_reentrant=False)
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    generator = torch.Generator(device).manual_seed(5)
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    def f(h, box=None, source=None):
+        source = box[0]
+        return (h * torch.rand(2, 2, generator=source, device=device)).sin()
+    y = p * 1
+    y = checkpoint(f, y, [generator])
+    y.backward(torch.ones_like(y), retain_graph=True)
+    note('gradients 0', [p.grad])
+
+def observe(checkpoint):
+    seen = {}
+    show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x
+    note = lambda label, value=None: seen.update({label: str(torch.utils._pytree.tree_map(show, value))})
+    try:
+        run(checkpoint, note, "cpu")
+    except Exception as error:
+        seen["error"] = print("error:", repr(error)) or "raised"
+    return seen
+
+plain = lambda function, *args, **kwargs: function(*args, **kwargs)
+expected, seen = observe(plain), observe(checkpoint)
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong:
+    print(f"{label}: plain {expected.get(label)}, torch-nonreentrant {seen.get(label)}")
+sys.exit(len(wrong) > 0)

@@ -1,0 +1,29 @@
+"""torch-nonreentrant-full, law hooks_see_repeated_inputs_once. A tensor that is passed to a region several times is saved
+once for it."""
+import collections, functools, os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from torch.utils.checkpoint import checkpoint
+checkpoint = functools.partial(checkpoint, use_reentrant=False, early_stop=False)
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
+    def f1(a2, a3):
+        h4 = a2 * a3
+        h5 = h4 @ a2
+        return h5
+    h6 = checkpoint(f1, p0, p0)
+    end = h6 * p0
+    note('saved', [p0, h6, p0])
+
+seen = []
+
+def note(label, value=None):
+    if label == "saved":
+        due, packed = (collections.Counter(x.untyped_storage()._cdata for x in tensors) for tensors in (value, seen))
+        print(f"tensors that hooks are to see: {due.total()}; they see {packed.total()}, {(due - packed).total()} are missing")
+        sys.exit(bool(due - packed or packed - due))
+
+with torch.autograd.graph.saved_tensors_hooks(lambda x: seen.append(x) or x, lambda x: x):
+    run(checkpoint, note, "cpu")

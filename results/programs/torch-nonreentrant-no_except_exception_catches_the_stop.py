@@ -1,0 +1,37 @@
+"""torch-nonreentrant, law no_except_exception_catches_the_stop. A function's own "except Exception" sees nothing of an early
+stop, so its fallback is not taken (rule 5)."""
+import functools, os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from torch.utils.checkpoint import checkpoint
+checkpoint = functools.partial(checkpoint, use_reentrant=False)
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    x = torch.randn(2, 2, device=device, requires_grad=True)
+    fallbacks = []
+    def function(h):
+        try:
+            return h.cos()
+        except Exception:
+            fallbacks.append('taken')
+    y = checkpoint(function, x)
+    y.backward(torch.ones_like(y))
+    note('fallbacks', fallbacks)
+
+def observe(checkpoint):
+    seen = {}
+    show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x
+    note = lambda label, value=None: seen.update({label: str(torch.utils._pytree.tree_map(show, value))})
+    try:
+        run(checkpoint, note, "cpu")
+    except Exception as error:
+        seen["error"] = print("error:", repr(error)) or "raised"
+    return seen
+
+plain = lambda function, *args, **kwargs: function(*args, **kwargs)
+expected, seen = observe(plain), observe(checkpoint)
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong:
+    print(f"{label}: plain {expected.get(label)}, torch-nonreentrant {seen.get(label)}")
+sys.exit(len(wrong) > 0)

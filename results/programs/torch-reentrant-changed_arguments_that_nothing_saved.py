@@ -1,0 +1,37 @@
+"""torch-reentrant, law changed_arguments_that_nothing_saved. An argument that plain did not save gives no wrong gradient
+when it is changed after forward or after a backward."""
+import functools, os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from torch.utils.checkpoint import checkpoint
+checkpoint = functools.partial(checkpoint, use_reentrant=True)
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p, q = (torch.nn.Parameter(torch.randn(2, 2, device=device)) for _ in range(2))
+    def f(h, other=None):
+        other = {'list': lambda: other[1]}.get('list', lambda: other)()
+        return (h + other).sin().exp()
+    def outer(h, other):
+        return checkpoint(f, h, [None, other])
+    a, b = (p, q)
+    y = outer(a, b)
+    with torch.no_grad():
+        b.mul_(2)
+    y.backward(torch.ones_like(y))
+    note('gradients 0', [q.grad])
+def observe(checkpoint):
+    seen = {}
+    show = lambda x: (type(x).__name__, [f'{y:.4g}' for y in x.ravel().tolist()], x.requires_grad) if torch.is_tensor(x) else x
+    note = lambda label, value=None: seen.update({label: str(torch.utils._pytree.tree_map(show, value))})
+    try:
+        run(checkpoint, note, "cpu")
+    except Exception as error:
+        seen["error"] = print("error:", repr(error)) or "raised"
+    return seen
+plain = lambda function, *args, **kwargs: function(*args, **kwargs)
+expected, seen = observe(plain), observe(checkpoint)
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong:
+    print(f"{label}: plain {expected.get(label)}, torch-reentrant {seen.get(label)}")
+sys.exit(len(wrong) > 0)

@@ -1,0 +1,39 @@
+"""torch-reentrant, law hooks_around_and_inside_regions. Hooks around or inside regions pack and unpack as under plain; those
+that are active in backward do nothing."""
+import functools, os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from torch.utils.checkpoint import checkpoint
+checkpoint = functools.partial(checkpoint, use_reentrant=True)
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    x = torch.randn(2, 2, device=device, requires_grad=True)
+    w = torch.randn(2, 2, device=device, requires_grad=True)
+    def inner(h):
+        h = (h * w).sin()
+        return h.tanh()
+    def outer(h):
+        h = checkpoint(inner, h)
+        return h * h
+    y = checkpoint(outer, x * 1)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t * 0, lambda t: t * 0):
+        y.backward(torch.ones_like(y), retain_graph=True)
+        note('gradients 0', [w.grad])
+
+def observe(checkpoint):
+    seen = {}
+    show = lambda x: (type(x).__name__, [f'{y:.4g}' for y in x.ravel().tolist()], x.requires_grad) if torch.is_tensor(x) else x
+    note = lambda label, value=None: seen.update({label: str(torch.utils._pytree.tree_map(show, value))})
+    try:
+        run(checkpoint, note, "cpu")
+    except Exception as error:
+        seen["error"] = print("error:", repr(error)) or "raised"
+    return seen
+
+plain = lambda function, *args, **kwargs: function(*args, **kwargs)
+expected, seen = observe(plain), observe(checkpoint)
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong:
+    print(f"{label}: plain {expected.get(label)}, torch-reentrant {seen.get(label)}")
+sys.exit(len(wrong) > 0)

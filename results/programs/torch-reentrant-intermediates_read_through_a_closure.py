@@ -1,0 +1,39 @@
+"""torch-reentrant, law intermediates_read_through_a_closure. A value computed outside a region and read through a closure
+gets its gradient."""
+import functools, os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from torch.utils.checkpoint import checkpoint
+checkpoint = functools.partial(checkpoint, use_reentrant=True)
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
+    note('leaves', (torch.randn(2, 2, dtype=torch.float64, device=device), p0,))
+    def f1(a2):
+        h3 = torch.sin(p0)
+        return h3
+    h4 = checkpoint(f1, p0)
+    def f5(a6):
+        return torch.sin(h4)
+    h8 = checkpoint(f5, h4)
+    torch.autograd.backward([h8, h4], [torch.ones_like(h8), torch.ones_like(h4)])
+
+def observe(checkpoint):
+    leaves, shown = [], []
+    show = lambda x: (type(x).__name__, [f'{y:.4g}' for y in x.ravel().tolist()], x.requires_grad) if torch.is_tensor(x) else x
+    def note(label, value=None):
+        leaves.extend(value if label == "leaves" else ())
+        shown.append([f"leaf {number}: {show(leaf.grad)}" for number, leaf in enumerate(leaves)])
+    try:
+        run(checkpoint, note, "cpu")
+    except Exception as error:
+        print("error:", repr(error))
+    note("end")
+    return shown
+
+plain = lambda function, *args, **kwargs: function(*args, **kwargs)
+expected, seen = sum(observe(plain), []), observe(checkpoint)[-1]
+wrong = [gradient for gradient in seen if gradient not in expected]
+print("left behind:", *wrong, "which plain never has; it has:", *dict.fromkeys(expected), sep="\n  ")
+sys.exit(len(wrong) > 0)

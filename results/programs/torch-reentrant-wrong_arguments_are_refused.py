@@ -1,0 +1,36 @@
+"""torch-reentrant, law wrong_arguments_are_refused. What is not callable, and options or values that do not exist, are
+refused before the function runs."""
+import functools, os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from torch.utils.checkpoint import checkpoint
+checkpoint = functools.partial(checkpoint, use_reentrant=True)
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    ran = []
+    def f(h):
+        ran.append(True)
+    try:
+        checkpoint(f, p, **{'determinism_check': 'sometimes'})
+        note('refused', False)
+    except (TypeError, ValueError):
+        note('refused', True)
+
+def observe(checkpoint):
+    seen = {}
+    show = lambda x: (type(x).__name__, [f'{y:.4g}' for y in x.ravel().tolist()], x.requires_grad) if torch.is_tensor(x) else x
+    note = lambda label, value=None: seen.update({label: str(torch.utils._pytree.tree_map(show, value))})
+    try:
+        run(checkpoint, note, "cpu")
+    except Exception as error:
+        seen["error"] = print("error:", repr(error)) or "raised"
+    return seen
+
+plain = lambda function, *args, **kwargs: function(*args, **kwargs)
+expected, seen = observe(plain), observe(checkpoint)
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong:
+    print(f"{label}: plain {expected.get(label)}, torch-reentrant {seen.get(label)}")
+sys.exit(len(wrong) > 0)
