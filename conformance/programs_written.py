@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import impls
@@ -85,7 +86,7 @@ def _reduced(parts: Sequence[list[Row]], directory: Path | None) -> list[tuple[l
     running = [subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment) for _ in parts]
     for process, part in zip(running, parts, strict=True):
         assert process.stdin is not None
-        with process.stdin as stdin:
+        with suppress(BrokenPipeError), process.stdin as stdin:  # of one that has failed its status tells
             tasks = [[row["program"], binding_in(row["program"]), _control(row), _earlier(row, directory)] for row in part]
             stdin.write(json.dumps(tasks))
     found = []

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 import importlib
 import json
-import re
 import subprocess
 import sys
 from contextlib import suppress
@@ -181,9 +181,8 @@ class Printed:
 
 def _program(text: str) -> Printed:
     _, _, after = text.partition(binding_in(text))
-    end = re.search(r"\ndef run\(.*\n(?:[ \n].*\n|\n)*", after)
-    assert end is not None
-    return Printed("import torch\n" + after[: end.end()])
+    end = next(one.end_lineno for one in ast.parse(after).body if isinstance(one, ast.FunctionDef) and one.name == "run")
+    return Printed("\n".join(["import torch", *after.splitlines()[:end], ""]))
 
 
 @pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.stem)
@@ -195,6 +194,8 @@ def test_what_is_left_of_a_program_gets_the_verdict_of_the_law(path: Path) -> No
     gc.disable()  # as a run does
     try:
         for one in standalone(read(path).rows):
+            if one["verdict"] != "diverges":  # what it notes before a crash is left out, and a law may ask for it
+                continue
             implementation = replace(impls.get(one["impl"]), known={})
             with suppress(NeedsMore):
                 tries = (explorer.judge(LAWS[one["law"]], _program(one["program"]), implementation) for _ in range(3))
