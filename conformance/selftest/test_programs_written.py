@@ -152,10 +152,14 @@ def _torch_of(path: Path) -> str:
 def test_the_published_files_end_with_status_1(path: Path) -> None:
     _torch_of(path)
     texts = {one.name: one.read_text(encoding="utf-8") for one in directory_of(path).glob("*.py")}
-    asked = json.dumps([{"program": text} for text in texts.values()])
-    run = subprocess.run([sys.executable, "-c", DRIVER], cwd=ROOT, input=asked, capture_output=True, text=True, check=True)
-    shown = dict(zip(texts, json.loads(run.stdout), strict=True))
     assert texts
+    for _ in range(5):  # threads do not always meet, so the few that race are run again
+        asked = json.dumps([{"program": text} for text in texts.values()])
+        run = subprocess.run([sys.executable, "-c", DRIVER], cwd=ROOT, input=asked, capture_output=True, text=True, check=True)
+        shown = dict(zip(texts, json.loads(run.stdout), strict=True))
+        texts = {name: texts[name] for name, (status, _) in shown.items() if status != 1}
+        if not texts:
+            return
     assert {name: output for name, (status, output) in shown.items() if status != 1} == {}
 
 
@@ -198,7 +202,7 @@ def test_what_is_left_of_a_program_gets_the_verdict_of_the_law(path: Path) -> No
                 continue
             implementation = replace(impls.get(one["impl"]), known={})
             with suppress(NeedsMore):
-                tries = (explorer.judge(LAWS[one["law"]], _program(one["program"]), implementation) for _ in range(3))
+                tries = (explorer.judge(LAWS[one["law"]], _program(one["program"]), implementation) for _ in range(10))
                 same = any(outcome.verdict == one["verdict"] for outcome in tries)  # threads do not always meet
                 judged += 1
                 wrong += [] if same else [(one["impl"], one["law"])]
