@@ -18,7 +18,7 @@ from typing import Any
 from hypothesis.strategies import SearchStrategy
 
 from conformance.law import LAWS, Law
-from conformance.scripts import SUBJECTS
+from conformance.script_parts import SUBJECTS
 from impls import Implementation, Known
 from impls.implementation import capabilities_of
 

@@ -20,13 +20,13 @@ import impls
 from conformance import programs_written, report
 from conformance.law import LAWS, PROFILES, Explorer
 from conformance.programs_written import directory_of, disagreements, files, with_smaller_programs, write
-from conformance.reducing import SCREEN
 from conformance.replay import standalone
 from conformance.results_file import ROOT, read
 from conformance.results_file import write as write_results
 from conformance.scripts import binding_in, script
 from conformance.selftest.synthetic_results import HEADER, row
 from conformance.selftest.test_replay import DRIVER
+from conformance.smaller import SCREEN
 from conformance.verdicts import VALUES
 from impls import get
 

@@ -9,8 +9,9 @@ import textwrap
 
 import pytest
 
-from conformance.reducing import SCREEN, Shown, reduced, show
+from conformance.reducing import Shown, reduced, show
 from conformance.results_file import ROOT
+from conformance.smaller import SCREEN
 
 BROKEN, RIGHT = "double = lambda x: x + x + 1", "double = lambda x: x + x"
 SCRIPT = """# one, law two.

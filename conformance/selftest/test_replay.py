@@ -15,7 +15,8 @@ from conformance import replay
 from conformance.judge import Case, judge
 from conformance.programs import Named
 from conformance.results_file import ROOT
-from conformance.scripts import WIDTH, binding, binding_in, script
+from conformance.script_parts import WIDTH
+from conformance.scripts import binding, binding_in, script
 from conformance.verdicts import Measured
 from impls import Implementation, get
 

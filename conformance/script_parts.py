@@ -1,0 +1,215 @@
+"""The parts that scripts are put together from: heads, what plain is, and a meter for each thing that a law measures.
+
+Words in capitals are filled in by ``conformance.scripts``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from impls import Kind
+
+WIDTH = 128
+MODULES = ("collections", "contextlib", "functools", "gc", "traceback", "types")
+OURS = ("conformance.second_device", "conformance.written.contexts")
+HOOK = "sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone"
+SUBJECTS: Mapping[Kind, str] = MappingProxyType({"checkpoint": "checkpoint", "graph": "graph", "offload": "OffloadModel"})
+CALL = "plain = lambda function, *args, **kwargs: function(*args, **kwargs)"
+MODEL = """def plain(model, device, *args, **kwargs):
+    return (model if isinstance(model, torch.nn.Module) else torch.nn.Sequential(*model)).to(device)"""
+NOTHING = "lambda *args, **kwargs: contextlib.nullcontext()"
+CLONING = """lambda: torch.autograd.graph.saved_tensors_hooks(
+        lambda x: x.detach().clone(), lambda x: x)"""
+# What plain has in the place of a name of torch.autograd.graph, where a program uses that name.
+UNHOOKED: Mapping[str, str] = MappingProxyType(
+    {
+        "saved_tensors_hooks": NOTHING,
+        "save_on_cpu": NOTHING,
+        "allow_mutation_on_saved_tensors": CLONING,
+        "logged_backward": NOTHING,
+    }
+)
+
+SHOW = "show = lambda x: (type(x).__name__, {digits}, x.requires_grad) if torch.is_tensor(x) else x"
+NOTE = "note = lambda label, value=None: seen.update({label: str(torch.utils._pytree.tree_map(show, value))})"
+# Where a program counts copies between devices, those that are made to show a value are none of its own.
+NOTE_ASIDE = """def note(label, value=None):
+INDENT    with torch.utils._python_dispatch._disable_current_modes():
+INDENT        seen[label] = str(torch.utils._pytree.tree_map(show, value))"""
+EXACT, ROUNDED = "x.tolist()", "[f'{y:.4g}' for y in x.ravel().tolist()]"
+VALUES = """def observe(SUBJECT):
+    seen = {}
+    SHOW
+    NOTE
+    try:
+        run(SUBJECT, note, DEVICE)
+    except Exception as error:
+        seen["error"] = print("error:", repr(error)) or "raised"
+    return seen
+
+PLAIN
+expected, seen = observe(plain), observe(SUBJECT)
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)COSTS]
+for label in wrong:
+    print(f"{label}: plain {expected.get(label)}, NAME {seen.get(label)}")
+sys.exit(len(wrong) > 0)
+"""
+LEFT = """def observe(SUBJECT):
+    leaves, shown = [], []
+    SHOW
+    def note(label, value=None):
+        leaves.extend(value if label == "leaves" else ())
+        shown.append([f"leaf {number}: {show(leaf.grad)}" for number, leaf in enumerate(leaves)])
+    try:
+        run(SUBJECT, note, DEVICE)
+    except Exception as error:
+        print("error:", repr(error))
+    note("end")
+    return shown
+
+PLAIN
+expected, seen = sum(observe(plain), []), observe(SUBJECT)[-1]
+wrong = [gradient for gradient in seen if gradient not in expected]
+print("left behind:", *wrong, "which plain never has; it has:", *dict.fromkeys(expected), sep="\\n  ")
+sys.exit(len(wrong) > 0)
+"""
+EXPECTED = """seen = {}
+SHOW
+NOTE
+run(SUBJECT, note, DEVICE)
+labels = [label.removeprefix("expected ") for label in seen if label.startswith("expected ")]
+wrong = [label for label in labels if seen["expected " + label] != seen.get("seen " + label)]
+for label in wrong:
+    print(f"{label}: expected {seen['expected ' + label]}, NAME {seen.get('seen ' + label)}")
+sys.exit(len(wrong) > 0)
+"""
+RAISES = """try:
+    run(SUBJECT, lambda label, value=None: None, DEVICE)
+except Exception as error:
+    sys.exit(print("an error is due, and there is one:", repr(error)))
+sys.exit(print("an error is due, and NAME raises none") or 1)
+"""
+FAILS = """try:
+    run(SUBJECT, lambda label, value=None: None, DEVICE)
+except Exception as error:
+    sys.exit(print("no error is due, and NAME raises", repr(error)) or 1)
+print("no error is due, and there is none")
+"""
+NOTED = """seen = {}
+run(SUBJECT, lambda label, value=None: seen.update({label: str(value)}), DEVICE)
+"""
+CALLS = """seen = collections.Counter()
+
+def counting(function, *args, **kwargs):
+    @functools.wraps(function, ())
+    def counted(*args, **kwargs):
+        seen[getattr(function, "__name__", type(function).__name__)] += 1
+        return function(*args, **kwargs)
+    return SUBJECT(counted, *args, **kwargs)
+
+run(counting, lambda label, value=None: None, DEVICE)
+"""
+# What called the operator: torch calls what a mode does through functions of its own, in modules of such names.
+CALLER = 'next(f for f, _ in traceback.walk_stack(sys._getframe(1)) if not f.f_globals["__name__"].startswith("torch._"))'
+KERNELS = """seen = collections.Counter()
+
+class Count(torch.utils._python_dispatch.TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        caller = CALLER
+        seen[func.overloadpacket.__name__] += caller.f_globals is globals()  # what the program calls, and no backward
+        return func(*args, **(kwargs or {}))
+
+with Count():
+    run(SUBJECT, lambda label, value=None: None, DEVICE)
+"""
+ALIVE = """made, leaves, seen = set(), [], {}
+
+def storages(tree):
+    tensors = [x for x in torch.utils._pytree.tree_leaves(tree) if torch.is_tensor(x) and x.dtype != torch.uint8 and x.numel()]
+    return {torch.multiprocessing.reductions.StorageWeakRef(x.untyped_storage()) for x in tensors}
+
+class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        made.update(storages(result))
+        return result
+
+def note(label, value=None):
+    leaves.extend(value if label == "leaves" else ())
+    seen[label] = sum(not one.expired() for one in made - storages([value, leaves, [x.grad for x in leaves]]))
+
+with Watch():
+    run(SUBJECT, note, DEVICE)
+"""
+INSIDE = """made, seen = {}, {}
+
+class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        caller = CALLER
+        inside = caller.f_globals is globals() and caller.f_code.co_name REGION  # a function of a region
+        for x in filter(torch.is_tensor, torch.utils._pytree.tree_leaves(result)):
+            made.setdefault(torch.multiprocessing.reductions.StorageWeakRef(x.untyped_storage()), inside)
+        return result
+
+def note(label, value=None):
+    FORGET
+    seen[label] = max(seen.get(label, 0), sum(made[one] and not one.expired() for one in made))
+
+with Watch():
+    run(SUBJECT, note, DEVICE)
+"""
+FORGET = 'made.update(dict.fromkeys(made, False) if label in ("forward", "held 1") else {})  # what counts is recomputed'
+SAVED = """seen = []
+
+def note(label, value=None):
+    if label == "saved":
+        due, packed = (collections.Counter(x.untyped_storage()._cdata for x in tensors) for tensors in (value, seen))
+        print(f"tensors that hooks are to see: {due.total()}; they see {packed.total()}, {(due - packed).total()} are missing")
+        sys.exit(bool(due - packed or SURPLUS))
+
+with torch.autograd.graph.saved_tensors_hooks(lambda x: seen.append(x) or x, lambda x: x):
+    run(SUBJECT, note, DEVICE)
+"""
+PACKED = """counts = [0]  # in forward, in backward
+
+def pack(x):
+    counts[-1] += 1
+    return x.detach()
+
+with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+    run(SUBJECT, lambda label, value=None: counts.extend([0] * (label == "forward")), DEVICE)
+seen = dict(zip(("packed in forward", "packed in backward"), counts, strict=False))
+"""
+OBJECTS = """counts = []
+
+def note(label, value=None):
+    gc.collect()
+    counts.extend([len(gc.get_objects())] * (label == "step"))
+
+run(SUBJECT, lambda label, value=None: None, DEVICE)  # whatever is made once only is made here
+gc.freeze()
+run(SUBJECT, note, DEVICE)
+growth = [count - counts[2] for count in counts[2:]]
+print("objects more than after the third step; due: 0; NAME:", growth)
+sys.exit(any(growth))
+"""
+MOVED = """with conformance.second_device.Moves() as moves:
+    run(SUBJECT, lambda label, value=None: None, DEVICE)
+out = [move.bytes for move in moves.seen if move.kind.endswith("cpu") and move.bytes]
+back = [move.bytes for move in moves.seen if not move.kind.endswith("cpu") and move.bytes]
+seen = {"copies to the CPU": len(out), "bytes to the CPU": sum(out), "copies from the CPU": len(back)}
+"""
+COUNTED = """for label, due in DUE.items():
+    print(f"{label}: due is BOUND{due}, NAME {seen.get(label, 0)}")
+sys.exit(any(seen.get(label, 0) SIGN due for label, due in DUE.items()))
+"""
+COUNTED_ONCE = """print("LABEL: due is BOUNDNUMBER, NAME", seen.get("LABEL", 0))
+sys.exit(seen.get("LABEL", 0) SIGN NUMBER)
+"""
+TAILS: Mapping[str, str] = MappingProxyType(
+    {"values": VALUES, "left": LEFT, "expected": EXPECTED, "raises": RAISES, "fails": FAILS, "saved": SAVED, "objects": OBJECTS}
+    | {"noted": NOTED + COUNTED, "calls": CALLS + COUNTED, "kernels": KERNELS + COUNTED, "alive": ALIVE + COUNTED}
+    | {"inside": INSIDE + COUNTED, "recomputed": INSIDE + COUNTED, "packed": PACKED + COUNTED, "moved": MOVED + COUNTED}
+)
