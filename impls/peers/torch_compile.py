@@ -127,7 +127,7 @@ _REFUSED: dict[str, Known] = {
 _CHANGED: dict[str, Known] = {
     **known(
         "diverges",
-        "an output that plain saves is computed again from inputs: backward gives the gradient of forward's value, and no error",
+        "an output that plain saves is computed again from inputs: backward gives the gradient of what forward returned",
         _SEEN,
         "changed_outputs",
     ),
