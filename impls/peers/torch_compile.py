@@ -161,9 +161,7 @@ _KEPT: dict[str, Known] = {
         "an error while a function is traced, and the guards on what it reads, hold it in cycles until the collector runs",
         _SEEN,
         "an_error_in_forward_keeps_nothing",
-        "a_graph_that_failed_is_freed_when_dropped",
         "schedules_in_any_order",
-        "a_callable_of_any_kind_makes_no_cycle",
         "a_region_that_changes_its_input_makes_no_cycle",
     ),
     **known(
