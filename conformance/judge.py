@@ -102,12 +102,14 @@ def _metered(checkpoint: Callable[..., Any], meters: Sequence[Meter]) -> Callabl
     def through(function: Any, *args: Any, **kwargs: Any) -> Any:
         if not callable(function):
             return checkpoint(function, *args, **kwargs)
-        metered = known.get(id(function))  # it holds the function, so the identity is taken for as long as it is there
+        compiling = torch.compiler.is_compiling()  # what is known here is nothing that a compiler could see through
+        metered = None if compiling else known.get(id(function))  # it holds the function, so the identity is taken
         if metered is None:
             metered = function
             for meter in meters:
                 metered = meter.around(metered)
-            known[id(function)] = metered
+            if not compiling:
+                known[id(function)] = metered
         return checkpoint(metered, *args, **kwargs)
 
     return through

@@ -54,7 +54,7 @@ class Calls(Meter):
     """How often the function of each region was called: in all, and up to each note; and whether one was inside another."""
 
     def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
+        self.names: list[str] = []
         self.nested = False
         self.local = threading.local()
         self.until: dict[str, Counter[str]] = {}
@@ -62,8 +62,10 @@ class Calls(Meter):
     def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def counted(*args: Any, **kwargs: Any) -> Any:
-            self.counts[_name(function)] += 1
-            if self.counts.total() > CALLS_PER_CASE:
+            self.names.append(_name(function))
+            if torch.compiler.is_compiling():  # a compiler carries over this one change; others would be in its way
+                return function(*args, **kwargs)
+            if len(self.names) > CALLS_PER_CASE:
                 raise Timeout(f"functions of regions were called more than {CALLS_PER_CASE} times")
             depth = getattr(self.local, "depth", 0)
             self.nested |= depth > 0
@@ -75,8 +77,13 @@ class Calls(Meter):
 
         return counted
 
+    @property
+    def counts(self) -> Counter[str]:
+        """How often each function was called so far."""
+        return Counter(self.names)
+
     def at(self, label: str, value: Any) -> None:
-        self.until[label] = self.counts.copy()
+        self.until[label] = self.counts
 
 
 class _Watch(TorchDispatchMode):

@@ -9,7 +9,7 @@ from typing import Any
 import torch._dynamo
 import torch.utils.checkpoint
 
-from impls.implementation import CAPABILITIES, Implementation
+from impls.implementation import Implementation, Known, known
 
 
 def _region(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -36,10 +36,160 @@ def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return _compiled()(function, *args, **kwargs)
 
 
+_SEEN = "seen here, torch 2.13"
+
+# The function is traced once; what runs later on are two graphs.
+_TRACED: dict[str, Known] = {
+    **known(
+        "diverges",
+        "backward runs a graph, never the function, and what is recomputed in it is the partitioner's choice",
+        "https://docs.pytorch.org/docs/stable/torch.compiler.html",
+        "calls_with_early_stop",
+        "kernels_with_early_stop",
+        "calls_without_early_stop",
+        "kernels_without_early_stop",
+        "backward_of_one_output_recomputes_what_it_needs",
+        "requests_for_a_subset_recompute_what_they_need",
+        "a_leaf_at_depth_d_runs_d_plus_one_times",
+        "a_parent_is_recomputed_once_for_all_its_regions",
+    ),
+    **known(
+        "diverges",
+        "what the function would do another time does not happen, so nothing can differ",
+        _SEEN,
+        "more_saved_tensors_are_reported",
+        "missing_tensors_are_reported_in_any_case",
+    ),
+    **known(
+        "agrees",
+        "no recomputation goes through the function, so there is nothing to switch off, to leave early or to keep too long",
+        _SEEN,
+        "the_determinism_check_can_be_switched_off",
+        "context_managers_without_finally",
+        "early_stop_leaves_the_tail_unrun",
+        "recomputed_tensors_die_as_they_are_unpacked",
+        "a_differentiable_backward_keeps_nothing",
+    ),
+    **known(
+        "agrees",
+        "contexts that only make a policy become marks in the graph; others end in an error of the compiler",
+        _SEEN,
+        "selective_checkpointing",
+    ),
+    **known(
+        "diverges",
+        "what the function asks of the process while it is traced is not what holds when it is called",
+        _SEEN,
+        "arguments_look_the_same",
+        "device_context_is_forwards",
+        "deterministic_flags_are_forwards",
+        "default_dtype_is_forwards",
+    ),
+    **known(
+        "diverges",
+        "casts are moved in the graph, so gradients in half precision are rounded in other places",
+        _SEEN,
+        "autocast_is_forwards",
+    ),
+}
+
+_REFUSED: dict[str, Known] = {
+    **known(
+        "refuses",
+        "inference mode around backward makes the recomputation save nothing",
+        _SEEN,
+        "backward_in_inference_mode",
+    ),
+    **known(
+        "refuses",
+        "the determinism flag may not change between forward and backward: the compiled backward checks it",
+        "its own error; seen here, torch 2.13",
+        "an_error_leaves_modes_as_they_were",
+    ),
+    **known(
+        "refuses",
+        "an option that is wrong ends in an internal error of the compiler, which is no TypeError or ValueError",
+        _SEEN,
+        "wrong_arguments_are_refused",
+    ),
+    **known(
+        "refuses",
+        "where forward saves a mask, its buffer is donated to the first backward, so a graph cannot be retained",
+        "its own error, which names torch._functorch.config.donated_buffer; seen here, torch 2.13",
+        "every_backward_draws_the_same",
+        "a_partial_backward_draws_the_same",
+        "an_error_leaves_the_stream_of_random_numbers",
+        "an_error_leaves_the_stream_alone",
+        "all_claimed_features_combined",
+    ),
+}
+
+_CHANGED: dict[str, Known] = {
+    **known(
+        "diverges",
+        "an output that plain saves is computed again from inputs: backward gives the gradient of what forward returned",
+        _SEEN,
+        "changed_outputs",
+    ),
+    **known(
+        "diverges",
+        "a function that changes its argument becomes one that returns the change, and what is recomputed starts from it: "
+        "a wrong gradient",
+        _SEEN,
+        "a_function_that_changes_its_argument",
+    ),
+    **known(
+        "diverges",
+        "where hooks are active, version counters are not compared",
+        "pytorch#128545",
+        "hooks_around_do_not_hide_changes",
+    ),
+    **known(
+        "diverges",
+        "the graph saves the inputs that its backward reads, each once, and results that the partitioner keeps",
+        _SEEN,
+        "hooks_see_the_outermost_inputs_alone",
+        "hooks_see_inputs_passed_by_keyword",
+        "hooks_see_inputs_in_containers",
+        "hooks_see_repeated_inputs_once",
+    ),
+}
+
+_KEPT: dict[str, Known] = {
+    **known(
+        "diverges",
+        "an error while a function is traced, and the guards on what it reads, hold it in cycles until the collector runs",
+        _SEEN,
+        "an_error_in_forward_keeps_nothing",
+        "schedules_in_any_order",
+        "a_region_that_changes_its_input_makes_no_cycle",
+    ),
+    **known(
+        "diverges",
+        "the compiler's notes on each function that it compiled stay after the function is gone",
+        _SEEN,
+        "steps_leave_nothing_behind",
+    ),
+    **known(
+        "diverges",
+        "torch.Generator arguments are not replayed",
+        _SEEN,
+        "explicit_generators_are_replayed",
+        "explicit_generators_by_keyword",
+    ),
+}
+
 IMPLEMENTATION = Implementation(
     name="torch-compile",
     checkpoint=checkpoint,
     summary="torch.compile, backend aot_eager, around a region of torch.utils.checkpoint",
     source="https://docs.pytorch.org/docs/stable/generated/torch.compile.html",
-    capabilities=frozenset(CAPABILITIES) - {"context-fn", "explicit-generators"},
+    capabilities=frozenset(
+        {
+            *("autocast", "closure-gradients", "containers", "keyword-arguments", "nesting", "non-tensor-arguments"),
+            *("non-tensor-outputs", "rng", "rng-option", "subset-requests"),
+        }
+    ),
+    known=_TRACED | _REFUSED | _CHANGED | _KEPT,
+    share=0.1,  # each region of each program is compiled anew
 )
