@@ -125,9 +125,9 @@ def notes(content: Stored) -> list[str]:
         "where others were measured. Gradients equal plain's in the same run, to the last bit but for what is compiled, or "
         f"the row is void. Compiled with backend {content['backend']}."
     )
-    left_out = [f"Left out: {one['name']} ({one['reason']})." for one in content["left_out"]]
+    left_out = [f"{one['name']} ({one['reason'].partition(';')[0]})" for one in content["left_out"]]
     on = f"{machine['processor']}, {machine['cpus']} CPUs; {versions}; suite at {commit}, {content['date'][:10]}."
-    return [" ".join([how, *left_out]), on]
+    return [how + (f" Left out: {', '.join(left_out)}." if left_out else ""), on]
 
 
 def updated(readme: str, text: str) -> str:

@@ -180,7 +180,7 @@ def contenders(
         if peer.kind == "checkpoint" and name not in COMPILED_HERE:
             reason = "" if peer.runs_on("cpu" if device == FAKE else device) else f"it computes on {peer.device} alone"
             try:
-                found += [checkpointing(name, "peer", impls.get(name).checkpoint)] if not reason else []
+                found += [checkpointing(name, "peer", peer.load().checkpoint)] if not reason else []
             except ValueError as error:
                 reason = str(error)
             missing += [LeftOut(name, reason)] if reason else []
