@@ -167,7 +167,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
             return page.check(root)
         if options.write:
             page.require_markers(root)
-        terminal = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")  # pytest takes the other while tests run
+        terminal = os.fdopen(os.dup(sys.stdout.fileno()), "w", 1, encoding="utf-8")  # pytest takes the other for itself
         console = Console(file=terminal)
         console = console if console.is_terminal else Console(file=terminal, width=200)  # a log has no width of its own
         started = time.perf_counter()

@@ -125,9 +125,9 @@ def notes(content: Stored) -> list[str]:
         "where others were measured. Gradients equal plain's in the same run, to the last bit but for what is compiled, or "
         f"the row is void. Compiled with backend {content['backend']}."
     )
-    left_out = [f"Left out: {one['name']} ({one['reason']})." for one in content["left_out"]]
+    left_out = [f"{one['name']} ({one['reason'].partition(';')[0]})" for one in content["left_out"]]
     on = f"{machine['processor']}, {machine['cpus']} CPUs; {versions}; suite at {commit}, {content['date'][:10]}."
-    return [" ".join([how, *left_out]), on]
+    return [how + (f" Left out: {', '.join(left_out)}." if left_out else ""), on]
 
 
 def updated(readme: str, text: str) -> str:
@@ -145,9 +145,17 @@ def require_markers(root: Path) -> None:
 
 
 def check(root: Path) -> int:
-    """0 when README.md has the table of the results and every plot is there, else 1 with the reason on stderr."""
-    content = json.loads((root / "results" / "compare-cpu.json").read_text(encoding="utf-8"))
-    present = (root / "README.md").read_text(encoding="utf-8")
+    """0 when README.md has the table of the results and every plot is there, else 1 with the reason on stderr.
+
+    Where no results are published, README.md must have no table.
+    """
+    results, present = root / "results" / "compare-cpu.json", (root / "README.md").read_text(encoding="utf-8")
+    if not results.exists():
+        if f"{BEGIN}\n{END}" in present:
+            return 0
+        sys.stderr.write(f"README.md has a comparison, or no place for one, and there is no {results}\n")
+        return 1
+    content = json.loads(results.read_text(encoding="utf-8"))
     missing = [name for name, _ in plots.figures(content) if not (root / "results" / "compare" / f"{name}.svg").exists()]
     if present == updated(present, markdown(content)) and not missing:
         return 0

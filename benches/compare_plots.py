@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,25 +26,22 @@ SAME = 0.005  # how far apart curves may be, relatively, that are drawn as one
 FRONT, GRID = "#8c8c86", "#d9d9d4"
 Row = Mapping[str, Any]
 Draw = Callable[[Any], None]
+Styles = dict[str, dict[str, Any]]
 
 
 def figures(content: Mapping[str, Any]) -> Iterator[tuple[str, Draw]]:
     """Names of the plots that the results allow for, and what draws each on axes."""
     kind = device_type(content["device"])
     rows = [row for row in content["rows"] if row["status"] == "measured"]
-    about = content["workloads"]
+    about, style = content["workloads"], styles(content["rows"])
     for name in about:
         timed = [row for row in rows if row["workload"] == name and row["times"] and row["allocated"]]
         if timed and not about[name]["x"]:
-            yield f"{kind}-{name}", _bound(memory_against_time, name, timed)
+            yield f"{kind}-{name}", functools.partial(memory_against_time, name=name, rows=timed, style=style)
     for prefix, draw in (("saved-", overhead), ("depth-", peak_against_depth)):
         found = [(about[row["workload"]]["x"], row) for row in rows if row["workload"].startswith(prefix)]
         if found:
-            yield f"{kind}-{prefix[:-1]}", _bound(draw, "", found)
-
-
-def _bound(draw: Callable[[Any, str, Any], None], name: str, found: Any) -> Draw:
-    return lambda axes: draw(axes, name, found)
+            yield f"{kind}-{prefix[:-1]}", functools.partial(draw, found=found, style=style)
 
 
 def draw_all(content: Mapping[str, Any], directory: Path, suffix: str = ".svg") -> list[Path]:
@@ -76,9 +74,9 @@ def _titled(axes: Any, title: str, x: str, y: str) -> None:
     axes.set_ylabel(y, color=INK)
 
 
-def styles(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
+def styles(rows: Sequence[Row]) -> Styles:
     """A colour by family, a marker and a kind of line by place in the family, for each contender."""
-    found: dict[str, dict[str, Any]] = {}
+    found: Styles = {}
     seen: dict[str, int] = {}
     for row in rows:
         if row["contender"] not in found:
@@ -97,7 +95,7 @@ def front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     return best
 
 
-def memory_against_time(axes: Any, name: str, rows: Sequence[Row]) -> None:
+def memory_against_time(axes: Any, name: str, rows: Sequence[Row], style: Styles) -> None:
     """The peak over the time of a step; both as ratios to plain's, with quartiles of time and the Pareto front."""
     plain = next(row for row in rows if row["contender"] == "plain")["allocated"]["peak"]
     points = [(row["times"][1], row["allocated"]["peak"] / plain) for row in rows]
@@ -105,16 +103,16 @@ def memory_against_time(axes: Any, name: str, rows: Sequence[Row]) -> None:
     axes.step(*zip(*best, strict=True), where="post", color=FRONT, linewidth=1.2, linestyle="--", label="Pareto front")
     for (x, y), row in zip(points, rows, strict=True):
         low, _, high = row["times"]
-        style = {**styles(rows)[row["contender"]], "linestyle": "none"}
-        axes.plot([low, high], [y, y], color=style["color"], linewidth=1)
-        axes.plot([x], [y], markersize=7, markeredgecolor=PANEL, label=row["contender"], **style)
+        own = {**style[row["contender"]], "linestyle": "none"}
+        axes.plot([low, high], [y, y], color=own["color"], linewidth=1)
+        axes.plot([x], [y], markersize=7, markeredgecolor=PANEL, label=row["contender"], **own)
     _titled(axes, f"{name}: memory against time", "time of a step / plain's", "peak bytes / plain's")
     axes.set_ylim(bottom=0)
 
 
-def overhead(axes: Any, _: str, found: Sequence[tuple[int, Row]]) -> None:
+def overhead(axes: Any, found: Sequence[tuple[int, Row]], style: Styles) -> None:
     """The time over the ideal's by the number of saved tensors in a region."""
-    _curves(axes, [(x, row["ideal_times"][1], row) for x, row in found if row["ideal_times"]])
+    _curves(axes, [(x, row["ideal_times"][1], row) for x, row in found if row["ideal_times"]], style)
     _titled(
         axes, "One region of sines: what it adds to the ideal", "saved tensors in the region", "time of a step / the ideal's"
     )
@@ -124,10 +122,10 @@ def overhead(axes: Any, _: str, found: Sequence[tuple[int, Row]]) -> None:
     axes.set_ylim(bottom=0)
 
 
-def peak_against_depth(axes: Any, _: str, found: Sequence[tuple[int, Row]]) -> None:
+def peak_against_depth(axes: Any, found: Sequence[tuple[int, Row]], style: Styles) -> None:
     """The peak by the number of layers."""
     points = [(x, (row["allocated"] or row["ledger"])["peak"] / 2**20, row) for x, row in found]
-    _curves(axes, points)
+    _curves(axes, points, style)
     _titled(axes, "GPT-2-like layers: peak against depth", "layers, each a region", "peak, MiB")
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
@@ -135,11 +133,10 @@ def peak_against_depth(axes: Any, _: str, found: Sequence[tuple[int, Row]]) -> N
         axis.set_major_formatter(lambda value, _: f"{value:g}")
 
 
-def _curves(axes: Any, points: Sequence[tuple[int, float, Row]]) -> None:
+def _curves(axes: Any, points: Sequence[tuple[int, float, Row]], style: Styles) -> None:
     """A curve for each contender, or for several whose values are the same."""
     drawn: dict[tuple[tuple[int, float], ...], list[str]] = {}
-    style = styles([row for _, _, row in points])
-    for name in style:
+    for name in dict.fromkeys(row["contender"] for _, _, row in points):
         own = tuple((x, y) for x, y, row in points if row["contender"] == name)
         drawn.setdefault(next((one for one in drawn if _same(one, own)), own), []).append(name)
     for own, names in drawn.items():

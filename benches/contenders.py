@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 import torch
+import torch.utils.checkpoint
 from torch import Tensor
 from torch._functorch import config
 
@@ -21,7 +23,7 @@ Forward = Callable[[Tensor], Tensor]
 FAMILIES = "plain", "ours", "torch", "peer", "host", "compiler", "plan", "yours"
 FRACTIONS = 0.0, 0.25, 0.5, 0.75, 1.0  # of what plain saves
 NOT_COMPILED = "nothing is compiled for fake tensors"
-COMPILED_PEERS = frozenset({"torch-compile"})
+COMPILED_HERE = frozenset({"torch-compile"})  # peers whose place compiled_regions takes
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ def checkpointing(name: str, family: str, checkpoint: Callable[..., Any]) -> Con
 
         return forward
 
-    return Contender(name, family, prepare, each_block, name in COMPILED_PEERS)
+    return Contender(name, family, prepare, each_block)
 
 
 def _run(functions: Sequence[Function]) -> Forward:
@@ -110,6 +112,22 @@ def compiled(budget: float, backend: str) -> Contender:
         return forward
 
     return Contender(f"compile-{budget:g}", "compiler", prepare, no_region, compiled=True)
+
+
+def compiled_regions(backend: str | Callable[..., Any]) -> Contender:
+    """Each block in PyTorch's checkpoint, compiled once. The adapter of that name, made for laws, compiles at every call."""
+
+    def region(function: Function, value: Tensor) -> Tensor:
+        return torch.utils.checkpoint.checkpoint(function, value, use_reentrant=False)
+
+    def prepare(functions: Sequence[Function], plan: Plan, example: Tensor) -> Forward:
+        torch.compiler.reset()
+        # What is compiled is counted by code object, and beyond a limit nothing is: so each block has one of its own.
+        own = (FunctionType(region.__code__.replace(), region.__globals__) for _ in functions)
+        regions = [torch.compile(one, backend=backend, dynamic=False) for one in own]
+        return _run([functools.partial(one, function) for one, function in zip(regions, functions, strict=True)])
+
+    return Contender("torch-compile", "compiler", prepare, each_block, compiled=True)
 
 
 def planned(name: str, plan: Callable[[Workload], Plan]) -> Contender:
@@ -159,18 +177,16 @@ def contenders(
             whole = functools.partial(impls.get(name).checkpoint, early_stop=False)
             found.append(checkpointing("nested-full", family, whole))
     for name, peer in impls.PEERS.items():
-        if peer.kind == "checkpoint":
+        if peer.kind == "checkpoint" and name not in COMPILED_HERE:
             reason = "" if peer.runs_on("cpu" if device == FAKE else device) else f"it computes on {peer.device} alone"
-            if device == FAKE and name in COMPILED_PEERS:
-                reason = NOT_COMPILED
             try:
-                found += [checkpointing(name, "peer", impls.get(name).checkpoint)] if not reason else []
+                found += [checkpointing(name, "peer", peer.load().checkpoint)] if not reason else []
             except ValueError as error:
                 reason = str(error)
             missing += [LeftOut(name, reason)] if reason else []
     for name in ("graph", "torch-graph"):
         found.append(on_host(f"{name}-save_on_cpu", impls.get(name).provides))
-    ways = [compiled(fraction, backend) for fraction in FRACTIONS]
+    ways = [compiled_regions(backend), *(compiled(fraction, backend) for fraction in FRACTIONS)]
     if not names or any(way.name in names for way in ways):
         reason = uncompilable(device, backend)
         missing += [LeftOut(way.name, reason) for way in ways if reason]

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch._dynamo.backends.debugging import aot_eager
 from torch._prims.rng_prims import run_with_rng_state
 
 from benches import compare_meters as meters
 from benches.compare_measuring import MEASURED, RAISES, VOID, Subject, ideal, measure, nothing, quartiles, repetitions, step_of
-from benches.contenders import PLAIN, Contender, checkpointing, contenders, each_block, planned, within
+from benches.contenders import PLAIN, Contender, checkpointing, compiled_regions, contenders, each_block, planned, within
 from benches.workloads import FAKE, KINDS, Workload, sweeps, workload
 from impls import get
 from impls.schedules import Keep, Plan, Region, sqrt_segments
@@ -241,6 +242,20 @@ def test_peers_that_cannot_be_had_are_named() -> None:
     assert not names & {one.name for one in missing}
     assert "megatron-core" in {one.name for one in missing}
     assert all(one.reason for one in missing)
+
+
+def test_compiled_regions_are_compiled_once_for_each_block(subjects: dict[str, Subject]) -> None:
+    passes: list[int] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        passes.append(len(inputs))
+        return aot_eager(graph, inputs)
+
+    subject = subjects["resnet"]
+    step = subject.bind(compiled_regions(backend), each_block(subject.workload))
+    for _ in range(3):
+        assert subject.agreement(step, rounded=True) in ("equal", "close")
+    assert len(passes) == len(subject.workload.blocks)
 
 
 def test_nothing_is_compiled_for_fake_tensors() -> None:

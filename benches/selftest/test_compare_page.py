@@ -77,6 +77,21 @@ def test_published_results_are_those_that_check_wants(
     assert "plots are missing: cpu-depth" in capsys.readouterr().err
 
 
+def test_without_results_there_is_no_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text(f"{compare_page.BEGIN}\n{compare_page.END}\n", encoding="utf-8")
+    assert compare.main(["--check"], tmp_path) == 0
+    readme.write_text(MARKERS, encoding="utf-8")
+    assert compare.main(["--check"], tmp_path) == 1
+    assert "there is no" in capsys.readouterr().err
+
+
+def test_a_contender_looks_the_same_in_every_plot(content: dict[str, Any]) -> None:
+    style = compare_plots.styles([row for row in content["rows"] if row["contender"] != "chen-sqrt"])
+    assert {name: compare_plots.styles(content["rows"])[name] for name in style} == style
+    assert len({tuple(one.values()) for one in style.values()}) == len(style) == 2
+
+
 def test_plots_are_the_same_bytes_and_name_every_contender(tmp_path: Path, content: dict[str, Any]) -> None:
     first, second = (compare_plots.draw_all(content, tmp_path / name) for name in ("first", "second"))
     assert [path.name for path in first] == ["cpu-attention.svg", "cpu-saved.svg", "cpu-depth.svg"]
