@@ -145,6 +145,9 @@ class Author:
             scope.bind(self.closed_over(outer))
         if repeated:
             self.join(scope, inside[-1])  # that it is the same tensor shows where it is read
+        given = [name for name in parameters if name.startswith("s")]
+        if given:
+            self.depend(scope, *given)
         self.body(scope, depth - 1)
         escaped = self.escape(outer, scope)
         self.results(outer, name, parameters, unpack, arguments, tuple(passed), inside, scope)
@@ -180,6 +183,13 @@ class Author:
         target = self.fresh("h")
         scope.statements.append(Op(target, "{0} * {1}", (scope.current, other)))
         scope.bind(target)
+
+    def depend(self, scope: Scope, first: str, second: str) -> None:
+        """Compute with two arguments that are no tensors: that they are what was passed shows in the values alone."""
+        target = self.fresh("h")
+        factor = f"len({second}) if {first} is None else {first} + ({second} is torch.float32)"
+        scope.statements.append(Op(target, f"{{0}} * ({factor})", (scope.current,)))
+        scope.bind(target, scope.current in scope.grad)
 
     def arguments(self, passed: list[str]) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...], str, list[str]]:
         """Parameters, lines that unpack containers, the call's arguments, and the names of the tensors inside."""

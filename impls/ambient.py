@@ -15,6 +15,13 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._device import DeviceContext
 
+# What a region asks of torch each time, found once.
+_autocasts, _autocast_dtype = torch.is_autocast_enabled, torch.get_autocast_dtype
+_autocast_cache, _default_dtype = torch.is_autocast_cache_enabled, torch.get_default_dtype
+_mode_count = torch._C._len_torch_function_stack
+_deterministic = torch._C._get_deterministic_algorithms
+_warns_only = torch._C._get_deterministic_algorithms_warn_only
+
 
 class Modes(NamedTuple):
     """Autocast by device type as (type, enabled, dtype), its cache, device context, default dtype, determinism."""
@@ -53,18 +60,10 @@ def _device_context() -> torch.device | None:
 def modes() -> Modes:
     """The modes in force on this thread."""
     kind = accelerator()
-    autocast = (_autocast("cpu"),) if kind is None else (_autocast("cpu"), _autocast(kind))
-    device = _device_context() if torch._C._len_torch_function_stack() else None
-    cache = torch.is_autocast_cache_enabled()
-    return Modes(autocast, cache, device, torch.get_default_dtype(), _deterministic())
-
-
-def _autocast(kind: str) -> tuple[str, bool, torch.dtype]:
-    return kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
-
-
-def _deterministic() -> tuple[bool, bool]:
-    return torch._C._get_deterministic_algorithms(), torch._C._get_deterministic_algorithms_warn_only()
+    host = "cpu", _autocasts("cpu"), _autocast_dtype("cpu")
+    autocast = (host,) if kind is None else (host, (kind, _autocasts(kind), _autocast_dtype(kind)))
+    device = _device_context() if _mode_count() else None
+    return Modes(autocast, _autocast_cache(), device, _default_dtype(), (_deterministic(), _warns_only()))
 
 
 class under:  # noqa: N801 - reads as a function where it is used, and costs a third of a generator
@@ -99,9 +98,9 @@ class under:  # noqa: N801 - reads as a function where it is used, and costs a t
 
 
 def _set_global(wanted: Modes) -> None:
-    if torch.get_default_dtype() != wanted.dtype:
+    if _default_dtype() != wanted.dtype:
         torch.set_default_dtype(wanted.dtype)
-    if _deterministic() != wanted.deterministic:
+    if (_deterministic(), _warns_only()) != wanted.deterministic:
         torch._C._set_deterministic_algorithms(wanted.deterministic[0], warn_only=wanted.deterministic[1])
 
 

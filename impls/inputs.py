@@ -13,7 +13,9 @@ from impls.packed import Packed
 from impls.versions import Counter, counter
 
 _ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Generator})
-_FLAT = _ATOMS | {torch.Tensor, torch.nn.Parameter}  # certainly no containers
+_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
+_FLAT = _ATOMS | _TENSORS  # certainly no containers
+_KEPT = _FLAT - {torch.Generator}
 
 
 class _Record:
@@ -67,8 +69,59 @@ def _hooks(tensor: torch.Tensor) -> frozenset[int]:
 
 _NO_HOOKS: frozenset[int] = frozenset()
 
+
 # The leaves, and either how pytree puts them together or, where all are arguments themselves, the names of the last ones.
 Structure = tuple[list[Any], TreeSpec | tuple[str, ...]]
+
+
+def taken(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs | Held:
+    """The arguments of a call, in the cheapest way that will do: taking them apart costs more than all else that is fixed."""
+    if _KEPT.issuperset(map(type, args)) and _KEPT.issuperset(map(type, kwargs.values())) and not _watched():
+        held = Held(args, kwargs)
+        if held.versions is not None:
+            return held
+    return Inputs(args, kwargs)
+
+
+def _watched() -> bool:
+    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+
+
+class Held:
+    """Arguments, none of them a container, where nobody watches what is saved: autograd would keep the tensors themselves.
+
+    ``versions`` is None if there is a tensor without version counter, made in inference mode: then this will not do.
+    """
+
+    __slots__ = ("args", "kwargs", "tensors", "versions")
+    generators: tuple[torch.Generator, ...] = ()
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.args: tuple[Any, ...] | None = args
+        self.kwargs = kwargs
+        self.tensors: list[Any] = [one for one in (*args, *kwargs.values()) if type(one) in _TENSORS]
+        self.versions: list[int] | None
+        try:
+            self.versions = [one._version for one in self.tensors]
+        except RuntimeError:
+            self.versions = None
+
+    def changed(self) -> int | None:
+        """The index of the first tensor that was changed in place since the call, None when there is none."""
+        now = [one._version for one in self.tensors]
+        if now == self.versions:
+            return None
+        return next(index for index, then in enumerate(self.versions or ()) if now[index] != then)
+
+    def release(self) -> None:
+        """Let go of the tensors; the arguments cannot be put together any more."""
+        self.args, self.kwargs = None, {}
+        self.tensors = [counter(one) for one in self.tensors]
+
+    def restore(self) -> tuple[tuple[Any, ...], dict[str, Any], Hooked]:
+        """The arguments, and their hooks."""
+        assert self.args is not None
+        return self.args, self.kwargs, Hooked(self.tensors)
 
 
 class Inputs:
@@ -84,7 +137,7 @@ class Inputs:
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.packed: list[Packed | torch.Tensor] | None = []
         # Where nobody watches what is saved, autograd would keep the tensor itself, and so does this.
-        self.watched = torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+        self.watched = _watched()
         self.counters: list[Counter] = []
         self.versions: list[int] = []
         self.generators: list[torch.Generator] = []

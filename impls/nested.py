@@ -8,8 +8,8 @@ Forward and recomputation save in the same order, so a slot is found again by it
 2. An inner region's inputs are saved by its parent.       5. Recomputation stops once what is needed is there.
 3. Recomputation starts as if no region were active.       6. Backward may run inside a region.
 
-Each rule is kept where its number stands, here, in ``region`` and in ``recomputation``. A slot is one small object that
-only the graph owns: the region sees through a weak reference whether it was cleared. Recomputed tensors are owned by the
+Each rule is kept where its number stands, here, in ``region`` and in ``recomputation``. The region keeps a list of
+its slots, and sees by the count of references to one whether the graph has cleared it. Recomputed tensors are owned by the
 engine's task, so that they go with it.
 """
 
@@ -24,7 +24,7 @@ import torch
 
 from impls import ambient
 from impls.implementation import CAPABILITIES, Implementation
-from impls.inputs import Inputs
+from impls.inputs import taken
 from impls.operators import Operators
 from impls.recomputation import NOTHING
 from impls.region import CheckpointError as CheckpointError
@@ -83,7 +83,7 @@ def checkpoint(
     if not torch.is_grad_enabled():
         with forward_context:
             return function(*args, **kwargs)
-    region = Region(function, Inputs(args, kwargs), recompute_context)
+    region = Region(function, taken(args, kwargs), recompute_context)
     region.check = determinism_check == "default"
     override = _early_stop_override.get()
     region.early_stop = early_stop if override is None else override

@@ -10,7 +10,7 @@ import torch
 
 from impls import ambient
 from impls.operators import Operators
-from impls.versions import Look, described, look
+from impls.versions import described, look
 
 NOTHING = nullcontext()  # the one that options stand for by default, and that is not worth entering
 _sequence_number = torch._C._autograd._get_sequence_nr
@@ -32,8 +32,8 @@ class Values(dict[int, torch.Tensor]):
 class Recomputation:
     """What one run is to bring, and what it has brought.
 
-    ``wanted`` has, for each tensor that forward saved, its slot, or None where it is not needed; ``looks`` are the looks
-    at them then, and ``inside`` the versions of those that regions inside saved. ``complete`` says whether that is all
+    ``slots`` stand for the tensors that forward saved, as (index, counter, look); ``wanted`` has None in place of those
+    that are not needed. ``inside`` are the versions of tensors that regions inside saved. ``complete`` says whether that is all
     or forward has not ended yet. ``unpack`` brings the tensor of a slot once this run is over. After ``run``, which
     returns the recomputed tensors, ``mismatch`` says in what the run was not what forward was, or is None.
     """
@@ -41,7 +41,7 @@ class Recomputation:
     def __init__(
         self,
         wanted: Sequence[Any],
-        looks: Sequence[Look],
+        slots: Sequence[Any],
         inside: Sequence[int],
         unpack: Callable[[Any], torch.Tensor],
         *,
@@ -50,9 +50,9 @@ class Recomputation:
         check: bool,
         log: bool,
     ) -> None:
-        self.wanted, self.looks, self.inside, self.again = wanted, looks, inside, unpack
+        self.wanted, self.slots, self.inside, self.again = wanted, slots, inside, unpack
         self.complete, self.check = complete, check
-        self.known = len(looks)
+        self.known = len(slots)
         self.last = len(wanted) - 1
         while wanted[self.last] is None:
             self.last -= 1
@@ -67,7 +67,7 @@ class Recomputation:
         self.count = index + 1
         slot = None
         if index < self.known:
-            if look(tensor) != self.looks[index]:
+            if look(tensor) != self.slots[index][2]:
                 self.compare(index, tensor)
             slot = self.wanted[index]
         if slot is not None:
@@ -87,7 +87,7 @@ class Recomputation:
     def unpack(self, packed: Any) -> torch.Tensor:
         if isinstance(packed, torch.Tensor):
             return packed
-        tensor = self.values.get(packed.index)
+        tensor = self.values.get(packed[0])
         return self.again(packed) if tensor is None else tensor
 
     def compare(self, index: int, tensor: torch.Tensor) -> None:
@@ -98,7 +98,7 @@ class Recomputation:
         and then save it, and those that change a weight whose own part of the backward is over. What they read in the
         recomputation is not what forward read, and whether that matters cannot be told here.
         """
-        expected = self.looks[index]
+        expected = self.slots[index][2]
         self.same_version(tensor, expected[-1])
         if self.check and self.wanted[index] is not None:
             self.stop(f"saved tensor {index} was {described(expected)}, came back as {described(look(tensor))}")

@@ -9,6 +9,7 @@ before the change, made through an alias that was detached from it.
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from typing import Any, NoReturn
 import torch
 
 from impls import ambient
-from impls.inputs import Inputs
+from impls.inputs import Held, Inputs
 from impls.operators import Operators, listing
 from impls.recomputation import Recomputation, Values
 from impls.versions import Counter, Look, counter, described, look
@@ -31,22 +32,28 @@ class CheckpointError(RuntimeError):
     """A region cannot be recomputed, or its recomputation is not what forward was."""
 
 
-class Slot:
-    """Stands in the graph for a tensor that forward saved. Only the graph owns it."""
+# Stands in the graph for a tensor that forward saved: its index, what follows its version, and how it looked then.
+Slot = tuple[int, Counter, Look]
 
-    __slots__ = ("__weakref__", "counter", "index")
 
-    def __init__(self, index: int, follows: Counter) -> None:
-        self.index, self.counter = index, follows
+def _references(slots: list[Any]) -> list[int]:
+    return [sys.getrefcount(slot) for slot in slots]
+
+
+(_ALONE,) = _references([(object(),)])  # as many as an object has that is nowhere but in the list
+
+
+def _in_graph(slots: list[Slot]) -> list[Slot | None]:
+    """The slots that somebody else holds too, which is the graph; None in place of those that it has cleared."""
+    return [slot if count > _ALONE else None for slot, count in zip(slots, _references(slots), strict=True)]
 
 
 class Region:
     """One call of ``checkpoint``: its inputs, its slots, and how to run it again."""
 
-    def __init__(self, function: Callable[..., Any], inputs: Inputs, context: AbstractContextManager[Any]) -> None:
+    def __init__(self, function: Callable[..., Any], inputs: Inputs | Held, context: AbstractContextManager[Any]) -> None:
         self.function, self.inputs, self.context = function, inputs, context
-        self.slots: list[weakref.ref[Slot]] = []
-        self.looks: list[Look] = []  # at the tensors of the slots, when they were saved
+        self.slots: list[Slot] = []
         self.look: Look | None = None
         self.inside: list[int] = []  # versions of the tensors that regions inside saved
         self.enclosing = _enclosing()
@@ -58,14 +65,14 @@ class Region:
         self.operators: Operators | None = None
 
     def pack(self, tensor: torch.Tensor) -> Slot:
-        slot = Slot(len(self.slots), counter(tensor))  # rule 1: hooks do not stack, so only the innermost region is asked
         seen = look(tensor)
         if seen == self.look:
             seen = self.look  # neighbours often look the same, and then one object serves them all
         else:
             self.look = seen
-        self.slots.append(weakref.ref(slot))
-        self.looks.append(seen)
+        slots = self.slots
+        slot = (len(slots), counter(tensor), seen)  # rule 1: hooks do not stack, so only the innermost region is asked
+        slots.append(slot)
         if self.enclosing is not None:
             self.enclosing.saw(tensor)
         return slot
@@ -77,15 +84,15 @@ class Region:
             self.enclosing.saw(tensor)
 
     def unpack(self, slot: Slot) -> torch.Tensor:
-        index = slot.index
-        seen = self.looks[index]
-        version = seen[-1]
-        now = slot.counter._version
+        index, follows, seen = slot
+        version = seen[3]
+        now = follows._version
         if now != version:
             self.refuse(f"saved tensor {index} ({described(seen)}) was changed in place after it was saved: it is at "
                         f"version {now}, expected version {version}. Clone it before changing it")  # fmt: skip
         task = torch._C._current_graph_task_id()
-        values = self.recomputed(task)
+        reference = self.values.get(task)
+        values = None if reference is None else reference()
         tensor = None if values is None else values.pop(index, None)  # rule 4: it dies as it is unpacked
         if tensor is None:
             tensor = self.bring(task, slot)
@@ -110,15 +117,15 @@ class Region:
                         "If functions wait for each other, pass preserve_rng_state=False")  # fmt: skip
         try:
             values = self.recomputed(task)
-            if values is None or slot.index not in values:  # another thread of this backward may have come first
+            if values is None or slot[0] not in values:  # another thread of this backward may have come first
                 values = self.recompute(task, slot)
-            return values.pop(slot.index)
+            return values.pop(slot[0])
         finally:
             lock.release()
 
     def recompute(self, task: int, slot: Slot) -> Values:
         """Run the function again and bring what is alive; slots that the graph has cleared are skipped (rule 6)."""
-        wanted = [weak() for weak in self.slots]
+        wanted = _in_graph(self.slots)
         if task == -1 or self.recomputed(task) is not None:
             wanted = [slot if one is slot else None for one in wanted]  # read outside a backward, or again within one
         changed = self.inputs.changed()
@@ -126,7 +133,7 @@ class Region:
             self.refuse(f"input tensor {changed} was changed in place since it was passed, so forward cannot be repeated. "
                         "Clone it before changing it")  # fmt: skip
         args, kwargs, hooked = self.inputs.restore()  # rule 2: unpacking these recomputes the parent first
-        run = Recomputation(wanted, self.looks, self.inside, self.unpack, complete=self.complete, early_stop=self.early_stop,
+        run = Recomputation(wanted, self.slots, self.inside, self.unpack, complete=self.complete, early_stop=self.early_stop,
                             check=self.check, log=self.operators is not None)  # fmt: skip
         shared = task != -1 and len([one for one in wanted if one is not None]) > 1
         try:

@@ -14,7 +14,7 @@ FAULTS = (
     Mutant("leaves-the-default-dtype-behind", "ambient", "default_dtype_is_forwards", "ambient", "_set_global(self.present)",
            "_set_global(self.present._replace(dtype=self.wanted.dtype))"),
     Mutant("forgets-deterministic-algorithms", "ambient", "deterministic_flags_are_forwards", "ambient",
-           "if _deterministic() != wanted.deterministic:", "if False:"),
+           "if (_deterministic(), _warns_only()) != wanted.deterministic:", "if False:"),
     Mutant("forgets-warn-only", "ambient", "deterministic_flags_are_forwards", "ambient",
            "wanted.deterministic[0], warn_only=wanted.deterministic[1]", "wanted.deterministic[0]"),
     Mutant("leaves-grad-mode-on-after-reading", "ambient", "grad_mode_is_forwards", "recomputation",

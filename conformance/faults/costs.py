@@ -16,7 +16,7 @@ FAULTS = (
     Mutant("shares-values-between-backwards", "costs", "a_backward_during_another_recomputes_for_itself", "region",
            "task = torch._C._current_graph_task_id()", "task = 0"),
     Mutant("recomputes-slots-that-were-cleared", "costs", "what_the_graph_has_freed_is_not_recomputed", "region",
-           "self.slots.append(weakref.ref(slot))", "self.slots.append(lambda: slot)"),
+           "slot if count > _ALONE else None", "slot"),
     Mutant("shares-one-table-between-all-regions", "costs", "calls_with_early_stop", "recomputation", "self.values = Values()",
            "import weakref\n\n        tables = vars(Recomputation).get('tables') or weakref.WeakValueDictionary()\n"
            "        Recomputation.tables = tables\n"
@@ -34,7 +34,7 @@ FAULTS = (
     Mutant("takes-an-ended-backward-for-this-one", "costs", "every_backward_recomputes_anew", "region",
            "if task == -1 or self.recomputed(task) is not None:", "if task == -1 or self.values:"),
     Mutant("keeps-what-was-asked-for-first", "costs", "recomputed_tensors_die_as_they_are_unpacked", "region",
-           "return values.pop(slot.index)", "return values[slot.index]"),
+           "return values.pop(slot[0])", "return values[slot[0]]"),
     Mutant("looks-past-one-cleared-slot", "costs", "what_the_graph_has_freed_is_not_recomputed", "recomputation",
            "while wanted[self.last] is None:", "if wanted[self.last] is None:"),
 )  # fmt: skip

@@ -46,30 +46,28 @@ FAULTS = (
            "region.early_stop = early_stop if override is None else override",
            "region.early_stop = (early_stop if override is None else override) or region.enclosing is not None"),
     Mutant("notes-versions-when-backward-asks", "errors", "weights_changed_before_backward", "region",
-           "        index = slot.index\n",
-           "        index = slot.index\n        for number, weak in enumerate(self.slots):\n"
-           "            if (one := weak()) is not None:\n"
-           "                self.looks[number] = (*self.looks[number][:3], one.counter._version)\n"),
+           "        index, follows, seen = slot\n",
+           "        index, follows, seen = slot\n        for _, counts, at in self.slots:\n"
+           "            torch._C._autograd._unsafe_set_version_counter((counts,), (at[3],))\n"),
     Mutant("does-not-watch-keyword-arguments", "errors", "changed_arguments_that_nothing_saved", "inputs",
-           "[self._leaf(leaf) for leaf in (*args, *kwargs.values())]", "[*map(self._leaf, args), *kwargs.values()]"),
+           "[one for one in (*args, *kwargs.values()) if", "[one for one in args if"),
     Mutant("follows-what-the-hooks-bring-back", "errors", "hooks_around_do_not_hide_changes", "inputs",
            "self.counters.append(counter(tensor))", "self.counters.append(counter(tensor.clone()))"),
     Mutant("watches-arguments-up-to-the-first-backward", "errors", "changed_arguments_that_nothing_saved", "region",
            "changed = self.inputs.changed()", "changed = None if self.values else self.inputs.changed()"),
-    Mutant("takes-the-version-now-for-the-one-then", "errors", "changes_inside_after_saving", "region", "version = seen[-1]",
-           "version = slot.counter._version"),
+    Mutant("takes-the-version-now-for-the-one-then", "errors", "changes_inside_after_saving", "region", "version = seen[3]",
+           "version = follows._version"),
     Mutant("takes-one-change-for-an-optimizers-step", "errors", "changed_closure_tensors", "region",
-           "        index = slot.index\n",
-           "        index = slot.index\n        for number, weak in enumerate(self.slots):\n"
-           "            if (one := weak()) is not None and one.counter._version == self.looks[number][-1] + 1:\n"
-           "                self.looks[number] = (*self.looks[number][:3], one.counter._version)\n"),
+           "        index, follows, seen = slot\n",
+           "        index, follows, seen = slot\n        for _, counts, at in self.slots:\n"
+           "            if counts._version == at[3] + 1:\n"
+           "                torch._C._autograd._unsafe_set_version_counter((counts,), (at[3],))\n"),
     Mutant("notes-versions-when-it-recomputes", "errors", "weights_changed_during_backward", "region",
-           "        wanted = [weak() for weak in self.slots]\n",
-           "        wanted = [weak() for weak in self.slots]\n"
-           "        pairs = zip(self.looks, wanted)\n"
-           "        self.looks = [(*seen[:3], one.counter._version) if one else seen for seen, one in pairs]\n"),
+           "        wanted = _in_graph(self.slots)\n",
+           "        wanted = _in_graph(self.slots)\n        for _, counts, at in self.slots:\n"
+           "            torch._C._autograd._unsafe_set_version_counter((counts,), (at[3],))\n"),
     Mutant("watches-the-first-argument-alone", "errors", "changes_between_forward_and_backward", "inputs",
-           "in enumerate(self.versions):", "in enumerate(self.versions[:1]):"),
+           "if now == self.versions:", "if now[:1] == (self.versions or [])[:1]:"),
     Mutant("stops-again-in-what-is-being-left", "errors", "context_managers_inside_are_left", "recomputation",
            "if not self.stopped:", "if True:"),
     Mutant("shares-looks-but-for-versions", "errors", "hooks_that_copy_after_changes", "region", "if seen == self.look:",

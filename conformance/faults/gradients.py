@@ -61,7 +61,7 @@ FAULTS = (
            "base = tensor._base\n"
            "            self.values[index] = tensor if base is None or base.shape != tensor.shape else base"),
     Mutant("takes-every-saved-tensor-for-unchanged", "gradients", "in_place_on_intermediates", "region",
-           "version = seen[-1]", "version = 0"),
+           "version = seen[3]", "version = 0"),
     Mutant("brings-only-what-requires-grad", "gradients", "detached_islands", "recomputation",
            _TAKEN, _TAKEN.replace(":", " and tensor.requires_grad:")),
     Mutant("brings-zeros-for-what-needs-no-gradient", "gradients", "no_grad_islands", "recomputation", _KEPT,
@@ -100,8 +100,8 @@ FAULTS = (
     Mutant("takes-the-reentrant-way-with-one-argument", "gradients", "accumulation_hooks_fire_once", "nested", _START,
            _otherwise("reentrant", "len(args) == 1 and not kwargs")),
     Mutant("refuses-what-is-not-a-whole-backward", "gradients", "autograd_grad_of_any_subset", "region",
-           "        wanted = [weak() for weak in self.slots]\n",
-           "        wanted = [weak() for weak in self.slots]\n"
+           "        wanted = _in_graph(self.slots)\n",
+           "        wanted = _in_graph(self.slots)\n"
            "        if not torch.autograd._is_checkpoint_valid():\n"
            "            self.refuse('this is not a plain backward()')\n"),
     Mutant("leaves-grad-mode-as-it-recomputed", "gradients", "autograd_grad_of_any_subset", "recomputation",

@@ -31,17 +31,18 @@ FAULTS = (
     Mutant("keeps-what-each-backward-left", "lifetimes", "partial_backward_passes_over_one_graph", "region",
            "self.values[task] = weakref.ref(values)\n", "self.values[task] = lambda: values\n        if False:\n"),
     Mutant("lets-the-graph-own-what-is-left", "lifetimes", "what_a_request_did_not_need_dies_with_it", "region",
-           "torch.autograd.Variable._execution_engine.queue_callback(values)", "slot.counter.values = values"),
+           "torch.autograd.Variable._execution_engine.queue_callback(values)", "slot[1].values = values"),
     Mutant("remembers-what-it-unpacked-last", "lifetimes", "a_backward_that_is_refused_keeps_nothing", "region",
            "\"unlike in forward\")  # fmt: skip\n", "\"unlike in forward\")  # fmt: skip\n        self.newest = tensor\n"),
     Mutant("has-its-own-words-for-a-second-backward", "lifetimes", "a_second_backward_raises_what_plain_raises", "nested",
            "    return output\n",
            "    if isinstance(output, torch.Tensor) and region.slots:\n"
            "        freed = \"its graph was freed by an earlier backward\"\n"
-           "        output.register_hook(lambda _: None if any(weak() for weak in region.slots) else region.refuse(freed))\n"
+           "        output.register_hook("
+           "lambda _: None if any(region.pack.__globals__['_in_graph'](region.slots)) else region.refuse(freed))\n"
            "    return output\n"),
     Mutant("keeps-the-tensor-that-was-asked-for-first", "lifetimes", "recomputed_tensors_live_no_longer_than_saved_ones",
-           "region", "return values.pop(slot.index)", "return values[slot.index]"),
+           "region", "return values.pop(slot[0])", "return values[slot[0]]"),
     Mutant("always-waits-with-the-stop", "lifetimes", "early_stop_leaves_the_tail_unrun", "recomputation",
            "if not tensor.requires_grad and tensor._version == 0:", "if tensor._version == 0:"),
     Mutant("stops-early-in-outermost-regions-alone", "lifetimes", "early_stop_leaves_the_tail_unrun", "nested",

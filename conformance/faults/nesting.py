@@ -13,8 +13,8 @@ _OUTER = """        hooks = torch._C._autograd
 
 FAULTS = (
     Mutant("numbers-only-the-slots-that-are-alive", "nesting", "backward_inside_a_region", "region",
-           "wanted = [weak() for weak in self.slots]",
-           "wanted = [slot for weak in self.slots if (slot := weak()) is not None]"),
+           "wanted = _in_graph(self.slots)",
+           "wanted = [slot for slot in _in_graph(self.slots) if slot is not None]"),
     Mutant("stop-is-an-exception", "nesting", "no_except_exception_catches_the_stop", "recomputation",
            "class Stop(BaseException)", "class Stop(Exception)"),
     Mutant("keeps-inputs-by-reference", "nesting", "hooks_see_the_outermost_inputs_alone", "packed",
@@ -55,10 +55,10 @@ FAULTS = (
            "        slot = None\n",
            _OUTER + "        tensor = tensor if outer is None else outer[1](outer[0](tensor))\n        slot = None\n"),
     Mutant("uses-up-what-it-recomputes-inside", "nesting", "gradient_penalty_inside_a_region", "recomputation",
-           "self.values.get(packed.index)", "self.values.pop(packed.index, None)"),
+           "self.values.get(packed[0])", "self.values.pop(packed[0], None)"),
     Mutant("refuses-to-recompute-inside-a-recomputation", "nesting", "backward_of_another_region_inside_a_region", "region",
-           "        wanted = [weak() for weak in self.slots]\n",
-           "        wanted = [weak() for weak in self.slots]\n"
+           "        wanted = _in_graph(self.slots)\n",
+           "        wanted = _in_graph(self.slots)\n"
            "        if isinstance(_enclosing(), Recomputation):\n            self.refuse('another one is being recomputed')\n"),
     Mutant("refuses-regions-of-others-around-it", "nesting", "any_implementation_inside_any_other", "region",
            "    return owner if isinstance(owner, Region | Recomputation) else None",

@@ -29,7 +29,7 @@ FAULTS = (
            "if index >= self.until and self.unwritten != _sequence_number():", "if index >= self.until:"),
     Mutant("replays-if-the-last-tensor-is-asked-for", "rng", "a_partial_backward_draws_the_same", "region",
            "self.modes, self.states, self.context)",
-           "self.modes, self.states if slot.index == len(self.slots) - 1 else [], self.context)"),
+           "self.modes, self.states if slot[0] == len(self.slots) - 1 else [], self.context)"),
     Mutant("replays-while-grad-mode-is-off", "rng", "second_derivatives_see_the_same_masks", "recomputation",
            "            ambient.set_generators(states)",
            "            ambient.set_generators([] if torch.is_grad_enabled() else states)"),

@@ -16,6 +16,8 @@ FAULTS = (
            "if any(isinstance(leaf, _Position | _Record) for leaf in fields[0]):", "if True:"),
     Mutant("takes-an-int-for-a-position", "structure", "non_tensor_arguments", "inputs", "type(leaf) is _Position",
            "isinstance(leaf, int)"),
+    Mutant("keeps-tensors-alone", "structure", "non_tensor_arguments", "inputs", "return self.args, self.kwargs, Hooked",
+           "return tuple(one if type(one) in _TENSORS else None for one in self.args), self.kwargs, Hooked"),
     Mutant("drops-none-from-outputs", "structure", "non_tensor_outputs", "nested", "    return output\n",
            "    return tuple(o for o in output if o is not None) if type(output) is tuple else output\n"),
     Mutant("puts-containers-together-once", "structure", "containers_that_the_function_empties", "inputs",
@@ -28,8 +30,8 @@ FAULTS = (
            "        positional = len(values) - len(spec)\n"
            "        self.structure = [*leaves[:positional], *reversed(leaves[positional:])], spec\n", profile="default"),
     Mutant("drops-keyword-arguments-that-are-false", "structure", "keyword_arguments_that_are_false", "inputs",
-           "dict(zip(spec, values[positional:], strict=True))",
-           "{n: v for n, v in zip(spec, values[positional:], strict=True) if isinstance(v, torch.Tensor) or v}"),
+           "return self.args, self.kwargs, Hooked",
+           "return self.args, {n: v for n, v in self.kwargs.items() if isinstance(v, torch.Tensor) or v}, Hooked"),
     Mutant("expects-backward-to-read-all-it-recomputes", "structure", "unused_outputs", "recomputation",
            "        self.clear()\n",
            "        if self:\n            raise RuntimeError(f'{len(self)} recomputed tensors were never unpacked')\n"),
@@ -45,9 +47,9 @@ FAULTS = (
            "    if type(output) is tuple:\n        numbered = {id(o): i for i, o in reversed([*enumerate(output)])}\n"
            "        output = tuple(o if numbered[id(o)] == i else o.detach() for i, o in enumerate(output))\n"
            "    return output\n"),
-    Mutant("takes-a-repeated-argument-for-the-last-one", "structure", "the_same_tensor_passed_twice", "inputs",
-           "        return position\n\n    def changed",
-           "        return _Position(len(self.packed) - 1)\n\n    def changed"),
+    Mutant("passes-a-repeated-argument-once", "structure", "the_same_tensor_passed_twice", "inputs",
+           "return self.args, self.kwargs, Hooked",
+           "return tuple({id(one): one for one in self.args}.values()), self.kwargs, Hooked"),
     Mutant("lets-every-output-require-grad", "structure", "outputs_without_grad", "nested", "    return output\n",
            "    for one in output if type(output) is tuple else [output]:\n"
            "        one.requires_grad_(one.is_floating_point())\n    return output\n"),

@@ -107,6 +107,6 @@ def test_a_mutant_has_modules_of_its_own(part: str) -> None:
     made, real = mutant.implementation.subject, mutant.original.subject
     assert made is not real
     if part == "nested":
-        assert made.__globals__["Inputs"] is not real.__globals__["Inputs"]
+        assert made.__globals__["Region"] is not real.__globals__["Region"]
     else:
         assert made.__name__.startswith("reprise_mutant_") or made.__module__.startswith("reprise_mutant_")
