@@ -18,6 +18,8 @@ from conformance.smoke import smoke
 from conformance.telling import Setting
 from impls import Implementation
 
+DEFAULT = "nested"  # by whose claims something is judged that declares nothing
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -72,7 +74,7 @@ def subjects(options: Any, chosen: Iterable[str]) -> list[Subject]:
     """The implementations of these names, judged as the options say. Raises ValueError for one not there, or twice."""
     if options.memory_limit <= 0:
         raise ValueError(f"--memory-limit is {options.memory_limit}; it must be a number of GiB above 0")
-    like = impls.get(options.like)
+    like = impls.get(options.like or DEFAULT)
     profile, memory = PROFILES[options.profile], options.memory_limit
     names = list(dict.fromkeys(chosen))
     settings = [Setting(name, like.kind, options.device, profile, options.seed, memory) for name in names]
@@ -80,6 +82,10 @@ def subjects(options: Any, chosen: Iterable[str]) -> list[Subject]:
     found = [apart[one.name].implementation if one.name in apart else impls.find(one.name, like.kind) for one in settings]
     if twice := [name for name, times in Counter(one.name for one in found).items() if times > 1]:
         raise ValueError(f"--impl: more than one implementation is called {twice[0]!r}")
+    if options.like and all(one.declared for one in found):
+        raise ValueError(
+            f"--like is {options.like!r} and has no effect; it is for a callable that declares nothing: --impl pkg.mod:attr"
+        )
     if any(one.kind != "checkpoint" for one in found):
         second(options.device)  # the engine makes its threads for devices at the first backward: the device comes before
     shared = Explorer(options.device, profile, options.seed)  # programs and plain's runs are made once for all of a law

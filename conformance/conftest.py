@@ -17,7 +17,7 @@ import torch
 
 import impls
 from conformance import matrix, page, programs_written, report, results_file
-from conformance.choosing import Subject, subjects
+from conformance.choosing import DEFAULT, Subject, subjects
 from conformance.gathering import PROPERTY, Gathering
 from conformance.law import LAWS, PROFILES, Law
 from conformance.progress import Live
@@ -34,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("conformance")
     group.addoption("--impl", action="append", default=[], help="a built-in or installed one, or pkg.mod:attr; repeatable")
     group.addoption("--peers", action="store_true", help="without --impl: judge the peers that are installed")
-    group.addoption("--like", default="nested", help="whose claims judge a callable that declares nothing")
+    group.addoption("--like", help=f"whose claims judge a callable that declares nothing: {DEFAULT} unless given")
     group.addoption("--device", default="cpu", help="a device type: cpu, cuda, ...")
     group.addoption("--profile", default="default", choices=list(PROFILES), help="how many cases a law is tried on")
     group.addoption("--seed", type=int, default=0, help="seed of the programs that are drawn")
@@ -157,7 +157,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     terminalreporter.write_line(matrix.pace(rows))
     for row in rows:
         if row["verdict"] != row["expected"] and not is_unexpected(row):
-            terminalreporter.write_line(f"better than {config.getoption('--like')}: {row['law']} {row['verdict']}")
+            terminalreporter.write_line(f"better than {config.getoption('--like') or DEFAULT}: {row['law']} {row['verdict']}")
     for name, reason in config.stash[LEFT_OUT].items():
         terminalreporter.write_line(f"left out: {name}: {reason}")
     path, published = _destination(config, rows)

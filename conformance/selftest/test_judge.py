@@ -192,6 +192,25 @@ def test_a_run_that_ends_with_plains_error_is_not_as_expected() -> None:
     assert outcome(lambda function, x: function(x), Named(_expecting), check=check).verdict is Verdict.REFUSES
 
 
+def _costing(checkpoint: Any, note: Any, device: str) -> None:
+    x = torch.ones(2, requires_grad=True, device=device)
+    note("leaves", (x,))
+    y = checkpoint(torch.sin, x)
+    note("cost in nodes", y.grad_fn.name())
+    note("forward", y)
+    y.sum().backward()
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1, Verdict.AGREES), (2, Verdict.DIVERGES)])
+def test_notes_of_costs_need_not_equal_plains_and_others_must(factor: int, verdict: Verdict) -> None:
+    def check(of: Case) -> None:
+        assert of.plain.notes["cost in nodes"] != of.seen.notes["cost in nodes"]
+        of.equals_plain()
+
+    multiplied = outcome(lambda function, x: function(x) * factor, Named(_costing), check=check)
+    assert multiplied.verdict is verdict
+
+
 def test_the_users_own_interrupt_gets_through() -> None:
     with pytest.raises(KeyboardInterrupt):
         outcome(raising(KeyboardInterrupt()))

@@ -61,6 +61,7 @@ RUNS = {
     "unknown name": ["--impl", "best"],
     "unknown attribute": ["--impl", "somebody:missing"],
     "unknown like": ["--impl", "plain", "--like", "best"],
+    "like without effect": ["--impl", "plain", "--like", "nested"],
     "unknown device": ["--impl", "plain", "--device", "nonsense"],
     "no such device": ["--impl", "plain", "--device", "cuda"],
     "nothing selected": ["--impl", "plain", "-k", "no_such_law"],
@@ -135,6 +136,7 @@ def test_peers_are_judged_as_far_as_they_are_there_and_the_others_named(judged: 
         ("unknown name", "no implementation is called 'best'; there are plain, legacy, reentrant, nested"),
         ("unknown attribute", "'somebody' has no attribute 'missing'"),
         ("unknown like", "no implementation is called 'best'"),
+        ("like without effect", "--like is 'nested' and has no effect"),
         ("unknown device", "--device nonsense: torch cannot use it here"),
     ],
 )
