@@ -39,7 +39,10 @@ def lines(author: Author, outputs: tuple[str, ...], leaves: tuple[str, ...]) -> 
         text.extend((call, f"note('gradients {len(text) // 2}', {noted})"))
 
     def subset() -> tuple[str, ...]:
-        return tuple(author.draw(st.lists(st.sampled_from(leaves), min_size=1, unique=True)))
+        chosen = author.draw(st.lists(st.sampled_from(leaves), min_size=1, unique=True))
+        if author.has("through-regions") and leaves[-1] not in chosen:
+            chosen.append(leaves[-1])  # the first region is passed it
+        return tuple(chosen)
 
     if author.has("stream"):
         text += ["note('stream after forward', torch.rand(2, device=device))", ""]

@@ -6,6 +6,7 @@ is drawn. Every value of a body is computed from the one before, so that everyth
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -14,34 +15,14 @@ from hypothesis import strategies as st
 
 from conformance import drivers
 from conformance.containers import CONTAINERS, PREAMBLE
-from conformance.programs import Block, Leaf, Line, Named, Op, Program, Region, Statement
-from impls import Implementation
+from conformance.nesting import allows_nesting, if_nesting
+from conformance.operators import BINARY, CONJUGATES, DTYPES, LINEAR, OPERATORS, UNARY
+from conformance.programs import Block, Leaf, Line, Named, Op, Program, Region, Statement, render
+from conformance.rewriting import SAVE_INPUTS, hidden
 
 T = TypeVar("T")
 
-UNARY = ("torch.sin({0})", "torch.cos({0})", "torch.tanh({0})", "torch.neg({0})")
-BINARY = ("{0} * {1}", "{0} + {1}", "{0} @ {1}", "torch.sub({0}, {1}, alpha=2)")
-LINEAR = frozenset({"torch.neg({0})", "{0} + {1}", "torch.sub({0}, {1}, alpha=2)"})  # these save nothing for backward
-VIEWS = ("{0}.t()", "{0}.unsqueeze(0).squeeze(0)", "{0}.reshape(-1).reshape_as({0})", "{0} + torch.sin({0}[1:]).sum()")
-CONJUGATES = ("{0}.conj()", "{0} * {1}.conj()")  # of complex tensors: views that are marked, not computed
 CORE = frozenset({"nesting"})
-
-# Operators that a feature adds to a body; {0} is the current value, {1} another one.
-OPERATORS: dict[str, tuple[str, ...]] = {
-    "views": VIEWS,
-    "inplace": ("({0} + 1).mul_(0.5)", "torch.neg({0}).add_({1})", "torch.cos(({0} * 2).add_(1))"),
-    "dropout": ("torch.nn.functional.dropout({0}, 0.5)", "{0} * torch.rand_like({0})"),
-    "late-noise": ("torch.nn.functional.rrelu({0}, training=True)",),
-    "detach": ("{0} + {1}.detach()", "{0} * torch.sin({0}.detach())"),
-    "indices": (
-        "{0}[torch.arange(len({0}), device=device).flip(0)]",
-        "{0}.index_select(0, torch.zeros_like({0}[0], dtype=torch.long))",
-    ),
-    "zero-size": ("{0} + torch.sin({0}[:0]).sum()", "{0} + torch.tanh({0}[:, 3:]).sum()"),
-    "custom-function": ("SaveInput.apply({0})", "SaveOutput.apply({0})", "SaveBetween.apply({0}, {1})"),
-    "saved-twice": ("ReadTwice.apply({0})",),
-}
-DTYPES = {"complex": "torch.complex64", "bfloat16": "torch.bfloat16", "float16": "torch.float16"}
 
 
 @dataclass
@@ -72,6 +53,7 @@ class Author:
         self.parameters: list[str] = []
         self.closed: list[str] = []
         self.regional: set[str] = set()
+        self.withheld: set[str] = set()  # what no region returns
         self.names = 0
         self.used: set[str] = set()
 
@@ -89,21 +71,33 @@ class Author:
         self.names += 1
         return f"{prefix}{self.names}"
 
+    def readable(self, scope: Scope) -> list[str]:
+        """What operators may read, and what may be passed to regions."""
+        return [name for name in scope.tensors if name in scope.grad] if "no-constants" in self.used else scope.tensors
+
     def op(self, scope: Scope, template: str) -> None:
-        other = self.pick(scope.tensors) if "{1}" in template else ""
+        other = self.pick(self.readable(scope)) if "{1}" in template else ""
         target = self.fresh("h")
         args = (scope.current, other) if other else (scope.current,)
         scope.statements.append(Op(target, template, args))
         scope.bind(target, any(name in scope.grad for name in args))
 
-    def body(self, scope: Scope, depth: int) -> None:
-        """Statements of one body: operators and regions in a drawn order, then those that a feature demands."""
+    def body(self, scope: Scope, depth: int, first: bool) -> None:
+        """Statements of one body: operators and regions in a drawn order, then what features demand."""
         self.op(scope, self.pick([template for template in self.operators if template not in LINEAR] or self.operators))
         for _ in range(self.draw(st.integers(0, 2))):
             if depth and self.draw(st.booleans()):
                 self.region(scope, depth)
             else:
                 self.op(scope, self.pick(self.operators))
+        if first and "nesting" in self.used and not any(isinstance(one, Region) for one in scope.statements):
+            self.region(scope, depth)
+        self.demanded(scope)
+        if first and self.has("saves-hidden"):
+            self.save_hidden(scope)
+
+    def demanded(self, scope: Scope) -> None:
+        """Statements that features demand of every body."""
         for feature in OPERATORS:
             if self.has(feature):
                 self.op(scope, self.pick(OPERATORS[feature]))
@@ -128,14 +122,23 @@ class Author:
             scope.statements.append(Line("{0}.register_hook(lambda grad: grad * 2)", (scope.current,)))
             self.op(scope, "torch.sin({0})")
 
-    def region(self, outer: Scope, depth: int) -> None:
-        """One region, called on the current value and others; its results become the current value."""
+    def save_hidden(self, scope: Scope) -> None:
+        """Operators, unless they are there, of which one saves a tensor that is made in the body and will not be returned."""
+        while not (saving := hidden(scope.statements, (scope.current,))):
+            self.op(scope, self.pick(SAVE_INPUTS))
+        self.withheld.update(set(saving[0].args) - {scope.current})
+
+    def region(self, outer: Scope, depth: int, first: bool = False) -> None:
+        """One region, called on the current value and others; its results become the current value.
+
+        What a program has once is in the ``first`` one.
+        """
         name = self.fresh("f")
         passed = [outer.current]
         if self.has("no-input-grad"):
             passed = ["c0"]
-        elif len(outer.tensors) > 1 and self.draw(st.booleans()):
-            passed.append(self.pick(outer.tensors))
+        elif (others := self.readable(outer)[:-1]) and self.draw(st.booleans()):
+            passed.append(self.pick(others))
         repeated = self.has("repeated-inputs")
         if repeated:
             passed.append(passed[0])
@@ -148,7 +151,7 @@ class Author:
         given = [name for name in parameters if name.startswith("s")]
         if given:
             self.depend(scope, *given)
-        self.body(scope, depth - 1)
+        self.body(scope, depth - 1, first)
         escaped = self.escape(outer, scope)
         self.results(outer, name, parameters, unpack, arguments, tuple(passed), inside, scope)
         if escaped:
@@ -216,7 +219,7 @@ class Author:
         """What the function returns, and how it is bound and used outside."""
         returned = [scope.current]
         useful = 1
-        computed = [n for n in scope.tensors[:-1] if n.startswith("h") and n in scope.grad]
+        computed = [n for n in scope.tensors[:-1] if n.startswith("h") and n in scope.grad and n not in self.withheld]
         if computed and self.draw(st.booleans()):
             returned.append(self.pick(computed))
             useful = 2
@@ -258,8 +261,13 @@ def programs(
     operators: tuple[str, ...] = (*UNARY, *BINARY),
     depth: int = 2,
 ) -> Program:
-    """Programs with the given features; ``depth`` bounds how deep regions nest."""
+    """Programs with the given features; ``depth`` bounds how deep regions nest.
+
+    Raises ValueError when regions are always to nest, but not deeper than 1.
+    """
     author = Author(draw, frozenset(always), frozenset(sometimes), operators, depth)
+    if depth < 2 and "nesting" in author.always:
+        raise ValueError(f"depth is {depth}; it must be 2 at least where 'nesting' is in always")
     dtype = next((DTYPES[f] for f in sorted(DTYPES) if author.has(f)), "torch.float64")
     layout = ".t()" if author.has("non-contiguous") else ""
     size = draw(st.sampled_from((2, 3)))
@@ -270,7 +278,8 @@ def programs(
             author.parameters.append(name)
         leaves.append(Leaf(name, f"{made}.requires_grad_()" if grad else made, grad))
     scope = Scope([leaf.name for leaf in leaves], {leaf.name for leaf in leaves if leaf.grad})
-    author.region(scope, depth if author.has("nesting") else 1)
+    author.has("no-constants")
+    author.region(scope, depth if depth > 1 and allows_nesting() and author.has("nesting") else 1, first=True)
     if draw(st.booleans()):
         author.op(scope, author.pick(operators))
     if draw(st.booleans()):
@@ -281,20 +290,16 @@ def programs(
         outputs.append(author.pick(others))
     lines = drivers.lines(author, tuple(outputs), tuple(leaf.name for leaf in leaves if leaf.grad))
     lines = (*author.changes(scope), *lines)
-    statements = tuple(scope.statements)
-    probe = Program(tuple(leaves), statements, tuple(outputs), lines)
-    preamble = tuple(line for key, text in PREAMBLE.items() if key in probe.source for line in (*text.splitlines(), ""))
-    return Program(tuple(leaves), statements, tuple(outputs), lines, draw(st.integers(0, 3)), preamble, frozenset(author.used))
+    text = "\n".join((*render(tuple(scope.statements)), *lines))
+    leaves = [leaf for leaf in leaves if leaf.grad or re.search(rf"\b{leaf.name}\b", text)]
+    preamble = tuple(line for key, code in PREAMBLE.items() if key in text for line in (*code.splitlines(), ""))
+    seed, used = draw(st.integers(0, 3)), frozenset(author.used)
+    return Program(tuple(leaves), tuple(scope.statements), tuple(outputs), lines, seed, preamble, used)
 
 
 def named(function: Callable[..., None], **arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[Named]:
-    """Programs written by hand, with arguments that are drawn."""
+    """Programs written by hand, with arguments that are drawn; ``nested`` is False where programs may not nest."""
+    if "nested" in arguments:
+        arguments["nested"] = if_nesting(arguments["nested"], False)
     pairs = [st.tuples(st.just(name), strategy) for name, strategy in arguments.items()]
     return st.builds(Named, st.just(function), st.tuples(*pairs))
-
-
-def nested_if_claimed(
-    function: Callable[..., None], **arguments: st.SearchStrategy[Any]
-) -> Callable[[Implementation], st.SearchStrategy[Named]]:
-    """Programs written by hand that nest in every case, and in none for an implementation that does not claim nesting."""
-    return lambda claims: named(function, nested=st.just("nesting" in claims.capabilities), **arguments)

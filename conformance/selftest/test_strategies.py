@@ -22,9 +22,10 @@ from hypothesis import Phase, settings
 
 from conformance.judge import execute
 from conformance.law import LAWS, Explorer, Profile
+from conformance.operators import DTYPES, OPERATORS
 from conformance.programs import Named, Program, Runnable, load, operations
 from conformance.scripts import script
-from conformance.strategies import CORE, DTYPES, OPERATORS, programs
+from conformance.strategies import CORE, programs
 from conformance.verdicts import VALUES
 from impls import Implementation, get
 from impls.plain import checkpoint as plain
