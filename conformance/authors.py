@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 
 from conformance.containers import CONTAINERS
-from conformance.operators import CONJUGATES, LINEAR, OPERATORS
+from conformance.operators import CONJUGATES, LACKING, LINEAR, OPERATORS
 from conformance.programs import Block, Line, Op, Region, Statement, render
 from conformance.rewriting import SAVE_INPUTS, hidden
 
@@ -101,9 +101,11 @@ class Author:
 
     def demanded(self, scope: Scope) -> None:
         """Statements that features demand of every body."""
-        for feature in OPERATORS:
-            if self.has(feature):
-                self.op(scope, self.pick(OPERATORS[feature]))
+        lacking = {text for dtype, texts in LACKING.items() if dtype in self.used for text in texts}
+        for feature, texts in OPERATORS.items():
+            there = [text for text in texts if text not in lacking]
+            if (there or feature in self.always) and self.has(feature):
+                self.op(scope, self.pick(there))
         if "complex" in self.used:
             self.op(scope, self.pick(CONJUGATES))
         if self.has("no-grad"):
@@ -113,10 +115,11 @@ class Author:
             scope.statements.append(Op(target, "{0} * {1}", (scope.current, constant)))
             scope.bind(target)
         if self.has("corrupted"):
-            self.op(scope, "torch.sin({0})")  # one tensor at least has been saved
-            names = [name for name in scope.tensors if name.startswith("h")]
+            self.op(scope, "torch.sin({0})")  # one tensor at least has been saved, and it is not this one
+            names = [name for name in scope.tensors[:-1] if name.startswith("h")]
             scope.statements.append(Line("{0}.mul_(0.5)", (self.pick(names),)))
-            self.op(scope, "torch.sin({0})")
+            if self.draw(st.booleans()):
+                self.op(scope, "torch.sin({0})")
         if self.has("long"):
             chain = self.draw(st.booleans())
             for _ in range(self.draw(st.integers(12, 16)) if chain else 1):
@@ -183,7 +186,7 @@ class Author:
             text = "\n".join(render(tuple(outer.statements)))
             others = [name for name in others if occurs(name, text)] or others
             names += self.draw(st.lists(st.sampled_from(others), min_size=1, max_size=2, unique=True))
-        if self.has("mutated-closure"):
+        if (self.closed or "mutated-closure" in self.always) and self.has("mutated-closure"):
             names.append(self.pick(self.closed))
         return tuple(f"with torch.no_grad(): {name}.mul_(0.5)" for name in names)
 

@@ -24,3 +24,7 @@ OPERATORS: dict[str, tuple[str, ...]] = {
     "saved-twice": ("ReadTwice.apply({0})",),
 }
 DTYPES = {"complex": "torch.complex64", "bfloat16": "torch.bfloat16", "float16": "torch.float16"}
+LACKING = {  # operators that torch has no kernels of for a dtype
+    "complex": {"torch.nn.functional.dropout({0}, 0.5)", *OPERATORS["late-noise"]},
+    "float16": {*OPERATORS["late-noise"]},
+}
