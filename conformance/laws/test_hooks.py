@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from conformance.judge import Case
 from conformance.law import law
 from conformance.ledger import all_freed, no_growth
-from conformance.operators import OPERATORS
+from conformance.operators import DTYPES, OPERATORS
 from conformance.schedules import schedules
 from conformance.strategies import CORE, named, programs
 from conformance.written import graph_hook_errors as errors
@@ -25,7 +25,7 @@ BOTH = st.booleans()
 # An operator that saves a buffer and then writes it gives a hook what is not there yet.
 INSIDE = {*OPERATORS, "nesting", "no-grad", "hooks", "closure", "escaping"} - {"late-noise"}
 REQUESTS = {"grad", "create-graph", "inputs", "partial", "retain", "stream"}
-FEATURES = sorted({*INSIDE, *REQUESTS, "complex", "bfloat16", "non-contiguous"})
+FEATURES = sorted({*INSIDE, *REQUESTS, *DTYPES, "non-contiguous"})
 
 KEEPING = ("lambda t: t, lambda t: t", "lambda t: t.detach(), lambda t: t", "lambda t: [t], lambda box: box[0]")
 COPYING = (
