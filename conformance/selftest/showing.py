@@ -25,7 +25,7 @@ TEXTS = {
     "no-grad-outputs": r"return .*\.detach\(\), \(",
     "non-contiguous": r"device=device\)\.t\(\)",
     "non-tensor-outputs": r"return .*None, .*7",
-    "non-tensors": r"checkpoint\(f\d+, .*(None, .*'text'|3, .*torch\.float32)",
+    "non-tensors": r"len\(s\d+\)(?s:.*)checkpoint\(f\d+, .*(None, .*'text'|3, .*torch\.float32)",
     "stream": r"note\('stream after",
     "unused-outputs": r"return .*torch\.tanh",
     "view-outputs": r"return .*\.t\(\)",
@@ -67,9 +67,10 @@ def _changed_after_being_read(region: Region) -> bool:
 
 
 def _inside(program: Program, word: str) -> bool:
-    """Whether a line with the word is about another tensor than the first that its function returns."""
+    """Whether a line with the word is about a tensor that its function makes, other than the first that it returns."""
     lines = ((region, one) for region in program.regions for one in region.body if isinstance(one, Line))
-    return any(word in one.template and one.args[0] != region.returned[0] for region, one in lines)
+    about = [(one.args[0], region.returned[0]) for region, one in lines if word in one.template]
+    return any(name[0] == "h" and name != returned for name, returned in about)
 
 
 def _asked(program: Program) -> list[Request]:

@@ -77,12 +77,16 @@ def smaller(program: Program) -> Iterator[Program]:
 
 
 def may_be_drawn(program: Program) -> bool:
-    """Whether outputs differ, and each function begins with an operator that saves something for its recomputation."""
+    """Whether outputs differ, and each function begins with an operator that saves something for its recomputation.
+
+    Before it there may be what reads arguments that are no tensors.
+    """
     saving = {*UNARY, *BINARY} - LINEAR
-    begins = [region.body[:1] for region in program.regions]
-    return len({*program.outputs}) == len(program.outputs) and all(
-        one and isinstance(one[0], Op) and one[0].template in saving for one in begins
-    )
+    bodies = [
+        [one for one in region.body if not (isinstance(one, Op) and "is None" in one.template)] for region in program.regions
+    ]
+    begins = [body and isinstance(body[0], Op) and body[0].template in saving for body in bodies]
+    return len({*program.outputs}) == len(program.outputs) and all(begins)
 
 
 def unread(program: Program) -> set[str]:
