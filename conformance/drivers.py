@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
 if TYPE_CHECKING:
-    from conformance.strategies import Author
+    from conformance.authors import Author
 
 
 def _list(names: tuple[str, ...]) -> str:
@@ -30,16 +31,22 @@ def grad(outputs: tuple[str, ...], inputs: tuple[str, ...], options: str = "") -
     return f"torch.autograd.grad({_list(outputs)}, {_list(inputs)}, {_ones(outputs)}, allow_unused=True{options})"
 
 
+def _subset(author: Author, leaves: tuple[str, ...]) -> tuple[str, ...]:
+    """The leaves that a request is for."""
+    if not author.has("through-regions"):
+        return tuple(author.draw(st.lists(st.sampled_from(leaves), min_size=1, unique=True)))
+    *others, passed = leaves  # the first region is passed the last one
+    return (passed, *(author.draw(st.lists(st.sampled_from(others), unique=True)) if others else ()))
+
+
 def lines(author: Author, outputs: tuple[str, ...], leaves: tuple[str, ...]) -> tuple[str, ...]:
     """The driver's lines: what the features demand, then a plain backward of all outputs."""
     noted = _list(tuple(f"{leaf}.grad" for leaf in leaves))
     text: list[str] = []
+    subset = functools.partial(_subset, author, leaves)
 
     def step(call: str) -> None:
         text.extend((call, f"note('gradients {len(text) // 2}', {noted})"))
-
-    def subset() -> tuple[str, ...]:
-        return tuple(author.draw(st.lists(st.sampled_from(leaves), min_size=1, unique=True)))
 
     if author.has("stream"):
         text += ["note('stream after forward', torch.rand(2, device=device))", ""]
@@ -56,7 +63,7 @@ def lines(author: Author, outputs: tuple[str, ...], leaves: tuple[str, ...]) -> 
         ]
     if author.has("inputs"):
         step(backward(outputs, f", retain_graph=True, inputs={_list(subset())}"))
-    if author.has("partial"):
+    if "partial" in author.used:
         step(backward(outputs[-1:], ", retain_graph=True"))
     if author.has("retain"):
         for _ in range(author.draw(st.integers(1, 2))):

@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.strategies import SearchStrategy
 
 from conformance.judge import Case, Observation, Outcome, judge, plainly
+from conformance.nesting import nesting
 from conformance.programs import Runnable
 from conformance.result import Result
 from conformance.size import operations
@@ -179,7 +180,7 @@ class Explorer:
         drawn = law.strategy(claims)
         if law.may_nest(claims):
             return drawn
-        return drawn.filter(lambda program: not self.reference(program, self.device, law.kind).nested)
+        return nesting(drawn, allowed=False).filter(lambda program: not self.reference(program, self.device, law.kind).nested)
 
     def programs(self, law: Law, claims: Implementation, times: float = 1) -> list[Runnable]:
         """The distinct programs that a law is tried on, ``times`` as many as the profile says."""

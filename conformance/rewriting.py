@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 from conformance.programs import Block, Line, Op, Program, Region, Statement
@@ -20,11 +20,6 @@ def bound(program: Program) -> tuple[str, ...]:
         elif isinstance(statement, Region):
             names += [name for name, _ in statement.targets]
     return tuple(names)
-
-
-def outermost(program: Program) -> list[Region]:
-    """The regions that are in no other region."""
-    return [statement for statement in program.body if isinstance(statement, Region)]
 
 
 def failing(op: Op) -> Line:
@@ -48,11 +43,16 @@ def after_each(body: tuple[Statement, ...], line: Callable[[str, Op], Line | Non
 
 def kept(region: Region) -> list[Op]:
     """The operators of a region that save a tensor which the region makes and does not return."""
+    return hidden(region.body, region.returned)
+
+
+def hidden(body: Iterable[Statement], returned: Collection[str]) -> list[Op]:
+    """The operators of a body that save a tensor which the body makes and which is not among those that are returned."""
     made: set[str] = set()
     found: list[Op] = []
-    for statement in region.body:
+    for statement in body:
         if isinstance(statement, Op):
-            if statement.template in SAVE_INPUTS and made.intersection(statement.args).difference(region.returned):
+            if statement.template in SAVE_INPUTS and made.intersection(statement.args).difference(returned):
                 found.append(statement)
             made.add(statement.target)
     return found
@@ -66,6 +66,22 @@ def breakable(program: Program) -> list[str]:
         late = [name for op in kept(region)[:1] for name in own[own.index(op.target) : -1]]
         names += late or own[:-1] or own
     return names
+
+
+def ending_in_a_region(program: Program) -> Program:
+    """The same program, with one region more as the last thing that its first region does.
+
+    A recomputation of the first one that stops early stops before it calls that one.
+    """
+    index, first = next((index, one) for index, one in enumerate(program.body) if isinstance(one, Region))
+    inner, outer, result = (f"{first.name}_{name}" for name in ("inner", "outer", "result"))
+    body = (Op(result, "torch.sin({0})", (inner,)),)
+    passed = first.returned[0]
+    last = Region(f"{first.name}_last", (inner,), (), passed, (passed,), body, result, (result,), ((outer, ""),))
+    returned = (outer, *first.returned[1:])
+    text = outer if len(returned) == 1 else f"({', '.join(returned)})"
+    changed = replace(first, body=(*first.body, last), result=text, returned=returned)
+    return replace(program, body=(*program.body[:index], changed, *program.body[index + 1 :]))
 
 
 def with_asides(program: Program) -> Program:

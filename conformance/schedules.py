@@ -15,7 +15,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from conformance.programs import Line, Op, Program, render
-from conformance.rewriting import ASIDE, after_each, bound, breakable, failing, kept, outermost, with_asides
+from conformance.rewriting import ASIDE, after_each, bound, breakable, failing, with_asides
 from conformance.strategies import CORE, programs
 
 # What a step may be. "whole" and "create-graph" ask for all outputs, "some", "inputs" and "grad" for asides; these all
@@ -205,7 +205,7 @@ class _Planner:
 
 def _bodies(sometimes: Collection[str], depth: int, asides: bool) -> st.SearchStrategy[Program]:
     """Programs in which an outermost region saves, under plain, a tensor that it makes and does not return."""
-    drawn = programs(sometimes=sometimes, depth=depth).filter(lambda program: any(map(kept, outermost(program))))
+    drawn = programs(always=["saves-hidden"], sometimes=sometimes, depth=depth)
     return drawn.map(with_asides) if asides else drawn
 
 

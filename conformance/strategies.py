@@ -1,253 +1,25 @@
 """Strategies that draw programs. A feature is a switch; programs are valid by construction.
 
-``programs(always=..., sometimes=...)``: what is in ``always`` occurs in every region or driver, what is in ``sometimes``
-is drawn. Every value of a body is computed from the one before, so that everything contributes to the outputs.
+``programs(always=..., sometimes=...)``: what is in ``always`` occurs in every region or driver, or once in the program
+where one is enough; what is in ``sometimes`` is drawn.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from hypothesis import strategies as st
 
 from conformance import drivers
-from conformance.containers import CONTAINERS, PREAMBLE
-from conformance.programs import Block, Leaf, Line, Named, Op, Program, Region, Statement
-from impls import Implementation
+from conformance.authors import Author, Scope, occurs
+from conformance.containers import PREAMBLE
+from conformance.features import known
+from conformance.nesting import allows_nesting, if_nesting
+from conformance.operators import BINARY, DTYPES, UNARY
+from conformance.programs import Leaf, Named, Program, render
 
-T = TypeVar("T")
-
-UNARY = ("torch.sin({0})", "torch.cos({0})", "torch.tanh({0})", "torch.neg({0})")
-BINARY = ("{0} * {1}", "{0} + {1}", "{0} @ {1}", "torch.sub({0}, {1}, alpha=2)")
-LINEAR = frozenset({"torch.neg({0})", "{0} + {1}", "torch.sub({0}, {1}, alpha=2)"})  # these save nothing for backward
-VIEWS = ("{0}.t()", "{0}.unsqueeze(0).squeeze(0)", "{0}.reshape(-1).reshape_as({0})", "{0} + torch.sin({0}[1:]).sum()")
-CONJUGATES = ("{0}.conj()", "{0} * {1}.conj()")  # of complex tensors: views that are marked, not computed
 CORE = frozenset({"nesting"})
-
-# Operators that a feature adds to a body; {0} is the current value, {1} another one.
-OPERATORS: dict[str, tuple[str, ...]] = {
-    "views": VIEWS,
-    "inplace": ("({0} + 1).mul_(0.5)", "torch.neg({0}).add_({1})", "torch.cos(({0} * 2).add_(1))"),
-    "dropout": ("torch.nn.functional.dropout({0}, 0.5)", "{0} * torch.rand_like({0})"),
-    "late-noise": ("torch.nn.functional.rrelu({0}, training=True)",),
-    "detach": ("{0} + {1}.detach()", "{0} * torch.sin({0}.detach())"),
-    "indices": (
-        "{0}[torch.arange(len({0}), device=device).flip(0)]",
-        "{0}.index_select(0, torch.zeros_like({0}[0], dtype=torch.long))",
-    ),
-    "zero-size": ("{0} + torch.sin({0}[:0]).sum()", "{0} + torch.tanh({0}[:, 3:]).sum()"),
-    "custom-function": ("SaveInput.apply({0})", "SaveOutput.apply({0})", "SaveBetween.apply({0}, {1})"),
-    "saved-twice": ("ReadTwice.apply({0})",),
-}
-DTYPES = {"complex": "torch.complex64", "bfloat16": "torch.bfloat16", "float16": "torch.float16"}
-
-
-@dataclass
-class Scope:
-    """Names that a body can read, and those that require grad; the last, the current value, always does."""
-
-    tensors: list[str]
-    grad: set[str]
-    statements: list[Statement] = field(default_factory=list)
-
-    @property
-    def current(self) -> str:
-        return self.tensors[-1]
-
-    def bind(self, name: str, grad: bool = True) -> None:
-        self.tensors.append(name)
-        if grad:
-            self.grad.add(name)
-
-
-class Author:
-    """Draws one program. Holds the draw function, the feature switches and a counter for names."""
-
-    def __init__(self, draw: Callable[[st.SearchStrategy[Any]], Any], always: frozenset[str], sometimes: frozenset[str],
-                 operators: tuple[str, ...], depth: int) -> None:  # fmt: skip
-        self.draw, self.always, self.sometimes, self.depth = draw, always, sometimes, depth
-        self.operators = operators
-        self.parameters: list[str] = []
-        self.closed: list[str] = []
-        self.regional: set[str] = set()
-        self.names = 0
-        self.used: set[str] = set()
-
-    def has(self, feature: str) -> bool:
-        """Whether the feature is used here and now."""
-        on = feature in self.always or (feature in self.sometimes and self.draw(st.booleans()))
-        if on:
-            self.used.add(feature)
-        return on
-
-    def pick(self, options: Iterable[T]) -> T:
-        return self.draw(st.sampled_from(tuple(options)))
-
-    def fresh(self, prefix: str) -> str:
-        self.names += 1
-        return f"{prefix}{self.names}"
-
-    def op(self, scope: Scope, template: str) -> None:
-        other = self.pick(scope.tensors) if "{1}" in template else ""
-        target = self.fresh("h")
-        args = (scope.current, other) if other else (scope.current,)
-        scope.statements.append(Op(target, template, args))
-        scope.bind(target, any(name in scope.grad for name in args))
-
-    def body(self, scope: Scope, depth: int) -> None:
-        """Statements of one body: operators and regions in a drawn order, then those that a feature demands."""
-        self.op(scope, self.pick([template for template in self.operators if template not in LINEAR] or self.operators))
-        for _ in range(self.draw(st.integers(0, 2))):
-            if depth and self.draw(st.booleans()):
-                self.region(scope, depth)
-            else:
-                self.op(scope, self.pick(self.operators))
-        for feature in OPERATORS:
-            if self.has(feature):
-                self.op(scope, self.pick(OPERATORS[feature]))
-        if "complex" in self.used:
-            self.op(scope, self.pick(CONJUGATES))
-        if self.has("no-grad"):
-            constant = self.fresh("h")
-            scope.statements.append(Block("with torch.no_grad():", (Op(constant, "torch.sin({0})", (scope.current,)),)))
-            target = self.fresh("h")
-            scope.statements.append(Op(target, "{0} * {1}", (scope.current, constant)))
-            scope.bind(target)
-        if self.has("corrupted"):
-            self.op(scope, "torch.sin({0})")  # one tensor at least has been saved
-            names = [name for name in scope.tensors if name.startswith("h")]
-            scope.statements.append(Line("{0}.mul_(0.5)", (self.pick(names),)))
-            self.op(scope, "torch.sin({0})")
-        if self.has("long"):
-            chain = self.draw(st.booleans())
-            for _ in range(self.draw(st.integers(12, 16)) if chain else 1):
-                self.op(scope, "torch.sin({0})" if chain else "SaveMany.apply({0})")
-        if self.has("hooks"):
-            scope.statements.append(Line("{0}.register_hook(lambda grad: grad * 2)", (scope.current,)))
-            self.op(scope, "torch.sin({0})")
-
-    def region(self, outer: Scope, depth: int) -> None:
-        """One region, called on the current value and others; its results become the current value."""
-        name = self.fresh("f")
-        passed = [outer.current]
-        if self.has("no-input-grad"):
-            passed = ["c0"]
-        elif len(outer.tensors) > 1 and self.draw(st.booleans()):
-            passed.append(self.pick(outer.tensors))
-        repeated = self.has("repeated-inputs")
-        if repeated:
-            passed.append(passed[0])
-        parameters, unpack, arguments, inside = self.arguments(passed)
-        scope = Scope(inside[::-1], {new for new, old in zip(inside, passed, strict=True) if old in outer.grad})
-        if not scope.grad or self.has("closure"):
-            scope.bind(self.closed_over(outer))
-        if repeated:
-            self.join(scope, inside[-1])  # that it is the same tensor shows where it is read
-        given = [name for name in parameters if name.startswith("s")]
-        if given:
-            self.depend(scope, *given)
-        self.body(scope, depth - 1)
-        escaped = self.escape(outer, scope)
-        self.results(outer, name, parameters, unpack, arguments, tuple(passed), inside, scope)
-        if escaped:
-            self.join(outer, escaped)
-
-    def closed_over(self, outer: Scope) -> str:
-        """A tensor requiring grad that the function reads without being passed it."""
-        values = [n for n in outer.tensors if n in outer.grad] if self.has("closure-intermediates") else []
-        self.closed.append(self.pick(values or self.parameters))
-        return self.closed[-1]
-
-    def changes(self, outer: Scope) -> tuple[str, ...]:
-        """Lines after forward that change tensors in place: some that no function reads by closure, or one that is so read."""
-        names: list[str] = []
-        if self.has("mutated"):
-            others = [name for name in outer.tensors if name not in self.closed and name not in self.regional]
-            names += self.draw(st.lists(st.sampled_from(others), min_size=1, max_size=2, unique=True))
-        if self.has("mutated-closure"):
-            names.append(self.pick(self.closed))
-        return tuple(f"with torch.no_grad(): {name}.mul_(0.5)" for name in names)
-
-    def escape(self, outer: Scope, scope: Scope) -> str | None:
-        if not self.has("escaping"):
-            return None
-        kept = self.fresh("kept")
-        outer.statements.append(Line(f"{kept} = []"))
-        scope.statements.append(Line(f"{kept}.append({{0}})", (scope.current,)))
-        self.op(scope, "torch.sin({0})")
-        return f"{kept}[0]"
-
-    def join(self, scope: Scope, other: str) -> None:
-        target = self.fresh("h")
-        scope.statements.append(Op(target, "{0} * {1}", (scope.current, other)))
-        scope.bind(target)
-
-    def depend(self, scope: Scope, first: str, second: str) -> None:
-        """Compute with two arguments that are no tensors: that they are what was passed shows in the values alone."""
-        target = self.fresh("h")
-        factor = f"len({second}) if {first} is None else {first} + ({second} is torch.float32)"
-        scope.statements.append(Op(target, f"{{0}} * ({factor})", (scope.current,)))
-        scope.bind(target, scope.current in scope.grad)
-
-    def arguments(self, passed: list[str]) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...], str, list[str]]:
-        """Parameters, lines that unpack containers, the call's arguments, and the names of the tensors inside."""
-        inside = [self.fresh("a") for _ in passed]
-        extra = [("None", "'text'"), ("3", "torch.float32")][self.draw(st.integers(0, 1))] if self.has("non-tensors") else ()
-        parameters = [self.fresh("s") for _ in extra]
-        texts = list(extra)
-        unpack: tuple[tuple[str, str], ...] = ()
-        if self.has("containers"):
-            box = self.fresh("box")
-            text, paths = self.pick(CONTAINERS)(passed)
-            unpack = tuple((new, box + path) for new, path in zip(inside, paths, strict=True))
-            parameters, texts, tensors = [*parameters, box], [*texts, text], [box]
-        else:
-            parameters, texts, tensors = [*parameters, *inside], [*texts, *passed], inside
-        if self.has("keyword"):
-            last = tensors[0] if self.draw(st.booleans()) else tensors[-1]
-            at = parameters.index(last)
-            texts = [f"{p}={t}" if i >= at else t for i, (p, t) in enumerate(zip(parameters, texts, strict=True))]
-        return tuple(parameters), unpack, ", ".join(texts), inside
-
-    def results(self, outer: Scope, name: str, parameters: tuple[str, ...], unpack: tuple[tuple[str, str], ...],
-                arguments: str, passed: tuple[str, ...], inside: list[str], scope: Scope) -> None:  # fmt: skip
-        """What the function returns, and how it is bound and used outside."""
-        returned = [scope.current]
-        useful = 1
-        computed = [n for n in scope.tensors[:-1] if n.startswith("h") and n in scope.grad]
-        if computed and self.draw(st.booleans()):
-            returned.append(self.pick(computed))
-            useful = 2
-        more = {"view-outputs": f"{scope.current}.t()", "input-outputs": inside[0], "repeated-outputs": scope.current}
-        for feature, text in more.items():
-            if self.has(feature):
-                returned.append(text)
-                useful += 1
-        if self.has("unused-outputs"):
-            returned.append(f"torch.tanh({scope.current})")
-        silent = [f"{scope.current}.detach()", f"({scope.current}.abs() > 0)"] if self.has("no-grad-outputs") else []
-        literal = ["None", "7"] if self.has("non-tensor-outputs") else []
-        texts = [*returned, *silent, *literal]
-        targets = [self.fresh("h") for _ in texts]
-        self.regional.update(targets)
-        contained = self.has("container-outputs")
-        if contained:
-            result, paths = self.pick(CONTAINERS)(texts)
-        elif len(texts) == 1:
-            result, paths = texts[0], [""]
-        else:
-            result, paths = f"({', '.join(texts)})", [f"[{i}]" for i in range(len(texts))]
-        outer.statements.append(Region(name, parameters, unpack, arguments, passed, tuple(scope.statements), result,
-                                       tuple(texts), tuple(zip(targets, paths, strict=True))))  # fmt: skip
-        if contained:
-            outer.statements.append(Line(f"note('{name} returned', {name}_value)"))
-        if len(texts) > len(returned):
-            outer.statements.append(Line(f"note('{name}', ({', '.join(targets[len(returned) :])},))"))
-        outer.bind(targets[0])
-        for target in targets[1:useful]:
-            self.join(outer, target)
 
 
 @st.composite
@@ -258,8 +30,13 @@ def programs(
     operators: tuple[str, ...] = (*UNARY, *BINARY),
     depth: int = 2,
 ) -> Program:
-    """Programs with the given features; ``depth`` bounds how deep regions nest."""
-    author = Author(draw, frozenset(always), frozenset(sometimes), operators, depth)
+    """Programs with the given features; ``depth`` bounds how deep regions nest.
+
+    Raises ValueError for a feature that is not there, and when regions are always to nest, but not deeper than 1.
+    """
+    author = Author(draw, known("always", set(always)), known("sometimes", set(sometimes)), operators, depth)
+    if depth < 2 and "nesting" in author.always:
+        raise ValueError(f"depth is {depth}; it must be 2 at least where 'nesting' is in always")
     dtype = next((DTYPES[f] for f in sorted(DTYPES) if author.has(f)), "torch.float64")
     layout = ".t()" if author.has("non-contiguous") else ""
     size = draw(st.sampled_from((2, 3)))
@@ -270,31 +47,30 @@ def programs(
             author.parameters.append(name)
         leaves.append(Leaf(name, f"{made}.requires_grad_()" if grad else made, grad))
     scope = Scope([leaf.name for leaf in leaves], {leaf.name for leaf in leaves if leaf.grad})
-    author.region(scope, depth if author.has("nesting") else 1)
+    author.has("no-constants")
+    author.region(scope, depth if depth > 1 and allows_nesting() and author.has("nesting") else 1, first=True)
     if draw(st.booleans()):
         author.op(scope, author.pick(operators))
     if draw(st.booleans()):
         author.region(scope, 1)
     outputs = [scope.current]
-    others = [n for n in scope.tensors[:-1] if n.startswith("h") and n in scope.grad]
-    if others and draw(st.booleans()):
+    partial = author.has("partial")
+    if partial and not author.computed(scope)[:-1]:
+        outputs.append(author.op(scope, author.pick(operators)))
+    elif (others := author.computed(scope)[:-1]) and (partial or draw(st.booleans())):
         outputs.append(author.pick(others))
     lines = drivers.lines(author, tuple(outputs), tuple(leaf.name for leaf in leaves if leaf.grad))
     lines = (*author.changes(scope), *lines)
-    statements = tuple(scope.statements)
-    probe = Program(tuple(leaves), statements, tuple(outputs), lines)
-    preamble = tuple(line for key, text in PREAMBLE.items() if key in probe.source for line in (*text.splitlines(), ""))
-    return Program(tuple(leaves), statements, tuple(outputs), lines, draw(st.integers(0, 3)), preamble, frozenset(author.used))
+    text = "\n".join((*render(tuple(scope.statements)), *lines))
+    leaves = [leaf for leaf in leaves if leaf.grad or occurs(leaf.name, text)]
+    preamble = tuple(line for key, code in PREAMBLE.items() if key in text for line in (*code.splitlines(), ""))
+    seed, used = draw(st.integers(0, 3)), frozenset(author.used)
+    return Program(tuple(leaves), tuple(scope.statements), tuple(outputs), lines, seed, preamble, used)
 
 
 def named(function: Callable[..., None], **arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[Named]:
-    """Programs written by hand, with arguments that are drawn."""
+    """Programs written by hand, with arguments that are drawn; ``nested`` is False where programs may not nest."""
+    if "nested" in arguments:
+        arguments["nested"] = if_nesting(arguments["nested"], False)
     pairs = [st.tuples(st.just(name), strategy) for name, strategy in arguments.items()]
     return st.builds(Named, st.just(function), st.tuples(*pairs))
-
-
-def nested_if_claimed(
-    function: Callable[..., None], **arguments: st.SearchStrategy[Any]
-) -> Callable[[Implementation], st.SearchStrategy[Named]]:
-    """Programs written by hand that nest in every case, and in none for an implementation that does not claim nesting."""
-    return lambda claims: named(function, nested=st.just("nesting" in claims.capabilities), **arguments)

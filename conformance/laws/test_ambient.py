@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from conformance.judge import Case
 from conformance.law import law
-from conformance.strategies import named, nested_if_claimed
+from conformance.strategies import named
 from conformance.verdicts import Diverges, Measured, Refuses
 from conformance.written import ambient
 
@@ -61,7 +61,7 @@ def test_attributes_of_arguments_are_there(case: Case) -> None:
 PLACE = st.sampled_from([None, "cpu", "meta"])
 
 
-@law(nested_if_claimed(ambient.device_context, forward=PLACE, backward=PLACE, default=st.booleans()))
+@law(named(ambient.device_context, nested=st.just(True), forward=PLACE, backward=PLACE, default=st.booleans()))
 def test_device_context_is_forwards(case: Case) -> None:
     """Factories without device= use forward's default device in both runs, and backward leaves its own in force."""
     case.equals_plain()

@@ -6,15 +6,21 @@ from hypothesis import strategies as st
 
 from conformance.judge import Case
 from conformance.law import law
-from conformance.strategies import named, nested_if_claimed
+from conformance.strategies import named
 from conformance.written import autocast
 
 CAST = st.sampled_from([None, "off", "bfloat16", "float16"])
 
 
 @law(
-    nested_if_claimed(
-        autocast.autocast, around=CAST, inside=CAST, backward=CAST, cache=st.booleans(), passes=st.integers(1, 2)
+    named(
+        autocast.autocast,
+        nested=st.just(True),
+        around=CAST,
+        inside=CAST,
+        backward=CAST,
+        cache=st.booleans(),
+        passes=st.integers(1, 2),
     ),
     needs=["autocast"],
     effort=0.5,

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from conformance.judge import Case, execute
 from conformance.law import law
 from conformance.meters import Calls, Kernels
-from conformance.strategies import UNARY, named, programs
+from conformance.nesting import if_nesting
+from conformance.operators import UNARY
+from conformance.strategies import named, programs
 from conformance.verdicts import Diverges, Measured, Refuses
 from conformance.written import changes, contexts, errors
 from impls import Implementation
@@ -242,10 +244,11 @@ def test_a_function_that_changes_its_argument(case: Case) -> None:
     _equals_or_refuses(case)
 
 
+DEPTH = if_nesting(st.integers(0, 2), 0)
 READ, REQUEST = st.sampled_from(["p", "q"]), st.sampled_from(["backward", "p", "q"])
 
 
-@law(named(changes.stale, request=REQUEST, depth=st.integers(0, 2), changed=READ), **RAISING)
+@law(named(changes.stale, request=REQUEST, depth=DEPTH, changed=READ), **RAISING)
 def test_gradients_beside_a_changed_weight(case: Case) -> None:
     """When a saved weight was changed in place, gradients that do not need it are plain's too, or there is an error."""
     _equals_or_refuses(case)
@@ -268,7 +271,7 @@ def test_weights_changed_before_backward(case: Case) -> None:
     case.equals_plain()
 
 
-@law(named(changes.stepped_meanwhile, depth=st.integers(0, 2), shared=st.booleans()), **RAISING)
+@law(named(changes.stepped_meanwhile, depth=DEPTH, shared=st.booleans()), **RAISING)
 def test_weights_changed_during_backward(case: Case) -> None:
     """A weight that a hook changes during backward, as an optimizer in backward does, gives no wrong gradient."""
     _equals_or_refuses(case)

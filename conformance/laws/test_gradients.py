@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from conformance.judge import Case
 from conformance.law import LAWS, law
-from conformance.strategies import CORE, LINEAR, named, programs
+from conformance.operators import LINEAR
+from conformance.strategies import CORE, named, programs
 from impls import Implementation
 
 

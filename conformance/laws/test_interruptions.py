@@ -10,7 +10,7 @@ from conformance import law as laws
 from conformance.judge import Case
 from conformance.ledger import all_freed, nothing_kept
 from conformance.schedules import KINDS, Schedule, exactly, schedules
-from conformance.strategies import named, nested_if_claimed
+from conformance.strategies import named
 from conformance.verdicts import Diverges, Measured
 from conformance.written import lifetimes, threads
 from impls import Implementation
@@ -72,7 +72,10 @@ def test_two_threads_over_one_graph(case: Case) -> None:
     all_freed(case)
 
 
-@law(nested_if_claimed(threads.other_thread, forward=st.booleans(), backward=st.booleans(), passes=st.integers(1, 2)), floor=3)
+@law(
+    named(threads.other_thread, nested=st.just(True), forward=st.booleans(), backward=st.booleans(), passes=st.integers(1, 2)),
+    floor=3,
+)
 def test_backward_in_another_thread(case: Case) -> None:
     """Forward and backward may run in different threads: gradients are plain's, and all is freed."""
     all_freed(case)

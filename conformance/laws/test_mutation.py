@@ -10,7 +10,8 @@ import impls
 from conformance.judge import Case
 from conformance.law import law
 from conformance.ledger import all_freed, no_growth
-from conformance.strategies import CORE, OPERATORS, named, programs
+from conformance.operators import OPERATORS
+from conformance.strategies import CORE, named, programs
 from conformance.written import graph_mutation as mutation
 from conformance.written import graph_mutation_errors as errors
 from conformance.written.graph_generated import Around
@@ -196,7 +197,7 @@ def test_counts_of_clones_are_exact_through_views(case: Case) -> None:
     case.as_expected()
 
 
-SPAN = st.tuples(st.integers(0, 7), st.integers(1, 8)).filter(lambda span: span[0] < span[1])
+SPAN = st.sampled_from([(start, end) for start in range(8) for end in range(start + 1, 9)])
 
 
 @graph_law(named(mutation.beside, saved=SPAN, changed=SPAN), gradients=False)

@@ -11,9 +11,10 @@ import impls
 from conformance.judge import Case
 from conformance.law import law
 from conformance.meters import Packs
+from conformance.nesting import if_nesting, nesting
 from conformance.oracle import costs
 from conformance.programs import Line, Op, Program, Region, walk
-from conformance.strategies import named, nested_if_claimed, programs
+from conformance.strategies import named, programs
 from conformance.trace import OPERATORS
 from conformance.verdicts import Diverges, Measured, difference, from_error
 from conformance.written import nesting as written
@@ -103,7 +104,7 @@ def test_recomputation_is_hidden_from_hooks(case: Case) -> None:
 _HOOKS = {where: st.booleans() for where in ("outside", "between", "innermost", "backward")}
 
 
-@law(nested_if_claimed(written.hooks, **_HOOKS))
+@law(named(written.hooks, nested=st.just(True), **_HOOKS))
 def test_hooks_around_and_inside_regions(case: Case) -> None:
     """Hooks around or inside regions pack and unpack as under plain; those that are active in backward do nothing."""
     case.equals_plain()
@@ -113,8 +114,8 @@ _INSIDE = {
     "of": st.sampled_from(["a detached leaf", "its own values"]),
     "retain": st.booleans(),
     "times": st.integers(1, 3),
-    "depth": st.integers(0, 2),
-    "region": st.booleans(),
+    "depth": if_nesting(st.integers(0, 2), 0),
+    "region": if_nesting(st.booleans(), False),
 }
 
 
@@ -124,7 +125,7 @@ def test_backward_inside_a_region(case: Case) -> None:
     case.equals_plain()
 
 
-_PENALTY = {name: st.booleans() for name in ("again", "region", "nested")}
+_PENALTY = {"again": st.booleans(), "region": if_nesting(st.booleans(), False), "nested": st.booleans()}
 
 
 @law(named(written.penalty_inside, **_PENALTY), needs=["higher-order"])
@@ -165,11 +166,11 @@ def _pairs(program: Program) -> list[tuple[Region, Region]]:
 @st.composite
 def _mixed(draw: st.DrawFn) -> Mixed:
     """Of two regions, one in the other, one is called through another implementation; the rest are as is drawn."""
-    program = draw(programs(always=["nesting"], depth=3).filter(_pairs))
+    program = draw(nesting(programs(always=["nesting"], depth=3), allowed=True))  # it may nest in others
     pair = draw(st.sampled_from(_pairs(program)))
     own, foreign = draw(st.permutations(pair))
     other = st.sampled_from([name for name in impls.names("checkpoint") if name != "plain"])
-    chosen = [one for one in program.regions if one is foreign or (one is not own and draw(st.booleans()))]
+    chosen = [one for one in program.regions if one is foreign or (one is not own and draw(if_nesting(st.booleans(), True)))]
     return Mixed(program, tuple((one.name, draw(other)) for one in chosen))
 
 
