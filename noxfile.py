@@ -108,3 +108,4 @@ def lint(session: nox.Session) -> None:
     session.run("python", "-m", "conformance.page", "--check")
     session.run("python", "-m", "benches.budget", "--check")
     session.run("python", "-m", "benches.compare", "--check")
+    session.run("python", "-m", "benches.overhead", "--check")

@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benches.budget_costs import Row, measured, mebi
+from benches.published import between, measured_on
 from conformance.results_file import ROOT
 
 BEGIN, END = "<!-- budget:begin -->", "<!-- budget:end -->"
@@ -52,9 +53,7 @@ def _table(content: Mapping[str, Any]) -> list[list[str]]:
 
 def notes(content: Mapping[str, Any]) -> list[str]:
     """What was measured, and on what."""
-    rows, planning, machine = _rows(content), content["planning"], content["machine"]
-    versions = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
-    commit = content["suite"]["commit"][:10] + (" with uncommitted changes" if content["suite"]["dirty"] else "")
+    rows, planning = _rows(content), content["planning"]
     beyond = max(row.allocated - row.tensors for row in rows)
     measured_how = (
         "Peaks are of a whole step without parameters, their gradients and the input, as torch's allocator counts; up to "
@@ -63,8 +62,7 @@ def notes(content: Mapping[str, Any]) -> list[str]:
         f"{content['kernels']} layers have a kernel that can run again. Gradients equal plain's to the last bit. Choosing all "
         f"of the above took {planning['seconds']:.1f} s, and {mebi(planning['peak'])} MiB while layers were measured alone."
     )
-    measured_on = f"{machine['processor']}, {machine['cpus']} CPUs; {versions}; suite at {commit}, {content['date'][:10]}."
-    return [measured_how, measured_on]
+    return [measured_how, measured_on(content)]
 
 
 def markdown(content: Mapping[str, Any]) -> str:
@@ -76,11 +74,7 @@ def markdown(content: Mapping[str, Any]) -> str:
 
 def updated(readme: str, text: str) -> str:
     """The README with this text between its markers; ValueError when it does not have one pair of markers."""
-    before, begin, rest = readme.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end) or BEGIN in after or END in after:
-        raise ValueError(f"README.md must have {BEGIN} and {END} once each, in this order")
-    return f"{before}{BEGIN}\n\n{text}\n\n{END}{after}"
+    return between(readme, BEGIN, END, text)
 
 
 def show(content: Mapping[str, Any], console: Console) -> None:

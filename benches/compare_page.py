@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benches import compare_plots as plots
+from benches.published import between, measured_on
 
 BEGIN, END = "<!-- compare:begin -->", "<!-- compare:end -->"
 SHOWN = "attention"  # the workload whose table is in README.md
@@ -115,9 +116,7 @@ def _short(row: Stored) -> list[str]:
 
 def notes(content: Stored) -> list[str]:
     """What was measured, and on what."""
-    machine, about = content["machine"], content["workloads"][SHOWN]
-    versions = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
-    commit = content["suite"]["commit"][:10] + (" with uncommitted changes" if content["suite"]["dirty"] else "")
+    about = content["workloads"][SHOWN]
     how = (
         f"Workload `{SHOWN}`, {about['blocks']} blocks, each of them a region. Times are medians and quartiles of CPU time "
         f"over {content['rounds']} rounds on {content['threads']} thread, each beside one of plain and one of the ideal: plain "
@@ -126,17 +125,12 @@ def notes(content: Stored) -> list[str]:
         f"the row is void. Compiled with backend {content['backend']}."
     )
     left_out = [f"{one['name']} ({one['reason'].partition(';')[0]})" for one in content["left_out"]]
-    on = f"{machine['processor']}, {machine['cpus']} CPUs; {versions}; suite at {commit}, {content['date'][:10]}."
-    return [how + (f" Left out: {', '.join(left_out)}." if left_out else ""), on]
+    return [how + (f" Left out: {', '.join(left_out)}." if left_out else ""), measured_on(content)]
 
 
 def updated(readme: str, text: str) -> str:
     """The README with this text between its markers; ValueError when it does not have one pair of markers."""
-    before, begin, rest = readme.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end) or BEGIN in after or END in after:
-        raise ValueError(f"README.md must have {BEGIN} and {END} once each, in this order")
-    return f"{before}{BEGIN}\n\n{text}\n\n{END}{after}"
+    return between(readme, BEGIN, END, text)
 
 
 def require_markers(root: Path) -> None:

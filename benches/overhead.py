@@ -2,220 +2,99 @@
 
 The workload is a chain of k element-wise operators on four elements, one region, forward and backward, one thread.
 *Replay* is plain forward and backward and one more forward with grad: the work that any checkpoint does. The overhead
-ratio is (ours - replay) / (PyTorch's non-reentrant - replay). Under no_grad plain stands in for replay. ``--memory`` and
-``--growth`` measure Python memory per saved tensor and what must not grow; results go to ``results/runs`` as JSON.
-The status is 1 when a limit does not hold.
+ratio is (ours - replay) / (PyTorch's non-reentrant - replay); it is printed without an option, with Python's memory per
+saved tensor. ``--profile`` is the ladder that shows what is left of it, ``--growth`` what must not grow, ``--bytes`` peaks
+beside their predictions. Results go to ``results/runs`` as JSON; ``--write`` measures all of it and publishes it in
+``results/overhead-cpu.json`` and README.md. The status is 1 when a limit does not hold, also of a run that is published.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
 import json
-import platform
+import math
 import sys
 import time
-import tracemalloc
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from rich import box
 from rich.console import Console
-from rich.table import Table
-from torch.utils.checkpoint import checkpoint as torch_checkpoint
 
-from benches.rounds import interleaved
-from impls.nested import checkpoint
+from benches import overhead_page as page
+from benches.overhead_bytes import peaks
+from benches.overhead_chain import LENGTHS
+from benches.overhead_figures import growth, memory, overhead
+from benches.overhead_ladder import climbed
+from conformance import results_file
+from conformance.results_file import ROOT
 
-RUNS = Path(__file__).parents[1] / "results" / "runs"
-LIMITS = {1: 0.28, 10: 0.30, 100: 0.33, 1000: 0.35}
-
-
-@dataclass(frozen=True)
-class Reading:
-    """One figure, its limit, and what it is made from, in words."""
-
-    name: str
-    value: float
-    limit: float
-    detail: str
-
-    @property
-    def holds(self) -> bool:
-        return self.value <= self.limit
+PARTS = "memory", "growth", "profile", "bytes"
 
 
-def chain(length: int) -> Callable[[torch.Tensor], torch.Tensor]:
-    """The function of a region: so many sines, one after the other."""
-
-    def function(x: torch.Tensor) -> torch.Tensor:
-        for _ in range(length):
-            x = x.sin()
-        return x
-
-    return function
-
-
-def theirs(function: Callable[..., Any], *args: Any) -> Any:
-    """PyTorch's non-reentrant checkpoint."""
-    return torch_checkpoint(function, *args, use_reentrant=False)
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benches.overhead", description=(__doc__ or "").splitlines()[0])
+    add = parser.add_argument
+    add("--memory", action="store_true", help="Python memory per saved tensor alone")
+    add("--growth", action="store_true", help="what must not grow, and depth, alone")
+    add("--profile", action="store_true", help="the ladder of minimal checkpoints alone: what is left")
+    add("--bytes", action="store_true", help="peak bytes beside their predictions alone")
+    add("--scale", type=float, default=1.0, metavar="X", help="that many times the usual number of rounds")
+    add("--write", action="store_true", help="measure everything and publish it: results, and the tables of README.md")
+    add("--check", action="store_true", help="measure nothing; fail when README.md has other tables than the results")
+    return parser
 
 
-def contenders(length: int, regions: int = 1) -> dict[str, Callable[[], None]]:
-    """Replay, ours and PyTorch's on ``regions`` chains in a row."""
-    function, x, ones = chain(length), torch.ones(4, requires_grad=True), torch.ones(4)
-
-    def replay() -> None:
-        y = x
-        for _ in range(regions):
-            function(y)
-            y = function(y)
-        y.backward(ones)
-
-    def through(implementation: Callable[..., Any]) -> Callable[[], None]:
-        def run() -> None:
-            y = x
-            for _ in range(regions):
-                y = implementation(function, y)
-            y.backward(ones)
-
-        return run
-
-    return {"replay": replay, "ours": through(checkpoint), "torch": through(theirs)}
-
-
-def overhead(scale: float) -> Iterator[Reading]:
-    """The overhead ratio by number of saved tensors, and under no_grad."""
-    for length, limit in LIMITS.items():
-        calls = max(1, 40 // length)
-        times = interleaved(contenders(length), rounds=max(3, int(scale * (200 if length < 1000 else 60))), calls=calls)
-        base, ours, other = (times.median(name) * 1e6 for name in ("replay", "ours", "torch"))
-        low, high = times.spread("ours", "torch", "replay")
-        yield Reading(f"overhead ratio, {length} saved", times.ratio("ours", "torch", "replay"), limit,
-                      f"replay {base:.1f} µs, ours +{ours - base:.1f}, torch +{other - base:.1f}; half of the rounds in "
-                      f"{low:.2f} to {high:.2f}")  # fmt: skip
-    function, x = chain(1), torch.ones(4)
-    with torch.no_grad():
-        plain = {"plain": lambda: function(x), "ours": lambda: checkpoint(function, x), "torch": lambda: theirs(function, x)}
-        times = interleaved(plain, rounds=max(3, int(scale * 200)), calls=40)
-    base, ours, other = (times.median(name) * 1e6 for name in ("plain", "ours", "torch"))
-    yield Reading("overhead ratio, no_grad", times.ratio("ours", "torch", "plain"), 0.2,
-                  f"plain {base:.1f} µs, ours +{ours - base:.1f}, torch +{other - base:.1f}")  # fmt: skip
-
-
-def memory(length: int = 1000) -> Iterator[Reading]:
-    """Bytes that Python has allocated for a saved tensor once forward is over, as tracemalloc counts them."""
-    function, x = chain(length), torch.ones(4, requires_grad=True)
-    sizes = []
-    for implementation in (checkpoint, theirs):
-        implementation(function, x)  # what is made once only
-        gc.collect()
-        tracemalloc.start()
-        before, _ = tracemalloc.get_traced_memory()
-        y = implementation(function, x)
-        after, _ = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        del y
-        sizes.append((after - before) / length)
-    yield Reading("Python memory per saved tensor", sizes[0] / sizes[1], 0.5,
-                  f"ours {sizes[0]:.0f} bytes, torch {sizes[1]:.0f}, in a region of {length}")  # fmt: skip
-
-
-def growth(scale: float) -> Iterator[Reading]:
-    """Time per saved tensor and per region, by their number, and over a graph that is kept; each against the first."""
-
-    def added(length: int, regions: int) -> float:
-        pair = contenders(length, regions)
-        del pair["torch"]
-        calls = max(1, 200 // (length * regions))
-        times = interleaved(pair, rounds=max(3, int(scale * min(60, 60_000 // (length * regions)))), calls=calls, warm=1)
-        return times.median("ours") - times.median("replay")
-
-    one = added(1, 1)
-    tensors = {length: (added(length, 1) - one) / (length - 1) for length in (10, 100, 1000, 10_000, 100_000)}
-    yield _grown("time per further saved tensor", tensors)
-    yield _grown("time per region in a row", {regions: added(1, regions) / regions for regions in (10, 100, 1000, 10_000)})
-    yield _retained(max(100, int(scale * 1000)))
-
-
-def _grown(name: str, seconds: dict[int, float]) -> Reading:
-    first = next(iter(seconds.values()))
-    detail = ", ".join(f"{1e6 * one:.2f} µs at {count:,}" for count, one in seconds.items())
-    return Reading(f"{name}, largest / first", max(seconds.values()) / first, 1.2, detail)
-
-
-def _retained(passes: int) -> Reading:
-    x = torch.ones(4, requires_grad=True)
-    y = checkpoint(chain(10), x)
-    seconds = [0.0] * passes
-    tracemalloc.start()
-    for index in range(passes):
-        started = time.thread_time()
-        y.backward(torch.ones(4), retain_graph=True)
-        seconds[index] = time.thread_time() - started
-        if index == 1:  # what is made once only is made by now
-            before, _ = tracemalloc.get_traced_memory()
-    after, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    tenth = passes // 10
-    early, late = (sorted(part)[tenth // 2] for part in (seconds[tenth : 2 * tenth], seconds[-tenth:]))
-    detail = f"{passes} passes; Python memory grows by {(after - before) / passes:.0f} bytes a pass (a time takes 24)"
-    return Reading("retained backwards, last tenth / second tenth", late / early, 1.2, detail)
-
-
-def depth() -> Iterator[Reading]:
-    """How deep regions nest before Python's recursion limit: 200 levels in forward are the limit to reach."""
-
-    def nest(levels: int, x: torch.Tensor) -> torch.Tensor:
-        return checkpoint(nest, levels - 1, x.sin()) if levels else x.cos()
-
-    def survives(levels: int, backward: bool) -> bool:
-        try:
-            y = nest(levels, torch.ones(2, requires_grad=True))
-            if backward:
-                y.sum().backward()
-        except RecursionError:
-            return False
-        return True
-
-    def deepest(backward: bool) -> int:
-        low, high = 1, sys.getrecursionlimit()
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if survives(middle, backward) else (low, middle)
-        return low
-
-    forward, backward = deepest(False), deepest(True)
-    detail = f"{forward} in forward, {backward} in backward, at a recursion limit of {sys.getrecursionlimit()}"
-    yield Reading("200 nested regions / deepest in forward", 200 / forward, 1.0, detail)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m benches.overhead", description=__doc__)
-    parser.add_argument("--memory", action="store_true", help="Python memory per saved tensor alone")
-    parser.add_argument("--growth", action="store_true", help="what must not grow, and depth, alone")
-    parser.add_argument("--scale", type=float, default=1.0, metavar="X", help="that many times the usual number of rounds")
-    options = parser.parse_args(arguments)
+def measured(chosen: Sequence[str], scale: float) -> dict[str, Any]:
+    """Measure these parts, "ratios" among them; as it is stored. Raises ValueError where gradients are not plain's."""
     torch.set_num_threads(1)
-    parts = [memory()] if options.memory else []
-    parts += [growth(options.scale), depth()] if options.growth else []
-    readings = [reading for part in parts or [overhead(options.scale), memory()] for reading in part]
-    machine = f"python {platform.python_version()}, torch {torch.__version__}, {platform.platform()}"
-    table = Table(title="The nested checkpoint beside PyTorch's", caption=machine, box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("figure", "value", "limit", "made from"):
-        table.add_column(heading, justify="right" if heading in ("value", "limit") else "left", overflow="fold")
-    for one in readings:
-        table.add_row(one.name, f"[{'green' if one.holds else 'bold red'}]{one.value:.3f}", f"{one.limit:.2f}", one.detail)
+    found = [*overhead(scale)] if "ratios" in chosen else []
+    found += [*memory()] if "memory" in chosen else []
+    found += [*growth(scale)] if "growth" in chosen else []
+    steps = climbed(scale) if "profile" in chosen else []
+    most = [*peaks()] if "bytes" in chosen else []
+    head = results_file.header(seed=0, profile="overhead", device="cpu")
+    return {
+        **{key: head[key] for key in ("versions", "machine", "suite", "date")},
+        "scale": scale,
+        "threads": torch.get_num_threads(),
+        "state": page.state_bytes(),
+        "lengths": LENGTHS,
+        "readings": [asdict(one) for one in found],
+        "ladder": [asdict(one) for one in steps],
+        "bytes": [asdict(one) for one in most],
+    }
+
+
+def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
+    """The command; returns the exit status."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    chosen = [part for part in PARTS if getattr(options, part)]
+    if not (0 < options.scale < math.inf):
+        parser.error(f"scale is {options.scale}; it must be a number above 0")
+    if options.write and (chosen or options.check or options.scale < 1):
+        parser.error(f"--write publishes a complete run: without {', '.join(f'--{part}' for part in PARTS)} or --check, and "
+                     f"with a scale of 1 or more, not {options.scale:g}")  # fmt: skip
+    try:
+        if options.check:
+            return page.check(root)
+        if options.write:
+            page.require_markers(root)
+        parts = ["ratios", *PARTS] if options.write else chosen or ["ratios", "memory"]
+        content = json.loads(json.dumps(measured(parts, options.scale)))
+        if options.write:
+            page.publish(root, content)
+        else:
+            page.store(root / "results" / "runs" / f"overhead-{time.strftime('%Y%m%d-%H%M%S')}.json", content)
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
     console = Console()
-    (console if console.is_terminal else Console(width=180)).print(table)  # a log has no width of its own
-    RUNS.mkdir(parents=True, exist_ok=True)
-    path = RUNS / f"overhead-{time.strftime('%Y%m%d-%H%M%S')}.json"
-    path.write_text(json.dumps({"machine": machine, "readings": [asdict(one) for one in readings]}, indent=1) + "\n")
-    return 0 if all(one.holds for one in readings) else 1
+    page.show(content, console if console.is_terminal else Console(width=180))  # a log has no width of its own
+    return 0 if page.kept(content) else 1
 
 
 if __name__ == "__main__":

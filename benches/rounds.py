@@ -18,6 +18,9 @@ class Times:
     def median(self, name: str) -> float:
         return statistics.median(self.seconds[name])
 
+    def least(self, name: str) -> float:
+        return min(self.seconds[name])
+
     def ratio(self, name: str, against: str, floor: str) -> float:
         """How the time that ``name`` adds to ``floor`` compares with what ``against`` adds, by medians."""
         base = self.median(floor)
