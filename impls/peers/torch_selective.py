@@ -85,8 +85,17 @@ _COUNTED: dict[str, Known] = known(
     "no_except_exception_catches_the_stop",
 )
 
+# What the function above does, for scripts that are to need the package alone.
+_BINDING = """\
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+products = [getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm")]
+contexts = functools.partial(create_selective_checkpoint_contexts, products)
+checkpoint = functools.partial(checkpoint, use_reentrant=False, context_fn=contexts)
+"""
+
 IMPLEMENTATION = Implementation(
     name="torch-selective",
+    binding=_BINDING,
     checkpoint=checkpoint,
     summary="torch.utils.checkpoint with create_selective_checkpoint_contexts, matrix products saved",
     source="https://docs.pytorch.org/docs/stable/checkpoint.html#torch.utils.checkpoint.create_selective_checkpoint_contexts",
