@@ -109,7 +109,15 @@ class Timeout(BaseException):
 
 REFUSALS = (RuntimeError, TypeError, ValueError, NotImplementedError)
 NOT_REFUSALS = (RecursionError, torch.OutOfMemoryError)
-NOBODYS_WORDS = ("INTERNAL ASSERT FAILED", "DefaultCPUAllocator: ")  # torch's own: a broken assertion, no memory
+# What torch or Python say of a fault inside a package, and nobody to its user: a broken assertion, no memory, an internal
+# error of the compiler, an attempt on what is None, a context variable that another thread reset.
+NOBODYS_WORDS = (
+    "INTERNAL ASSERT FAILED",
+    "DefaultCPUAllocator: ",
+    "InternalTorchDynamoError: ",
+    "'NoneType' object ",
+    "was created in a different Context",
+)
 
 
 def from_error(error: BaseException) -> Judged:
@@ -117,7 +125,7 @@ def from_error(error: BaseException) -> Judged:
     said = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else '(no message)'}"
     if isinstance(error, Timeout):
         return Hangs(str(error) or "no answer in time")
-    no_refusal = isinstance(error, NOT_REFUSALS) or any(words in str(error) for words in NOBODYS_WORDS)
+    no_refusal = isinstance(error, NOT_REFUSALS) or any(words in f"{type(error).__name__}: {error}" for words in NOBODYS_WORDS)
     if isinstance(error, REFUSALS) and not no_refusal and len(str(error).split()) > 2:
         return Refuses(said)
     return Crashes(said)

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 import conformance
 import impls
+from conformance.judge import execute
 from conformance.law import LAWS
+from conformance.programs import Named
+from conformance.script_parts import MODULES
+from conformance.verdicts import difference
 
 for path in (Path(conformance.__file__).parent / "laws").glob("test_*.py"):
     importlib.import_module(f"conformance.laws.{path.stem}")
@@ -44,3 +50,27 @@ def test_a_known_verdict_is_not_the_claimed_one(name: str) -> None:
 
 def test_nested_has_no_known_limit() -> None:
     assert not impls.get("nested").known
+
+
+def _trained(checkpoint: Any, note: Any, device: str) -> None:
+    x, w = (torch.tensor(value, device=device, requires_grad=True) for value in ([[1.0, 2.0]], [[1.0, 0.5], [0.0, -1.0]]))
+    note("leaves", (x, w))
+
+    def region(h: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return (h @ w).sin().exp()
+
+    y = checkpoint(region, x, w)
+    note("forward", y)
+    y.sum().backward()
+    note("gradients", [x.grad, w.grad])
+
+
+@pytest.mark.parametrize("name", [name for name in THERE if impls.get(name).kind == "checkpoint"])
+def test_what_scripts_bind_does_what_is_judged(name: str) -> None:
+    """Not checked is what the one and the other do with arguments that are wrong."""
+    implementation, bound = impls.get(name), {name: importlib.import_module(name) for name in (*MODULES, "torch")}
+    exec(implementation.importing("checkpoint"), bound)
+    one, other = (execute(Named(_trained), one, "cpu") for one in (bound["checkpoint"], implementation.checkpoint))
+    assert one.error is other.error is None
+    assert one.calls == other.calls
+    assert [difference(value, other.notes[label], True, label) for label, value in one.notes.items()] == [None] * 2

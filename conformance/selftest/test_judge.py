@@ -150,6 +150,11 @@ def test_where_plain_raises_a_value_diverges() -> None:
     assert (found.verdict, found.detail) == (Verdict.DIVERGES, "plain raises ValueError, here a value comes back")
 
 
+def test_a_crash_in_place_of_plains_error_has_no_script_that_measures_it() -> None:
+    found = outcome(raising(KeyError("x")), Named(_raising, (("kind", "ValueError"),)))
+    assert (found.verdict, found.measured) == (Verdict.CRASHES, None)
+
+
 def test_where_plain_raises_an_error_agrees_and_proves_something_only_if_that_is_the_law() -> None:
     program = Named(_raising, (("kind", "KeyboardInterrupt"),))
     proof, nothing = (judge(equal, case(nested, program), recomputes=False, gradients=g) for g in (False, True))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import namedtuple
+from collections.abc import Callable
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +43,42 @@ def test_an_error_of_a_refusing_type_that_says_something_refuses(kind: type[Exce
 @pytest.mark.parametrize("message", ["", " ", "\n", "unsupported", "bad input", "\n\n", "x INTERNAL ASSERT FAILED at y"])
 def test_an_error_that_says_nothing_is_a_crash(message: str) -> None:
     assert from_error(RuntimeError(message)).verdict is Verdict.CRASHES
+
+
+NOTHING: Any = None
+
+
+def _throw(error: Exception) -> None:
+    raise error
+
+
+class InternalTorchDynamoError(RuntimeError):
+    """What the compiler calls its own faults."""
+
+
+def _wrong_context() -> None:
+    variable: ContextVar[int] = ContextVar("variable")
+    variable.reset(copy_context().run(variable.set, 1))
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        lambda: list(NOTHING),
+        lambda: NOTHING[0],
+        lambda: NOTHING(),
+        _wrong_context,
+        functools.partial(_throw, InternalTorchDynamoError("checkpoint not implemented for a variable")),
+    ],
+)
+def test_a_fault_inside_is_a_crash_whatever_its_type(fault: Callable[[], Any]) -> None:
+    with pytest.raises((TypeError, ValueError, RuntimeError)) as caught:
+        fault()
+    assert from_error(caught.value).verdict is Verdict.CRASHES
+
+
+def test_an_error_that_names_the_type_of_none_refuses() -> None:
+    assert from_error(TypeError("argument 0 is of type NoneType; it must be a tensor")).verdict is Verdict.REFUSES
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def autocast(
     with cast(backward):
         for turn in range(passes):
             y.backward(torch.ones_like(y), retain_graph=turn < passes - 1)
-    note("gradients 0", [leaf.grad for leaf in leaves])
+            note(f"gradients {turn}", [leaf.grad for leaf in leaves])
     note("what the functions saw", str(sorted(map(str, set(seen)))))
 
 

@@ -40,10 +40,14 @@ IMPLEMENTATION = Implementation(
         "backward_in_inference_mode",
     )
     | known(
-        "refuses",
+        "crashes",
         "a backward drops the arguments, retained graph or not; the next one ends in a TypeError about NoneType",
         _SEEN,
+        "backward_again_without_retaining",
+        "backward_of_one_output_recomputes_what_it_needs",
+        "changes_inside_after_saving",
         "every_backward_recomputes_anew",
+        "what_the_graph_has_freed_is_not_recomputed",
         "keyword_arguments",
         "two_threads_over_one_graph",
         "many_saved_tensors",

@@ -29,8 +29,22 @@ def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return checkpoint_wrapper(_Calling(function))(*args, **kwargs)
 
 
+# What the function above does, for scripts that are to need the package alone.
+_BINDING = """\
+from fairscale.nn.checkpoint import checkpoint_wrapper
+class Calling(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+    def forward(self, *args, **kwargs):
+        return self.function(*args, **kwargs)
+def checkpoint(function, *args, **kwargs):
+    return checkpoint_wrapper(Calling(function))(*args, **kwargs)
+"""
+
 IMPLEMENTATION = Implementation(
     name="fairscale",
+    binding=_BINDING,
     checkpoint=checkpoint,
     summary="FairScale's checkpoint_wrapper (0.4.13)",
     source="https://fairscale.readthedocs.io/en/stable/api/nn/checkpoint/checkpoint_activations.html",

@@ -107,7 +107,7 @@ _REFUSED: dict[str, Known] = {
         "an_error_leaves_modes_as_they_were",
     ),
     **known(
-        "refuses",
+        "crashes",
         "an option that is wrong ends in an internal error of the compiler, which is no TypeError or ValueError",
         _SEEN,
         "wrong_arguments_are_refused",
@@ -179,8 +179,22 @@ _KEPT: dict[str, Known] = {
     ),
 }
 
+# What the function above does, for scripts that are to need the package alone.
+_BINDING = """\
+import torch._dynamo
+def region(function, *args, **kwargs):
+    return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, **kwargs)
+def checkpoint(function, *args, **kwargs):
+    if torch.compiler.is_compiling():
+        return region(function, *args, **kwargs)  # belongs to what is being compiled
+    anew = types.FunctionType(region.__code__.replace(), globals())
+    with torch._dynamo.config.patch(skip_fwd_side_effects_in_bwd_under_checkpoint=True):
+        return torch.compile(anew, backend="aot_eager")(function, *args, **kwargs)
+"""
+
 IMPLEMENTATION = Implementation(
     name="torch-compile",
+    binding=_BINDING,
     checkpoint=checkpoint,
     summary="torch.compile, backend aot_eager, around a region of torch.utils.checkpoint",
     source="https://docs.pytorch.org/docs/stable/generated/torch.compile.html",

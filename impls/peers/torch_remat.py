@@ -21,8 +21,17 @@ def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return torch_remat.checkpoint(**options)(function)(*args, **kwargs)
 
 
+# What the function above does, for scripts that are to need the package alone.
+_BINDING = """\
+import torch_remat
+def checkpoint(function, *args, **kwargs):
+    options = {name: kwargs.pop(name) for name in ("determinism_check", "preserve_rng_state") if name in kwargs}
+    return torch_remat.checkpoint(**options)(function)(*args, **kwargs)
+"""
+
 IMPLEMENTATION = Implementation(
     name="torch-remat",
+    binding=_BINDING,
     checkpoint=checkpoint,
     summary="torch_remat.checkpoint (0.2.2)",
     source=_SOURCE,
@@ -75,7 +84,7 @@ IMPLEMENTATION = Implementation(
         "a_graph_that_failed_is_freed_when_dropped",
     )
     | known(
-        "refuses",
+        "crashes",
         "the token of a ContextVar is kept with the region: two threads that recompute it at once reset each other's",
         "seen here, torch_remat 0.2.2",
         "two_threads_over_one_graph",

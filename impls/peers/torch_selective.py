@@ -49,6 +49,7 @@ _ONCE: dict[str, Known] = known(
     "dropping_the_outputs_frees_everything",
     "recomputed_tensors_live_no_longer_than_saved_ones",
     "trees_of_regions",
+    "autocast_is_forwards",
     "recomputation_is_hidden_from_hooks",
     "every_backward_draws_the_same",
     "a_partial_backward_draws_the_same",
@@ -84,8 +85,17 @@ _COUNTED: dict[str, Known] = known(
     "no_except_exception_catches_the_stop",
 )
 
+# What the function above does, for scripts that are to need the package alone.
+_BINDING = """\
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+products = [getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm")]
+contexts = functools.partial(create_selective_checkpoint_contexts, products)
+checkpoint = functools.partial(checkpoint, use_reentrant=False, context_fn=contexts)
+"""
+
 IMPLEMENTATION = Implementation(
     name="torch-selective",
+    binding=_BINDING,
     checkpoint=checkpoint,
     summary="torch.utils.checkpoint with create_selective_checkpoint_contexts, matrix products saved",
     source="https://docs.pytorch.org/docs/stable/checkpoint.html#torch.utils.checkpoint.create_selective_checkpoint_contexts",
@@ -99,5 +109,11 @@ IMPLEMENTATION = Implementation(
         "an operator may save a buffer that it writes later; the stop comes before that, and garbage is used",
         "pytorch#193671",
         "noise_that_is_saved_before_it_is_drawn",
+    )
+    | known(
+        "diverges",
+        "tensors that the graph has freed count as needed, so the stop may come in what a context manager does at its end",
+        "seen here",
+        "context_managers_inside_are_left",
     ),
 )
