@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from conformance.selftest.plan_chains import chains, plans, run
+from conformance.selftest.plan_chains import chains, plans, run, sharp
 from impls.schedules import (
     IllegalPlan,
     Keep,
@@ -38,7 +38,8 @@ def test_time_memory_and_counts_are_those_of_the_interpreter(case: tuple[tuple[S
     chain, plan = case
     real = run(chain, lambda layers, x: checkpoint_sequential(layers, plan, x, early_stop=early_stop))
     account = interpret(plan, chain, early_stop=early_stop)
-    assert (real.time, real.peak, real.alive) == (account.time, account.peak, account.alive)
+    assert (real.time, real.alive) == (account.time, account.alive)
+    assert real.peak == account.peak or (real.peak < account.peak and not sharp(plan, chain))
     assert (real.calls, real.kernels) == (account.calls, account.kernels)
 
 
@@ -114,7 +115,7 @@ def test_the_deepest_plan_that_is_accepted_runs(make: Any, early_stop: bool) -> 
     [
         (torch.sin, (Keep(0),), TypeError, "functions is of type builtin"),
         ([torch.sin, 3], kept(0, 2), TypeError, r"functions\[1\] is 3"),
-        ([torch.sin], [Keep(0)], TypeError, "plan is, or has inside, a list"),
+        ([torch.sin], [Keep(0)], TypeError, "plan is, or has inside, something of type list"),
         ([torch.sin], (0,), TypeError, "plan holds 0"),
         ([torch.sin] * 2, (Keep(0),), IllegalPlan, "plan runs 1 stages; the chain has 2"),
         ([torch.sin] * 2, (Keep(1), Keep(0)), IllegalPlan, "runs stage 1 where stage 0 is due"),

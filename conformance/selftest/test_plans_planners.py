@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import random
 from collections.abc import Callable
 
 import pytest
@@ -104,6 +105,20 @@ def test_more_slots_do_not_give_a_slower_plan() -> None:
     assert times[-1] < times[0]
 
 
+@pytest.mark.parametrize("part", [2, 4])
+def test_what_rounding_takes_is_given_back(part: int) -> None:
+    draw = random.Random(0)
+    outputs = [draw.randint(10**5, 10**6) for _ in range(24)]
+    chain = tuple(
+        Stage(forward=1 + draw.random(), output=output, saved=output + draw.randint(0, 3 * 10**6), gradient=output)
+        for output in outputs
+    )
+    budget = interpret(kept(0, 24), chain).peak // part
+    coarse, fine = (interpret(optimal(chain, budget, slots=slots), chain) for slots in (200, 2000))
+    assert coarse.time == pytest.approx(fine.time)
+    assert max(coarse.peak, fine.peak) <= budget
+
+
 PLANNERS: dict[str, Callable[[int], Plan]] = {
     "uniform": lambda n: uniform(n, max(1, n // 3)),
     "sqrt": sqrt_segments,
@@ -190,6 +205,12 @@ def test_recursion_needs_inputs_in_the_logarithm_of_the_length() -> None:
         (lambda: optimal(unit_chain(2), 1.5), TypeError, "budget is 1.5"),  # type: ignore[arg-type]
         (lambda: optimal(unit_chain(2), 9, slots=0), ValueError, "slots is 0"),
         (lambda: searched(unit_chain(2), tries=1), ValueError, "tries is 1"),
+        (lambda: searched(unit_chain(2), 2.5), TypeError, "budget is 2.5"),  # type: ignore[arg-type]
+        (lambda: greedy(unit_chain(2), math.nan), ValueError, "segment_size is nan"),
+        (lambda: greedy(unit_chain(2), "2"), TypeError, "segment_size is '2'"),  # type: ignore[arg-type]
+        (lambda: optimal(None, 2), TypeError, "chain is of type NoneType"),  # type: ignore[arg-type]
+        (lambda: least_memory([1]), TypeError, r"chain\[0\] is 1; it must be a Stage"),  # type: ignore[list-item]
+        (lambda: optimal((Stage(output=2**62, saved=2**62),) * 2, 2**63), ValueError, r"less than 2\*\*62"),
     ],
 )
 def test_arguments_of_no_plan_are_refused(call: Callable[[], Plan], error: type[Exception], said: str) -> None:

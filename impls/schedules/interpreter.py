@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from impls.schedules.chain import Chain
+from impls.schedules.chain import Chain, require_chain
 from impls.schedules.lowering import Action, Step, steps
 from impls.schedules.tree import IllegalPlan, Plan
 
@@ -39,16 +39,21 @@ def interpret(plan: Plan, chain: Chain, *, early_stop: bool = True) -> Account:
 
     Raises IllegalPlan, which names the step that fails, for a plan that is no schedule for this chain. With
     ``early_stop`` the savings that count are those of ``Stage.stops_early``, and regions that end a region; a stage of
-    several kernels may be stopped half way, which is not modelled, so there time is an upper bound.
+    several kernels may be stopped half way, which is not modelled, so there time is an upper bound. The peak is one where
+    a region inside another begins with a stage that does not read its input: that counts until the stage's backward is
+    done, and really goes once the region has run again.
     """
     return replay(steps(plan, early_stop=early_stop), chain)
 
 
 def replay(schedule: Iterable[Step], chain: Chain) -> Account:
     """What a schedule costs on a chain; it need not come from a plan. Raises IllegalPlan, which names the step that fails."""
+    require_chain(chain)
     tape = _Tape(chain)
     number = 0
     for number, step in enumerate(schedule, start=1):
+        if not isinstance(step, Step):
+            raise TypeError(f"schedule holds {step!r}; it must be of Steps")
         try:
             tape.take(step)
         except _MissingError as missing:
@@ -92,6 +97,8 @@ class _Tape:
         keeps = action in (Action.KEEP, Action.CUT)
         if action is Action.PASS:
             self.running = index
+        elif keeps and not stage.needs_input and index not in self.held:
+            self.running = index  # for as long as the stage runs
         else:
             self.held.add(index)
             self.running = None
@@ -101,6 +108,7 @@ class _Tape:
         self.calls += 1
         if action is Action.CUT and stage.stops_early:
             self.saved.add(index)
+            self.running = None
             return
         new = stage.saved + stage.keeping_extra if keeps else stage.output + stage.passing_extra
         self.peak = max(self.peak, self.size() + new)
@@ -124,7 +132,7 @@ class _Tape:
         self.peak = max(self.peak, self.size() + stage.backward_extra)
         self.time += stage.backward
         self.saved.remove(index)
-        self.held.remove(index)
+        self.held.discard(index)
         self.due -= 1
 
     def remains(self, value: int) -> bool:
