@@ -42,9 +42,9 @@ class Written:
 
     @functools.cached_property
     def source(self) -> str:
-        _, _, body = self.program.source.partition("    torch.manual_seed(0)\n")
         place = f"    place = {'second(device)' if self.away else 'device'}"
-        return defined("\n".join(["def run(OffloadModel, note, device):", "    torch.manual_seed(0)", place, body]))
+        head = [*self.program.imports, "", "def run(OffloadModel, note, device):", "    torch.manual_seed(0)", place]
+        return defined("\n".join([*head, *self.program.body]) + "\n")
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,6 @@ class Drawn:
 
     @functools.cached_property
     def source(self) -> str:
-        _, _, driver = self.driver.source.partition("    torch.manual_seed(0)\n")
         options = "".join(f", {name}={value!r}" for name, value in self.options)
         options += f", offload_device={self.home}" if self.home else ""
         inside = [
@@ -81,7 +80,8 @@ class Drawn:
             "    model, x = build(), batch()",
             "    note('leaves', tuple(model.parameters()))",
         ]
-        return defined("\n".join(["def run(OffloadModel, note, device):", *inside, driver]))
+        head = [*self.driver.imports, "", "def run(OffloadModel, note, device):"]
+        return defined("\n".join([*head, *inside, *self.driver.body]) + "\n")
 
 
 def defined(text: str) -> str:

@@ -172,6 +172,9 @@ def _region(region: Region) -> list[str]:
     return [*lines, f"{value} = {call}", *(f"{name} = {value}{path}" for name, path in region.targets)]
 
 
+IMPORTS = (ast.Import, ast.ImportFrom)
+
+
 @dataclass(frozen=True)
 class Named:
     """A program written by hand as a function ``run(checkpoint, note, device, **arguments)``, with its arguments.
@@ -184,11 +187,24 @@ class Named:
 
     @functools.cached_property
     def source(self) -> str:
-        function = _tree(self.function)
-        subject = function.args.args[0].arg
-        lines = [line for statement in folded(function, dict(self.arguments)) for line in _lines(statement)]
-        head = ["import torch", "", f"def run({subject}, note, device):", "    torch.manual_seed(0)"]
-        return "\n".join([*head, *(f"    {line}" if line else "" for line in lines)]) + "\n"
+        subject = _tree(self.function).args.args[0].arg
+        head = ["import torch", *self.imports, "", f"def run({subject}, note, device):", "    torch.manual_seed(0)"]
+        return "\n".join([*head, *self.body]) + "\n"
+
+    @property
+    def imports(self) -> list[str]:
+        """The lines that import: outside of ``run``, for one that fails is no fault of what is judged."""
+        return [line for one in self._folded if isinstance(one, IMPORTS) for line in _lines(one)]
+
+    @property
+    def body(self) -> list[str]:
+        """The lines of ``run`` for these arguments, without imports."""
+        lines = [line for one in self._folded if not isinstance(one, IMPORTS) for line in _lines(one)]
+        return [f"    {line}" if line else "" for line in lines]
+
+    @functools.cached_property
+    def _folded(self) -> list[ast.stmt]:
+        return folded(_tree(self.function), dict(self.arguments))
 
 
 @functools.cache

@@ -11,7 +11,6 @@ those of its control, and what an earlier reduction left; scripts go out.
 from __future__ import annotations
 
 import ast
-import faulthandler
 import functools
 import gc
 import io
@@ -28,10 +27,12 @@ from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from conformance.smaller import is_bound, smaller_ones
+from conformance.smaller import is_bound, is_long, smaller_ones, with_needed_modules
+from conformance.standing_in import measuring, takes_ours
 
 EVALUATIONS = 150
 SECONDS_PER_RUN, SECONDS_PER_SCRIPT = 20.0, 6.0
+MORE = 5  # times as much, for what is then still too long or needs this project
 NUMBER = re.compile(r"\b(0x[0-9a-f]+|\d[\d.]*(e[+-]?\d+)?|nan|inf|True|False)\b")
 WORD = re.compile(r"[^\W\d][\w.]*")
 
@@ -86,15 +87,21 @@ def show(script: str, seconds: float = SECONDS_PER_RUN) -> Shown:
     return Shown(status, _words(printed.getvalue()))
 
 
-def reduced(script: str, binding: str, control: str, evaluate: Callable[[str, float], Shown] = show) -> Iterator[str]:
+def reduced(
+    script: str, binding: str, control: str, evaluate: Callable[[str, float], Shown] = show, times: int = 1
+) -> Iterator[str]:
     """Ever smaller scripts with the same fault; none where there is no fault, or where the control shows it too.
 
     ``binding`` are the lines of the script that bind the implementation, ``control`` those that bind the control in their
     place; where they are empty, nothing is asked of a control. A smaller script that waits for what is no longer there is none.
+    With ``times`` as many evaluations are made, and each smaller script has to show the fault so often: threads may not meet.
     """
 
     def controlled(smaller: str) -> Shown:
         return evaluate(smaller.replace(binding, control, 1), seconds) if control else Shown(0, {})
+
+    def again(smaller: str) -> bool:
+        return all(evaluate(smaller, seconds).is_like(whole) for _ in range(times - 1))
 
     seconds, started = SECONDS_PER_RUN, time.monotonic()
     whole = evaluate(script, seconds)
@@ -105,7 +112,7 @@ def reduced(script: str, binding: str, control: str, evaluate: Callable[[str, fl
     tried = {script}
     best = before = script
     candidates, position = list(smaller_ones(best, binding)), 0
-    while len(tried) < EVALUATIONS:
+    while len(tried) < EVALUATIONS * times:
         if position >= len(candidates):
             if best == before:
                 return
@@ -117,7 +124,7 @@ def reduced(script: str, binding: str, control: str, evaluate: Callable[[str, fl
             continue
         tried.add(candidate)
         shown = evaluate(candidate, seconds)
-        if shown.is_like(whole) and controlled(candidate).is_like(right):
+        if shown.is_like(whole) and controlled(candidate).is_like(right) and again(candidate):
             best = candidate
             candidates, position = list(smaller_ones(best, binding)), position - 1
             yield best
@@ -129,11 +136,19 @@ def smallest(script: str, binding: str, control: str, earlier: str = "") -> str:
     What an ``earlier`` reduction left is taken, if it still shows the same fault. Where what one step leaves behind
     decides on the next ones, each is tried in a process of its own, which takes longer.
     """
-    about = _frame(script, binding)
+    about, best = _frame(script, binding), script
     if binding in earlier and _frame(earlier, binding) == about and _agrees(script, earlier, binding, control):
-        return earlier
+        best = earlier
+    for times in (1, MORE):
+        if best == script or is_long(best) or takes_ours(best):
+            best = _smaller(best, binding, control, times)
+    return with_needed_modules(best)
+
+
+def _smaller(script: str, binding: str, control: str, times: int) -> str:
     for evaluate in (show, _shown):
-        found = _in_child(functools.partial(_write_smaller, script, binding, control, evaluate))
+        write = functools.partial(_write_smaller, script, binding, control, evaluate, times)
+        found = _in_child(write, SECONDS_PER_SCRIPT * times)
         if found and _agrees(script, found, binding, control):
             return found
     return script
@@ -141,13 +156,15 @@ def smallest(script: str, binding: str, control: str, earlier: str = "") -> str:
 
 def _frame(script: str, binding: str) -> list[str]:
     """The lines of a script that no reduction changes: what it is about, and how it measures."""
-    head, _, rest = script.partition(binding)
+    head, _, rest = measuring(script).partition(binding)
     end = next(one.end_lineno for one in ast.parse(rest).body if isinstance(one, ast.FunctionDef) and one.name == "run")
-    return [line for line in [*head.splitlines(), *rest.splitlines()[end:]] if line]
+    return [line for line in [*head.splitlines(), *rest.splitlines()[end:]] if line and not line.startswith("import ")]
 
 
-def _write_smaller(script: str, binding: str, control: str, evaluate: Callable[[str, float], Shown], path: Path) -> None:
-    for number, smaller in enumerate(reduced(script, binding, control, evaluate)):
+def _write_smaller(
+    script: str, binding: str, control: str, evaluate: Callable[[str, float], Shown], times: int, path: Path
+) -> None:
+    for number, smaller in enumerate(reduced(script, binding, control, evaluate, times)):
         made = path.with_suffix(f".{number}")
         made.write_text(smaller, encoding="utf-8")
         made.replace(path)
@@ -174,7 +191,7 @@ def _shown(script: str, seconds: float = SECONDS_PER_RUN) -> Shown:
     return Shown(status, {name: frozenset(found) for name, found in words.items()})
 
 
-def _in_child(write: Callable[[Path], None]) -> str:
+def _in_child(write: Callable[[Path], None], seconds: float = SECONDS_PER_SCRIPT) -> str:
     """What a new process has written, as far as it came. Whatever it leaves running is ended with it."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "written"
@@ -186,17 +203,25 @@ def _in_child(write: Callable[[Path], None]) -> str:
                     os.setpgid(0, 0)
                 with Path(os.devnull).open("w") as nowhere:
                     os.dup2(nowhere.fileno(), 1)  # who reads what this process writes does not wait for what is left running
-                    faulthandler.dump_traceback_later(SECONDS_PER_SCRIPT, exit=True, file=nowhere)
                     write(path)
             except BaseException:  # noqa: BLE001 - what a program raised at its end must not go on here
                 traceback.print_exc()
             finally:
                 os._exit(0)
-        os.waitpid(child, 0)
+        _await(child, seconds)
         if alone:
             with suppress(ProcessLookupError):
                 os.killpg(child, signal.SIGKILL)
         return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+def _await(child: int, seconds: float) -> None:
+    """Wait until a process has ended, which it does after so many seconds at the latest."""
+    until = time.monotonic() + seconds
+    while os.waitpid(child, os.WNOHANG) == (0, 0):
+        if time.monotonic() > until:
+            os.kill(child, signal.SIGKILL)
+        time.sleep(0.005)
 
 
 def main() -> int:

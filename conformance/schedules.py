@@ -25,17 +25,16 @@ KINDS = ("forward", "whole", "some", "part", "spent", "again", "drop", "inputs",
 ASKING = frozenset({"some", "part", "spent", "inputs", "grad"})  # kinds that ask for asides
 WHOLE, PART, FREED = "whole", "part", "freed"
 
-FAILING = """class Planned(ValueError): pass
+FAILING = """import contextlib
+class Planned(ValueError): pass
 class Interrupt(KeyboardInterrupt): pass
 """
 FAIL = """armed = {{}}
 def fail(after, error, call):
     armed[after] = error
     before = [None if leaf.grad is None else leaf.grad.clone() for leaf in {leaves}]
-    try:
+    with contextlib.suppress(RuntimeError, Planned, Interrupt):
         call()
-    except (RuntimeError, Planned, Interrupt):
-        pass
     armed.clear()
     for leaf, grad in zip({leaves}, before): leaf.grad = grad"""
 

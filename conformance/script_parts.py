@@ -12,7 +12,7 @@ from impls import Kind
 
 WIDTH = 128
 MODULES = ("collections", "contextlib", "functools", "gc", "traceback", "types")
-OURS = ("conformance.second_device", "conformance.written.contexts")
+OURS = ("conformance.written.contexts",)
 HOOK = "sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone"
 SUBJECTS: Mapping[Kind, str] = MappingProxyType({"checkpoint": "checkpoint", "graph": "graph", "offload": "OffloadModel"})
 CALL = "plain = lambda function, *args, **kwargs: function(*args, **kwargs)"
@@ -32,24 +32,21 @@ UNHOOKED: Mapping[str, str] = MappingProxyType(
 )
 
 SHOW = "show = lambda x: (type(x).__name__, {digits}, x.requires_grad) if torch.is_tensor(x) else x"
-NOTE = "note = lambda label, value=None: seen.update({label: str(torch.utils._pytree.tree_map(show, value))})"
+NOTE = "note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})"
 # Where a program counts copies between devices, those that are made to show a value are none of its own.
 NOTE_ASIDE = """def note(label, value=None):
-INDENT    with torch.utils._python_dispatch._disable_current_modes():
-INDENT        seen[label] = str(torch.utils._pytree.tree_map(show, value))"""
+    with torch.utils._python_dispatch._disable_current_modes():
+        notes[label] = str(torch.utils._pytree.tree_map(show, value))"""
 EXACT, ROUNDED = "x.tolist()", "[f'{y:.4g}' for y in x.ravel().tolist()]"
-VALUES = """def observe(SUBJECT):
-    seen = {}
-    SHOW
-    NOTE
+VALUES = """PLAIN
+SHOW
+NOTE
+expected, seen = {}, {}
+for notes, judged in (expected, plain), (seen, SUBJECT):
     try:
-        run(SUBJECT, note, DEVICE)
+        run(judged, note, DEVICE)
     except Exception as error:
-        seen["error"] = print("error:", repr(error)) or "raised"
-    return seen
-
-PLAIN
-expected, seen = observe(plain), observe(SUBJECT)
+        notes["error"] = print("error:", repr(error)) or "raised"
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)COSTS]
 for label in wrong:
     print(f"{label}: plain {expected.get(label)}, NAME {seen.get(label)}")
@@ -71,17 +68,17 @@ LEFT = """def observe(SUBJECT):
 PLAIN
 expected, seen = sum(observe(plain), []), observe(SUBJECT)[-1]
 wrong = [gradient for gradient in seen if gradient not in expected]
-print("left behind:", *wrong, "which plain never has; it has:", *dict.fromkeys(expected), sep="\\n  ")
+print("left behind by NAME:", *wrong, "which plain never has; it has:", *dict.fromkeys(expected), sep="\\n  ")
 sys.exit(len(wrong) > 0)
 """
-EXPECTED = """seen = {}
+EXPECTED = """notes = {}
 SHOW
 NOTE
 run(SUBJECT, note, DEVICE)
-labels = [label.removeprefix("expected ") for label in seen if label.startswith("expected ")]
-wrong = [label for label in labels if seen["expected " + label] != seen.get("seen " + label)]
+labels = [label.removeprefix("expected ") for label in notes if label.startswith("expected ")]
+wrong = [label for label in labels if notes["expected " + label] != notes.get("seen " + label)]
 for label in wrong:
-    print(f"{label}: expected {seen['expected ' + label]}, NAME {seen.get('seen ' + label)}")
+    print(f"{label}: expected {notes['expected ' + label]}, NAME {notes.get('seen ' + label)}")
 sys.exit(len(wrong) > 0)
 """
 RAISES = """try:
@@ -131,8 +128,7 @@ def storages(tree):
 
 class Watch(torch.utils._python_dispatch.TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        made.update(storages(result))
+        made.update(storages(result := func(*args, **(kwargs or {}))))
         return result
 
 def note(label, value=None):
@@ -166,7 +162,7 @@ SAVED = """seen = []
 def note(label, value=None):
     if label == "saved":
         due, packed = (collections.Counter(x.untyped_storage()._cdata for x in tensors) for tensors in (value, seen))
-        print(f"tensors that hooks are to see: {due.total()}; they see {packed.total()}, {(due - packed).total()} are missing")
+        print(f"hooks see: due {due.total()}, NAME {packed.total()}, missing {(due - packed).total()}")
         sys.exit(bool(due - packed or SURPLUS))
 
 with torch.autograd.graph.saved_tensors_hooks(lambda x: seen.append(x) or x, lambda x: x):
@@ -195,11 +191,19 @@ growth = [count - counts[2] for count in counts[2:]]
 print("objects more than after the third step; due: 0; NAME:", growth)
 sys.exit(any(growth))
 """
-MOVED = """with conformance.second_device.Moves() as moves:
+MOVED = """seen = collections.Counter()
+
+class Moves(torch.utils._python_dispatch.TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for source in {"_to_copy": args[:1], "copy_": args[1:2]}.get(func.overloadpacket.__name__, ()):
+            if source.device.type != result.device.type and result.numel():
+                way = "to" if result.device.type == "cpu" else "from"
+                seen.update({f"copies {way} the CPU": 1, f"bytes {way} the CPU": result.numel() * result.element_size()})
+        return result
+
+with Moves():
     run(SUBJECT, lambda label, value=None: None, DEVICE)
-out = [move.bytes for move in moves.seen if move.kind.endswith("cpu") and move.bytes]
-back = [move.bytes for move in moves.seen if not move.kind.endswith("cpu") and move.bytes]
-seen = {"copies to the CPU": len(out), "bytes to the CPU": sum(out), "copies from the CPU": len(back)}
 """
 COUNTED = """for label, due in DUE.items():
     print(f"{label}: due is BOUND{due}, NAME {seen.get(label, 0)}")

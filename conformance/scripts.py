@@ -8,6 +8,7 @@ that the script does not expect, an import that fails among them, ends it with s
 from __future__ import annotations
 
 import re
+import sys
 import textwrap
 
 from conformance import script_parts as parts
@@ -15,6 +16,7 @@ from conformance.script_parts import WIDTH
 from conformance.verdicts import Measured
 from impls import Implementation, Kind
 
+IMPORT = re.compile(r"^import ([\w.]+)\n", re.M)
 UNMEASURED = "# The law measures more than this script does, which only prints what the program notes. What was found:\n"
 
 
@@ -46,11 +48,12 @@ def script(
     tail = _tail(measured or Measured(), source, implementation, device)
     if measured is None:
         tail = tail.replace("sys.exit(len(wrong) > 0)\n", "")
-    program = re.sub(r"\n{2,}(?= )", "\n", "\n" + source.removeprefix("import torch\n").strip("\n") + "\n\n")
-    program = re.sub(r"\n{3,}", "\n\n", program)
+    imported = [name for name in IMPORT.findall(source) if name.partition(".")[0] in sys.stdlib_module_names]
+    program = IMPORT.sub(lambda found: "" if found[1] in ("torch", *imported) else found[0], source).strip("\n")
+    program = re.sub(r"\n{3,}", "\n\n", re.sub(r"\n{2,}(?= )", "\n", f"\n{program}\n\n"))
     bound = _needed(binding(implementation, options), program, parts.SUBJECTS[implementation.kind])
     modules, ours = ([name for name in names if f"{name}." in bound + program + tail] for names in (parts.MODULES, parts.OURS))
-    imports = [f"import {', '.join(sorted([*modules, 'os', 'sys']))}", parts.HOOK]
+    imports = [f"import {', '.join(sorted({*modules, *imported, 'os', 'sys'}))}", parts.HOOK]
     imports += [*(f"import {name}" for name in ours if f"import {name}\n" not in program), "import torch"]
     head = '"""' + "\n".join(textwrap.wrap(f"{implementation.name}, {law}", WIDTH - 6)) + '"""'
     told = [] if measured is not None else [UNMEASURED + textwrap.indent(detail or "nothing", "# ")]
@@ -72,7 +75,7 @@ def _tail(measured: Measured, source: str, implementation: Implementation, devic
     values = {
         "PLAIN": _plain(source, implementation.kind),
         "SHOW": parts.SHOW.format(digits=parts.EXACT if exact else parts.ROUNDED),
-        "NOTE": parts.NOTE_ASIDE.replace("INDENT", "    " * (measured.what == "values")) if "Moves(" in source else parts.NOTE,
+        "NOTE": parts.NOTE_ASIDE if "Moves(" in source else parts.NOTE,
         "COSTS": ' and not label.startswith("cost")' if "note('cost" in source else "",
         "SUBJECT": parts.SUBJECTS[implementation.kind],
         "NAME": implementation.name,

@@ -6,11 +6,13 @@ import ast
 import builtins
 import copy
 import functools
+import re
 import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from conformance.script_parts import WIDTH
+from conformance.putting import put_where_used
+from conformance.standing_in import standing_in
 
 SCREEN = 39  # lines: up to so many a script is left as it reads best
 
@@ -33,10 +35,20 @@ def is_bound(script: str) -> bool:
     return all(node.id in bound for node in nodes if isinstance(node, ast.Name))
 
 
+def with_needed_modules(script: str) -> str:
+    """The script without modules in its first import that nothing has a use for."""
+
+    def needed(found: re.Match[str]) -> str:
+        return f"import {', '.join(name for name in found[1].split(', ') if f'{name}.' in script)}\n"
+
+    return re.sub(r"^import (.*)\n", needed, script, count=1, flags=re.M)
+
+
 def smaller_ones(script: str, binding: str) -> Iterator[str]:
     """What one step makes of the program in a script, later lines before earlier ones, statements before their parts.
 
-    Where it is longer than a screen, what is used once is put where it is used, and blank lines go.
+    Where it is longer than a screen, what is used once is put where it is used, and blank lines go. What is this project's
+    own is replaced last.
     """
     lines = script.splitlines(keepends=True)
     after = script[: script.index(binding)].count("\n") + binding.count("\n") + 1
@@ -45,51 +57,15 @@ def smaller_ones(script: str, binding: str) -> Iterator[str]:
     program = [one for one in body[: names.index("run") + 1] if one.lineno > after]
     for first, last, text in _steps(program, lines, is_whole=True):
         yield "".join([*lines[: first - 1], text, *lines[last:]])
-    if len(lines) > SCREEN:
-        yield from _inlined(program[-1], lines)
-        yield "".join([*lines[: program[-1].end_lineno], *filter(str.strip, lines[program[-1].end_lineno :])])
+    if is_long(script):
+        yield from put_where_used(program, lines)
+        yield "".join([*lines[: after + 1], *filter(str.strip, lines[after + 1 :])])
+    yield from standing_in(script)
 
 
-def _inlined(run: ast.stmt, lines: list[str]) -> Iterator[str]:
-    """The script, with a variable or a function without arguments put where it is used, where that is one place."""
-    names = [node for node in ast.walk(run) if isinstance(node, ast.Name)]
-    for statement in [node for node in ast.walk(run) if isinstance(node, ast.Assign | ast.FunctionDef)]:
-        match statement:
-            case ast.Assign([ast.Name(name)], ast.expr() as value) if "requires_grad" not in lines[statement.lineno - 1]:
-                pass
-            case ast.FunctionDef(name, arguments, [*_, ast.Return(ast.expr() as value)], []) if not ast.unparse(arguments):
-                pass
-            case _:
-                continue
-        uses = [node for node in names if node.id == name and isinstance(node.ctx, ast.Load)]
-        bound = [node for node in names if node.id == name and isinstance(node.ctx, ast.Store)]
-        if len(uses) == 1 and len(bound) == isinstance(statement, ast.Assign) and uses[0].lineno > (statement.end_lineno or 0):
-            new = (_put if isinstance(statement, ast.Assign) else _put_body)(statement, value, uses[0], lines)
-            first, last = statement.lineno - 1, statement.end_lineno
-            yield "".join([*lines[:first], *lines[last : uses[0].lineno - 1], new, *lines[uses[0].lineno :]])
-
-
-def _text(node: ast.expr) -> str:
-    text = ast.unparse(node)
-    return (
-        f"({text})" if isinstance(node, ast.BinOp | ast.BoolOp | ast.Compare | ast.IfExp | ast.Lambda | ast.UnaryOp) else text
-    )
-
-
-def _put(_: ast.stmt, value: ast.expr, use: ast.Name, lines: list[str]) -> str:
-    line = lines[use.lineno - 1]
-    new = line[: use.col_offset] + _text(value) + line[use.end_col_offset :]
-    return new if len(new) <= WIDTH else line
-
-
-def _put_body(function: ast.stmt, value: ast.expr, use: ast.Name, lines: list[str]) -> str:
-    """The body of a function in the place of a line that binds what it returns."""
-    assert isinstance(function, ast.FunctionDef)
-    line = lines[use.lineno - 1]
-    inside = lines[function.body[0].lineno - 1 : function.body[-1].lineno - 1]
-    indent = line[: len(line) - len(line.lstrip())]
-    bound = line[: use.col_offset] + _text(value) + line[use.end_col_offset :].removeprefix("()")
-    return textwrap.indent(textwrap.dedent("".join(inside)), indent) + bound
+def is_long(script: str) -> bool:
+    """Whether it does not fit a screen."""
+    return len(script.splitlines()) > SCREEN
 
 
 def _steps(block: list[ast.stmt], lines: list[str], *, is_whole: bool = False) -> Iterator[tuple[int, int, str]]:
@@ -105,6 +81,9 @@ def _steps(block: list[ast.stmt], lines: list[str], *, is_whole: bool = False) -
                 yield first, last, textwrap.indent(text, " " * statement.col_offset)
             for simpler in _simpler(statement):
                 yield first, last, textwrap.indent(ast.unparse(simpler), " " * statement.col_offset) + "\n"
+            for line, simpler in _simpler_heads(statement):
+                text = ast.unparse(ast.fix_missing_locations(simpler)).splitlines()[-2]
+                yield line, line, textwrap.indent(text, " " * statement.col_offset) + "\n"
         for inside in _blocks(statement):
             yield from _steps(inside, lines)
 
@@ -130,6 +109,17 @@ def _simpler(statement: ast.stmt) -> Iterator[ast.stmt]:
             case ast.IfExp():
                 yield _changed(statement, number, lambda one: setattr(one, "test", ast.Constant(True)))
                 yield _changed(statement, number, lambda one: setattr(one, "test", ast.Constant(False)))
+
+
+def _simpler_heads(statement: ast.stmt) -> Iterator[tuple[int, ast.stmt]]:
+    """Lines at the head of blocks, each with a statement that ends with the line that is to replace it, and ``pass``."""
+    rest: list[ast.stmt] = [ast.Pass()]
+    if isinstance(statement, ast.With) and len(statement.items) > 1:
+        for index in range(len(statement.items)):
+            yield statement.lineno, ast.With([*statement.items[:index], *statement.items[index + 1 :]], rest)
+    for handler in getattr(statement, "handlers", []):
+        for caught in handler.type.elts if isinstance(handler.type, ast.Tuple) else ():
+            yield handler.lineno, ast.Try(rest, [ast.ExceptHandler(caught, handler.name, rest)], [], [])
 
 
 def _without(index: int, node: Any) -> None:

@@ -267,7 +267,7 @@ CHANGE = st.sampled_from(["method", "view", "foreach"])
 @graph_law(
     named(
         mutation.mixed,
-        checkpoint=CHECKPOINT,
+        regions=CHECKPOINT,
         change=CHANGE,
         order=st.sampled_from(["before", "after"]),
         passes=st.integers(1, 2),

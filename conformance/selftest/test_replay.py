@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -14,9 +15,10 @@ import pytest
 from conformance import replay
 from conformance.judge import Case, judge
 from conformance.programs import Named
-from conformance.results_file import ROOT
+from conformance.results_file import ROOT, write
 from conformance.script_parts import WIDTH
 from conformance.scripts import binding, binding_in, script
+from conformance.selftest.synthetic_results import HEADER, row
 from conformance.verdicts import Measured
 from impls import Implementation, get
 
@@ -50,7 +52,9 @@ def _raising(checkpoint: Any, note: Any, device: str) -> None:
 
 
 def _moving(graph: Any, note: Any, device: str) -> None:
-    device = conformance.second_device.second(device)  # type: ignore[name-defined]  # noqa: F821
+    from conformance.second_device import second
+
+    device = second(device)
     x = torch.ones(2, device=device, requires_grad=True)  # type: ignore[name-defined]  # noqa: F821
     with graph.save_on_cpu():
         y = x.sin()
@@ -58,8 +62,10 @@ def _moving(graph: Any, note: Any, device: str) -> None:
 
 
 def _counting(graph: Any, note: Any, device: str) -> None:
-    device = conformance.second_device.second(device)  # type: ignore[name-defined]  # noqa: F821
-    with conformance.second_device.Moves() as moves:  # type: ignore[name-defined]  # noqa: F821
+    from conformance.second_device import Moves, second
+
+    device = second(device)
+    with Moves() as moves:
         note("forward", torch.ones(2, device=device))  # type: ignore[name-defined]  # noqa: F821
     note("expected copies", 0)
     note("seen copies", len(moves.seen))
@@ -118,10 +124,14 @@ def _written(source: str, implementation: Implementation, measured: Measured | N
 @pytest.fixture(scope="module")
 def replayed() -> list[tuple[int, str]]:
     """Status and output of the script of each case. Replaying forks, so it is done where no thread of autograd is."""
-    rows = [{"program": _written(source, one, measured)} for source, one, measured, _ in CASES]
+    return _replayed([_written(source, one, measured) for source, one, measured, _ in CASES])
+
+
+def _replayed(texts: Sequence[str]) -> list[tuple[int, str]]:
+    rows = [{"program": text} for text in texts]
     run = subprocess.run([sys.executable, "-c", DRIVER], cwd=ROOT, input=json.dumps(rows), capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
-    return json.loads(run.stdout)
+    return [(code, output) for code, output in json.loads(run.stdout)]
 
 
 @pytest.mark.parametrize("index", range(len(CASES)), ids=[f"{measured.what}-{due}" for _, _, measured, due in CASES])
@@ -147,6 +157,27 @@ def test_an_import_that_fails_ends_with_another_status(tmp_path: Path) -> None:
     path.write_text(_written(PROGRAM.source, CASES[-1][1], Measured("raises")))
     done = subprocess.run([sys.executable, path], capture_output=True, text=True)
     assert (done.returncode, "ModuleNotFoundError" in done.stderr) == (2, True)
+
+
+def test_no_module_of_the_program_is_imported_where_an_error_is_a_verdict() -> None:
+    text = _written(Named(_counting).source, GRAPH, Measured("fails")).replace("second_device import", "no_such_module import")
+    (code, output), *_ = _replayed([text])
+    assert (code, "ModuleNotFoundError" in output) == (3, True)
+
+
+def test_status_1_alone_is_no_fault() -> None:
+    head = '"""nested, law one. It holds."""\n'
+    shown = head + "print('x: plain 1, nested 2')\n"
+    ends = ("raise SystemExit(1)", "raise SystemExit(0)", "import no_such_module")
+    texts = [head + ends[0], *(shown + end for end in ends), head + "print('nested 2')\n" + ends[0]]
+    assert [code for code, _ in _replayed(texts)] == [3, 1, 0, 3, 3]
+
+
+def test_those_that_only_print_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "run.jsonl"
+    write(path, HEADER, [row("one", "legacy", "diverges", program="print()"), row("two", "legacy")])
+    assert replay.main([str(path)]) == 1  # nothing is left to run
+    assert "1 more only print" in capsys.readouterr().out
 
 
 def test_what_is_not_measured_says_so_at_its_head() -> None:

@@ -138,7 +138,7 @@ def catching(checkpoint: Any, note: Any, device: str, *, catches: str, form: str
 
 
 def managed(checkpoint: Any, note: Any, device: str, *, form: str, nested: bool) -> None:
-    from contextlib import ExitStack, contextmanager
+    import contextlib
 
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
@@ -151,7 +151,7 @@ def managed(checkpoint: Any, note: Any, device: str, *, form: str, nested: bool)
         def __exit__(self, *_):
             level.pop()
 
-    @contextmanager
+    @contextlib.contextmanager
     def safe():
         level.append(form)
         try:
@@ -159,7 +159,7 @@ def managed(checkpoint: Any, note: Any, device: str, *, form: str, nested: bool)
         finally:
             level.pop()
 
-    @contextmanager
+    @contextlib.contextmanager
     def computing():
         level.append(form)
         try:
@@ -168,17 +168,19 @@ def managed(checkpoint: Any, note: Any, device: str, *, form: str, nested: bool)
             p.sin()
             level.pop()
 
-    @contextmanager
+    @contextlib.contextmanager
     def unsafe():
         level.append(form)
         yield
         level.pop()
 
-    managers = {"class": Manager, "generator": safe, "computing": computing, "without finally": unsafe}
-
     def inner(h):
-        with ExitStack() as stack:
-            stack.enter_context(managers[form]())
+        with (
+            Manager() if form == "class"
+            else safe() if form == "generator"
+            else computing() if form == "computing"
+            else unsafe()
+        ):
             return h.exp().sin()
 
     def outer(h):

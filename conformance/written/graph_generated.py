@@ -9,8 +9,8 @@ from conformance.programs import Program, render
 from conformance.schedules import Schedule
 
 PLAIN = "checkpoint = lambda function, *args, **kwargs: function(*args, **kwargs)"
-SECOND = "import conformance.second_device"
-PLACES = {"cpu": "'cpu'", "second": "conformance.second_device.second(device)"}
+SECOND = "from conformance.second_device import second"
+PLACES = {"cpu": "'cpu'", "second": "second(device)"}
 SAVED = "graph.save_on_cpu()"
 PINNED = "pinnable(device), graph.save_on_cpu(pin_memory=True, device_type=device)"
 PINNABLE = "from conformance.written.graph_pinning import pinnable"
@@ -21,8 +21,7 @@ class Around:
     """A program whose forward runs in ``context``, as text, and its driver too if ``backward``; in none if it is empty.
 
     ``checkpoint`` names the implementation by which its regions are called. ``place`` says where its tensors are: on the
-    "cpu", on the "second" device, or, if it is empty, on the one that is given. With ``due`` it notes how many copies to
-    the CPU are expected and seen.
+    "cpu", on the "second" device, or, if it is empty, on the one that is given. ``due`` copies to the CPU are expected.
     """
 
     program: Program
@@ -30,7 +29,7 @@ class Around:
     backward: bool = False
     checkpoint: str = "plain"
     place: str = ""
-    due: int | None = None
+    due: int = 0
 
     @functools.cached_property
     def source(self) -> str:
@@ -43,7 +42,7 @@ class Around:
         steps = [*forward, *program.driver]
         if self.context:
             steps = [f"with {self.context}:", *_indented(steps[:covered]), *steps[covered:]]
-        inside += steps if self.due is None else _counting(steps, self.due)
+        inside += steps
         lines = ["import torch", *([] if self.checkpoint == "plain" else ["import impls"])]
         lines += [*_imports(self.context, self.place), "", *program.preamble, "def run(graph, note, device):"]
         return "\n".join([*lines, *_indented(inside)]) + "\n"
@@ -75,12 +74,6 @@ def _prepared(checkpoint: str, place: str, seed: int | None) -> list[str]:
     prepared = [PLAIN if checkpoint == "plain" else f"checkpoint = impls.get({checkpoint!r}).checkpoint"]
     prepared += [f"device = {PLACES[place]}"] if place else []
     return [*prepared, *([] if seed is None else [f"torch.manual_seed({seed})"])]
-
-
-def _counting(lines: list[str], due: int) -> list[str]:
-    out = "sum(move.bytes > 0 and move.kind.endswith('cpu') for move in moves.seen)"
-    before = [f"note('expected copies to the CPU', {due})", "with conformance.second_device.Moves() as moves:"]
-    return [*before, *_indented(lines), f"note('seen copies to the CPU', {out})"]
 
 
 def _imports(context: str, place: str) -> list[str]:

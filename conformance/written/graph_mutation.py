@@ -184,10 +184,10 @@ def beside(graph: Any, note: Any, device: str, *, saved: Any, changed: Any) -> N
         note("seen gradients", w.grad)
 
 
-def mixed(graph: Any, note: Any, device: str, *, checkpoint: str, change: str, order: str, passes: int) -> None:
+def mixed(graph: Any, note: Any, device: str, *, regions: str, change: str, order: str, passes: int) -> None:
     import impls
 
-    checkpoint = impls.get(checkpoint).checkpoint
+    checkpoint = impls.get(regions).checkpoint
     p, q = (torch.rand(2, 2, dtype=torch.float64, device=device, requires_grad=True) for _ in range(2))
     note("leaves", (p, q))
 

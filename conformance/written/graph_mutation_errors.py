@@ -110,37 +110,29 @@ def several(graph: Any, note: Any, device: str, *, contexts: int, change: str) -
 
 
 def threads(graph: Any, note: Any, device: str, *, first: int, backward: Any) -> None:
-    import threading
+    import concurrent.futures
 
     leaves = [torch.rand(2, 2, device=device, requires_grad=True) for _ in range(2)]
     note("leaves", tuple(leaves))
     expected = [torch.autograd.grad((p * 1).exp().sin().sum(), p) for p in leaves]
-    note("expected threads", [grad if runs else None for grad, runs in zip(expected, backward, strict=True)])
-    entered, go = ([threading.Event() for _ in leaves] for _ in range(2))
-    seen = [None, None]
+    note("expected threads", [["inside", grad if runs else None] for grad, runs in zip(expected, backward, strict=True)])
 
-    def work(index):
+    def work(leaf, runs):
         try:
             with graph.allow_mutation_on_saved_tensors():
-                h = (leaves[index] * 1).exp()
+                h = (leaf * 1).exp()
                 y = h.sin()
-                entered[index].set()
-                go[index].wait(10)
+                yield "inside"
                 h.detach().mul_(2)
-                if backward[index]:
-                    seen[index] = torch.autograd.grad(y.sum(), leaves[index])
+                yield torch.autograd.grad(y.sum(), leaf) if runs else None
         except Exception as error:
-            seen[index] = f"{type(error).__name__}: {error}"
-        finally:
-            entered[index].set()
+            yield repr(error)
 
-    running = [threading.Thread(target=work, args=(index,), daemon=True) for index in range(2)]
-    for thread, there in zip(running, entered, strict=True):
-        thread.start()
-        there.wait(10)
+    works = [work(leaf, runs) for leaf, runs in zip(leaves, backward, strict=True)]
+    threads = [concurrent.futures.ThreadPoolExecutor(1) for _ in works]
+    seen = [[thread.submit(next, one).result()] for thread, one in zip(threads, works, strict=True)]
     for index in (first, 1 - first):  # both are inside; one leaves after the other
-        go[index].set()
-        running[index].join()
+        seen[index] += threads[index].submit(list, works[index]).result()
     note("seen threads", seen)
 
 

@@ -193,36 +193,22 @@ def failing(checkpoint: Any, note: Any, device: str, *, error: str, before: int,
 
 
 def threads(checkpoint: Any, note: Any, device: str, *, draws: int, retain: bool) -> None:
-    import threading
-    from concurrent.futures import ThreadPoolExecutor
+    import concurrent.futures
+    import time
 
     leaves = [torch.randn(4, 4, device=device, requires_grad=True) for _ in range(2)]
     note("leaves", leaves)
-    both, drawn = threading.Event(), threading.Event()
-    recomputing, arrived = [], []
+    pauses = iter([0, 0, 0.1, 0.15])  # forward has none; the first that recomputes goes on while the second has yet to
 
-    def region(me):
-        def f(h):
-            for _ in range(draws):
-                h = torch.nn.functional.dropout(h.cos(), 0.3)
-            if recomputing:  # the first to come here goes on once the second is here too, if nothing keeps that out
-                arrived.append(me)
-                if arrived[0] == me:
-                    both.wait(0.25)
-                else:
-                    both.set()
-                    drawn.wait(0.25)
-            h = torch.nn.functional.dropout(h.sin(), 0.3)
-            if recomputing:
-                drawn.set()
-            return h.exp()
+    def f(h):
+        for _ in range(draws):
+            h = torch.nn.functional.dropout(h.cos(), 0.3)
+        time.sleep(next(pauses, 0))
+        return torch.nn.functional.dropout(h.sin(), 0.3).exp()
 
-        return f
-
-    outputs = [checkpoint(region(me), leaf * 1) for me, leaf in enumerate(leaves)]
+    outputs = [checkpoint(f, leaf * 1) for leaf in leaves]
     note("forward", outputs)
-    recomputing.append(True)
-    with ThreadPoolExecutor(2) as pool:
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda y: y.backward(torch.ones_like(y), retain_graph=retain), outputs))
     note("gradients 0", [leaf.grad for leaf in leaves])
     note("stream after backward", torch.rand(2, device=device))
