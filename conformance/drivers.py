@@ -56,8 +56,8 @@ def lines(author: Author, outputs: tuple[str, ...], leaves: tuple[str, ...]) -> 
         text += [
             f"gradients = {grad(outputs, leaves, ', create_graph=True')}",
             f"note('first order {len(text)}', gradients)",
-            "second = sum((g * g.conj()).real.sum() for g in gradients if g is not None and g.requires_grad)",
-            "if isinstance(second, torch.Tensor): second.backward(retain_graph=True)",
+            "squares = sum((g * g.conj()).real.sum() for g in gradients if g is not None and g.requires_grad)",
+            "if isinstance(squares, torch.Tensor): squares.backward(retain_graph=True)",
             f"note('gradients of second order', {noted})",
             "",
         ]

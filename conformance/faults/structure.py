@@ -26,9 +26,10 @@ FAULTS = (
            "            return *self.structure[0], Hooked(tensors)\n"
            "        if spec is None:\n            return *leaves, Hooked(tensors)\n"),
     Mutant("swaps-keyword-arguments-each-time", "structure", "keyword_arguments", "inputs",
-           "        positional = len(values) - len(spec)\n",
-           "        positional = len(values) - len(spec)\n"
-           "        self.structure = [*leaves[:positional], *reversed(leaves[positional:])], spec\n", profile="default"),
+           "return self.args, self.kwargs, Hooked",
+           "values = reversed(self.kwargs.values())\n"
+           "        self.kwargs = dict(zip(self.kwargs, values, strict=True))\n"
+           "        return self.args, self.kwargs, Hooked", profile="default"),
     Mutant("drops-keyword-arguments-that-are-false", "structure", "keyword_arguments_that_are_false", "inputs",
            "return self.args, self.kwargs, Hooked",
            "return self.args, {n: v for n, v in self.kwargs.items() if isinstance(v, torch.Tensor) or v}, Hooked"),
