@@ -1,6 +1,7 @@
 """Who writes a program: draws operators, regions and what features demand, statement by statement.
 
-Every value of a body is computed from the one before, so that everything contributes to the outputs.
+Every value of a body is computed from the one before, so that everything contributes to the outputs, but for what is
+passed to some of the functions that read something else.
 """
 
 from __future__ import annotations
@@ -154,7 +155,8 @@ class Author:
             scope.bind(self.closed_over(outer))
         elif self.has("closure"):
             scope.bind(self.closed_over(outer))
-            self.join(scope, inside[0])  # else nothing may come of what it is passed
+            if self.draw(st.booleans()):  # else nothing may come of what it is passed, and it gets no gradient
+                self.join(scope, inside[0])
         if repeated:
             self.join(scope, inside[-1])  # that it is the same tensor shows where it is read
         given = [name for name in parameters if name.startswith("s")]
