@@ -14,7 +14,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.functional import softplus
 
 from conformance.meters import Made, Storages
-from impls.schedules import Keep, Plan, Region, Stage
+from impls.schedules import Keep, Plan, Region, Stage, stages
 
 UNIT_BYTES = 1024
 Layer = Callable[[torch.Tensor], torch.Tensor]
@@ -36,7 +36,7 @@ class _Exact(torch.autograd.Function):
         output += x.sum().item() * 0.01 + 0.25
         kept += output.sum().item()
         ctx.stage, ctx.shape = stage, x.shape
-        ctx.save_for_backward(x, kept, *([output] if stage.needs_output else []))
+        ctx.save_for_backward(kept, *([x] if stage.needs_input else []), *([output] if stage.needs_output else []))
         return output
 
     @staticmethod
@@ -48,17 +48,17 @@ class _Exact(torch.autograd.Function):
         return gradient, None, None
 
 
-class _Seed(torch.autograd.Function):
+class Seed(torch.autograd.Function):
     """Ends a chain without holding its output; the gradient is made when backward starts."""
 
     @staticmethod
     def forward(ctx: Any, output: torch.Tensor) -> torch.Tensor:
-        ctx.shape = output.shape
+        ctx.shape, ctx.dtype = output.shape, output.dtype
         return torch.empty(())
 
     @staticmethod
     def backward(ctx: Any, *_: Any) -> torch.Tensor:
-        return torch.full(ctx.shape, 0.5)
+        return torch.full(ctx.shape, 0.5, dtype=ctx.dtype)
 
 
 class Peak(Storages):
@@ -131,7 +131,7 @@ def run(chain: tuple[Stage, ...], execute: Execute, *, held: bool = False) -> Ru
             seed = torch.full_like(output, 0.5)
             output.backward(seed)
         else:
-            loss = _Seed.apply(output)
+            loss = Seed.apply(output)
             del output
             loss.backward()
     assert x.grad is not None
@@ -155,7 +155,7 @@ def chains(draw: Any, most: int = 5, exact: bool = True) -> tuple[Stage, ...]:
         stages.append(
             Stage(forward=draw(st.integers(0, 4)), backward=draw(small), output=output, saved=output + more,
                   gradient=output if exact else draw(small), keeping_extra=temporary, passing_extra=passing,
-                  backward_extra=backward, needs_output=draw(st.booleans()))
+                  backward_extra=backward, needs_output=draw(st.booleans()), needs_input=draw(st.booleans()))
         )  # fmt: skip
     return tuple(stages)
 
@@ -173,6 +173,17 @@ def plans(draw: Any, stop: int, start: int = 0, depth: int = 3) -> Plan:
             parts.append(Region(draw(plans(end, start, depth - 1))))
             start = end
     return tuple(parts)
+
+
+def sharp(plan: Plan, chain: tuple[Stage, ...], *, inside: bool = False) -> bool:
+    """Whether the peak that is foreseen is the real one and no bound: see ``interpret``."""
+    for part in plan:
+        if isinstance(part, Region):
+            if inside and not chain[next(stages(part.parts))].needs_input:
+                return False
+            if not sharp(part.parts, chain, inside=True):
+                return False
+    return True
 
 
 def every_plan(start: int, stop: int, whole: bool = True) -> Iterator[Plan]:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from conformance.selftest.plan_chains import chains, plans, run
+from conformance.selftest.plan_chains import chains, plans, run, sharp
 from impls.schedules import (
     IllegalPlan,
     Keep,
@@ -38,7 +38,8 @@ def test_time_memory_and_counts_are_those_of_the_interpreter(case: tuple[tuple[S
     chain, plan = case
     real = run(chain, lambda layers, x: checkpoint_sequential(layers, plan, x, early_stop=early_stop))
     account = interpret(plan, chain, early_stop=early_stop)
-    assert (real.time, real.peak, real.alive) == (account.time, account.peak, account.alive)
+    assert (real.time, real.alive) == (account.time, account.alive)
+    assert real.peak == account.peak or (real.peak < account.peak and not sharp(plan, chain))
     assert (real.calls, real.kernels) == (account.calls, account.kernels)
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from conformance.selftest.plan_chains import UNIT_BYTES, Layer, Peak, chains, no_collector, run
+from conformance.selftest.plan_chains import UNIT_BYTES, Layer, Peak, Seed, chains, no_collector, run
 from impls.schedules import Plan, Stage, checkpoint_sequential, interpret, kept, least_memory, measure, plan_for
 
 SIZES = ("output", "saved", "gradient", "keeping_extra", "passing_extra", "backward_extra")
@@ -39,6 +39,7 @@ def test_measured_sizes_are_those_that_the_layers_were_made_with(chain: tuple[St
 
     run(chain, execute)
     for stage, measured in zip(chain, found[0], strict=True):
+        assert measured.needs_input == stage.needs_input
         for name in SIZES:
             assert getattr(measured, name) // UNIT_BYTES == getattr(stage, name), name  # sums are scalars below a unit
         assert measured.stops_early == stage.stops_early
@@ -87,11 +88,33 @@ def test_what_the_output_keeps_alive_is_told_from_what_backward_reads() -> None:
     assert (sine.saved, sine.needs_output, sine.stops_early) == (1024, False, True)
     assert (tanh.saved, tanh.needs_output, tanh.stops_early) == (1024, True, False)
     assert (shift.saved, shift.needs_output, shift.stops_early) == (1024, False, False)
-    assert (view.output, view.saved) == (1024, 1024)
+    assert (view.output, view.saved, view.needs_output) == (1024, 1024, False)
+    assert [stage.needs_input for stage in (sine, tanh, shift, view)] == [True, False, False, False]
+
+
+LAYERS: dict[str, Callable[[], list[nn.Module]]] = {
+    "ReLU": lambda: [nn.Linear(32, 32), nn.ReLU()],
+    "dropout": lambda: [nn.Linear(32, 32), nn.Dropout(0.3), nn.GELU()],
+    "batch norm": lambda: [nn.Linear(32, 32), nn.BatchNorm1d(32), nn.Tanh()],
+    "softmax": lambda: [nn.Linear(32, 32), nn.Softmax(-1)],
+}
+
+
+@pytest.mark.parametrize("layers", LAYERS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_an_input_that_no_backward_reads_is_not_counted(layers: str, dtype: torch.dtype) -> None:
+    net = nn.Sequential(*(layer for _ in range(4) for layer in LAYERS[layers]())).to(dtype)
+    x = torch.randn(256, 32, dtype=dtype)
+    everything = kept(0, len(net))
+    peak, _ = trained(net, everything, x)
+    assert peak == interpret(everything, measure(net, x)).peak
+    assert plan_for(net, x, peak) == everything
+    for budget in (peak - 1, 2 * peak // 3):
+        assert trained(net, plan_for(net, x, budget), x)[0] <= budget
 
 
 def trained(net: nn.Sequential, plan: Plan, x: torch.Tensor) -> tuple[int, list[torch.Tensor]]:
-    """The peak in bytes, with gradients there before, and the gradients."""
+    """The chain's peak in bytes, with gradients there before, and the gradients."""
 
     class Bytes(Peak):
         def units(self) -> int:
@@ -103,8 +126,10 @@ def trained(net: nn.Sequential, plan: Plan, x: torch.Tensor) -> tuple[int, list[
     tensors = [x, *net.parameters(), *(p.grad for p in net.parameters() if p.grad is not None), *net.buffers()]
     with no_collector(), Bytes(*tensors) as meter:
         assert isinstance(meter, Bytes)
-        checkpoint_sequential(net, plan, x).sum().backward()
-    return meter.peak, [parameter.grad for parameter in net.parameters() if parameter.grad is not None]
+        loss = Seed.apply(checkpoint_sequential(net, plan, x))
+        loss.backward()
+    chain_alone = meter.peak - 2 * loss.nbytes  # the loss and its gradient are there until the end
+    return chain_alone, [parameter.grad for parameter in net.parameters() if parameter.grad is not None]
 
 
 @pytest.mark.parametrize("percent", [0, 10, 30, 60, 100])

@@ -15,13 +15,15 @@ class Stage:
 
     ``forward`` and ``backward`` are times. ``output`` is the size of its output, ``saved`` of all that its forward leaves
     for backward, the output among it and its input not, ``gradient`` of its output's gradient. ``needs_output`` says
-    whether its own backward reads the output; if not, the output goes with the stage after it. While it runs there is, on
-    top of that, ``keeping_extra`` in a forward that keeps, ``passing_extra`` in one that drops, ``backward_extra`` in
-    backward, the gradient of its input included. ``stops_early`` says that it saves nothing but its input, and that before
+    whether its own backward reads the output; if not, the output goes with the stage after it. ``needs_input`` says whether
+    it reads its input; if not, and nobody else holds that, it goes once the stage has run. While it runs there is, on top
+    of that, ``keeping_extra`` in a forward that keeps, ``passing_extra`` in one that drops, ``backward_extra`` in backward,
+    the gradient of its input included. ``stops_early`` says that it saves nothing but its input, and that before
     its only kernel, so that a recomputation that ends here costs neither time nor memory.
 
     With a (output), ā (saved), δ (gradient), uF, uB, oF and oB this is the model of Beaumont et al. 2019, section 3, in
-    which needs_output holds and both forward extras are oF. Raises ValueError for negative numbers and saved < output.
+    which needs_output and needs_input hold and both forward extras are oF. Raises ValueError for negative numbers and for
+    saved < output.
     """
 
     forward: float = 1
@@ -33,6 +35,7 @@ class Stage:
     passing_extra: int = 0
     backward_extra: int = 0
     needs_output: bool = True
+    needs_input: bool = True
     stops_early: bool = False
 
     def __post_init__(self) -> None:

@@ -39,7 +39,9 @@ def interpret(plan: Plan, chain: Chain, *, early_stop: bool = True) -> Account:
 
     Raises IllegalPlan, which names the step that fails, for a plan that is no schedule for this chain. With
     ``early_stop`` the savings that count are those of ``Stage.stops_early``, and regions that end a region; a stage of
-    several kernels may be stopped half way, which is not modelled, so there time is an upper bound.
+    several kernels may be stopped half way, which is not modelled, so there time is an upper bound. The peak is one where
+    a region inside another begins with a stage that does not read its input: that counts until the stage's backward is
+    done, and really goes once the region has run again.
     """
     return replay(steps(plan, early_stop=early_stop), chain)
 
@@ -92,6 +94,8 @@ class _Tape:
         keeps = action in (Action.KEEP, Action.CUT)
         if action is Action.PASS:
             self.running = index
+        elif keeps and not stage.needs_input and index not in self.held:
+            self.running = index  # for as long as the stage runs
         else:
             self.held.add(index)
             self.running = None
@@ -101,6 +105,7 @@ class _Tape:
         self.calls += 1
         if action is Action.CUT and stage.stops_early:
             self.saved.add(index)
+            self.running = None
             return
         new = stage.saved + stage.keeping_extra if keeps else stage.output + stage.passing_extra
         self.peak = max(self.peak, self.size() + new)
@@ -124,7 +129,7 @@ class _Tape:
         self.peak = max(self.peak, self.size() + stage.backward_extra)
         self.time += stage.backward
         self.saved.remove(index)
-        self.held.remove(index)
+        self.held.discard(index)
         self.due -= 1
 
     def remains(self, value: int) -> bool:

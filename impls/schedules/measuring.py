@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -29,7 +30,8 @@ def measure(functions: Any, example: Any, *, repeats: int = 1) -> tuple[Stage, .
     alone, random generators and buffers of modules are put back; whatever else the functions change stays changed.
 
     Bytes are those of storages that operators make: no workspace inside a kernel, no rounding by an allocator. Gradients of
-    a stage's parameters count as temporary while its backward runs. Two outputs that share a storage, or an output that is
+    a stage's parameters count as temporary while its backward runs; where stages share parameters, the sum that autograd
+    makes of their gradients does not. Two outputs that share a storage, or an output that is
     a view of the input, count in full, so sizes are upper bounds there.
 
     Raises TypeError when functions is no chain, and for a module with real parameters when the example is fake: copies of
@@ -73,16 +75,18 @@ def _sizes(function: Function, value: Any, index: int) -> dict[str, Any]:
     """The sizes of a stage, by name of the field."""
     passing, early = _passing(function, value, index)
     live = Live()
+    given = _copy(value)
     with _redrawn(), live:
-        result = function(_leaf(value))
+        result = function(given)
     keeping = live.peak
     output = sum(storage.nbytes() for storage in storages(result).values())
     gradient = sum(tensor.numel() * tensor.itemsize for tensor in _differentiable(result))
     alive = live.now
     saved = alive + sum(storage.nbytes() for key, storage in storages(result).items() if key not in live.alive)
+    of_input, of_output = _weak(given), _weak(result)
     sink = _sink(result)
-    del result
-    needs_output = alive - live.now < output
+    del given, result
+    needs_input, needs_output = _alive(of_input), _alive(of_output)
     live.peak = live.now
     leaves = _leaves(sink)
     with live:
@@ -96,6 +100,7 @@ def _sizes(function: Function, value: Any, index: int) -> dict[str, Any]:
         "passing_extra": max(0, passing - output),
         "backward_extra": max(0, live.peak - gradient - own),
         "needs_output": needs_output,
+        "needs_input": needs_input,
         "stops_early": early and not needs_output and saved == output,
     }
 
@@ -104,7 +109,7 @@ def _passing(function: Function, value: Any, index: int) -> tuple[int, bool]:
     """The peak of a forward that drops what it saves, and whether it saves all of that before it makes anything."""
     live = Live()
     made: list[int] = []
-    given = tree_map_only(torch.Tensor, torch.clone, _leaf(value))  # a leaf cannot be changed in place
+    given = _copy(value)
     versions = [tensor._version for tensor in tree_leaves(given) if isinstance(tensor, torch.Tensor)]
     drop = torch.autograd.graph.saved_tensors_hooks(lambda _: made.append(live.made), lambda _: _never())
     with _redrawn(), drop, live:
@@ -195,6 +200,19 @@ def _differentiate(sink: torch.Tensor, leaves: list[torch.Tensor]) -> None:
 def _leaf(value: Any) -> Any:
     """The value with tensors that are leaves and require grad where it does; they share its storages."""
     return tree_map_only(torch.Tensor, lambda tensor: tensor.detach().requires_grad_(tensor.requires_grad), value)
+
+
+def _copy(value: Any) -> Any:
+    """The same in storages of its own; not leaves, which could not be changed in place, and which the graph would hold."""
+    return tree_map_only(torch.Tensor, torch.clone, _leaf(value))
+
+
+def _weak(value: Any) -> list[StorageWeakRef]:
+    return [StorageWeakRef(storage) for storage in storages(value).values()]
+
+
+def _alive(weak: list[StorageWeakRef]) -> bool:
+    return not all(one.expired() for one in weak)
 
 
 @contextmanager

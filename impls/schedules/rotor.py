@@ -4,6 +4,9 @@ Invariant: cost(s, t, m) is the least time of stages s to t within m, the input 
 what it saves, and s + 1 to t have that much less; or s to some e lie in a region, e + 1 to t have the output of e less,
 and the region, when it runs again, has all of m. Optimal among the plans of this package, which are the schedules that
 keep what they store until its backward ("memory-persistent"), and up to the rounding of sizes to slots.
+
+Where the input of s is loose (see ``sizes``) and s, which keeps, does not read it, the rest has that much more, and so
+there are two costs for such an s: this is no part of the paper, in which a stage always keeps its input.
 """
 
 from __future__ import annotations
@@ -29,7 +32,8 @@ def optimal(chain: Chain, budget: int, *, slots: int = 500, early_stop: bool = T
     ``early_stop`` says how the plan is going to be executed. Sizes are rounded up to a part in ``slots`` of the budget,
     so the plan is always legal; it is exactly optimal where the budget and all sizes are multiples of one number that
     the budget holds at most ``slots`` times, and when everything fits. When rounding alone leaves no plan, that of least
-    memory is returned. Takes O(n³ · slots) time and O(n² · slots) memory, 4 bytes for each of n² · slots.
+    memory is returned. Takes O(n³ · slots) time and O(n² · slots) memory, 4 bytes for each of n² · slots, and twice that
+    for a chain with stages that do not read their input.
 
     Raises ValueError when no plan is within the budget, with the least that one can be in.
     """
@@ -62,24 +66,29 @@ class _Search:
             slots = budget // whole
         self.budget, self.slots = budget, slots
         self.output, self.saved = self.rounded(sizes.output), self.rounded(sizes.saved)
-        self.before = np.concatenate([np.zeros(1, np.int64), self.output[:-1]])
+        self.before, self.freed = self.rounded(sizes.before), -self.rounded(-sizes.freed)
         self.forward = np.array([*(stage.forward for stage in chain), 0], np.float64)
         self.backward = np.array([*(stage.backward for stage in chain), 0], np.float64)
-        self.columns = [np.full((stop + 1, slots + 1), np.inf) for stop in range(sizes.count)]
+        bound = self.table()
+        self.columns = bound, (self.table() if self.freed.any() else bound)
         for start in reversed(range(sizes.count)):
             self.fill(start)
+
+    def table(self) -> list[Floats]:
+        """Room for the costs by stop, start and slots."""
+        return [np.full((stop + 1, self.slots + 1), np.inf) for stop in range(self.sizes.count)]
 
     @property
     def feasible(self) -> bool:
         """Whether there is a plan with sizes as rounded."""
-        return bool(np.isfinite(self.columns[-1][0, -1]))
+        return bool(np.isfinite(self.columns[False][-1][0, -1]))
 
     def slots_for(self, size: int) -> int:
         """A size in slots, rounded up."""
         return -(-size * self.slots // self.budget)
 
     def rounded(self, sizes: Ints) -> Ints:
-        if int(sizes.max()) < 2**62 // self.slots:  # else the product may not fit in 64 bits
+        if int(np.abs(sizes).max()) < 2**62 // self.slots:  # else the product may not fit in 64 bits
             return -(-sizes * self.slots // self.budget)
         return np.array([self.slots_for(int(size)) for size in sizes], np.int64)
 
@@ -87,28 +96,36 @@ class _Search:
         row = np.empty((self.sizes.count, self.slots + 1))  # cost(start, stop, ·), not moved
         moved = self.before[start]
         for stop in range(start, self.sizes.count):
-            row[stop] = self.keeping(start, stop)
+            row[stop] = self.keeping(start, stop, loose=False)
+            loose = self.keeping(start, stop, loose=True) if self.freed[start] else row[stop]
             if start < stop:
-                times = self.dropping(row[start:stop], start, stop)
-                np.minimum(row[stop], times.min(axis=0), out=row[stop])
-            self.columns[stop][start, moved:] = row[stop][: self.slots + 1 - moved]
+                times = self.dropping(row[start:stop], start, stop).min(axis=0)
+                loose = np.minimum(loose, times)
+                np.minimum(row[stop], times, out=row[stop])
+            for table, cost in zip(self.columns, (row[stop], loose), strict=True):
+                table[stop][start, moved:] = cost[: self.slots + 1 - moved]
 
-    def keeping(self, start: int, stop: int) -> Floats:
+    def keeping(self, start: int, stop: int, *, loose: bool) -> Floats:
         """The time by slots if the first stage keeps what it saves."""
-        need = self.slots_for(self.sizes.keep(start, stop))
+        need = self.slots_for(self.sizes.keep(start, stop, loose=loose))
         time = np.full(self.slots + 1, np.inf)
         if start == stop:
             time[need:] = self.backward[start] + (0 if self.sizes.stopped[start] else self.forward[start])
             return time
+        rest = self.columns[bool(self.sizes.loosens[start])][stop][start + 1]
         less = int(self.saved[start] - self.output[start])
-        if less <= self.slots:
-            time[less:] = self.columns[stop][start + 1, : self.slots + 1 - less]
+        if loose:
+            less -= int(self.freed[start])
+        if less < 0:  # what is then beyond the end is never read: a loose input takes as many slots itself
+            time[:less] = rest[-less:]
+        elif less <= self.slots:
+            time[less:] = rest[: self.slots + 1 - less]
         time[:need] = np.inf
         return time + (self.forward[start] + self.backward[start])
 
     def dropping(self, row: Floats, start: int, stop: int) -> Floats:
         """The time by end of the first region and slots, given the cost of the regions by end."""
-        times = row + self.columns[stop][start + 1 : stop + 1]
+        times = row + self.columns[True][stop][start + 1 : stop + 1]
         times += np.cumsum(self.forward[start:stop])[:, None]
         needs = self.rounded(self.sizes.drop(start, stop))
         worst = int(needs.max())
@@ -116,26 +133,28 @@ class _Search:
         return times
 
     def plan(self) -> Plan:
-        pending: list[tuple[list[Part], int, int, int]] = [([], 0, self.sizes.count - 1, self.slots)]
+        pending: list[tuple[list[Part], int, int, int, bool]] = [([], 0, self.sizes.count - 1, self.slots, False)]
         while True:
-            parts, start, stop, room = pending.pop()
+            parts, start, stop, room, loose = pending.pop()
             if start > stop:
                 if not pending:
                     return tuple(parts[:-1])  # the end is no stage of the chain
                 pending[-1][0].append(Region(tuple(parts)))
                 continue
-            if self.keeping(start, stop)[room] <= self.columns[stop][start, room + int(self.before[start])]:
+            kept_time = self.keeping(start, stop, loose=loose)[room]
+            if kept_time <= self.columns[loose][stop][start, room + int(self.before[start])]:
                 parts.append(Keep(start))
-                pending.append((parts, start + 1, stop, room - int(self.saved[start])))
+                left = room - int(self.saved[start]) + (int(self.freed[start]) if loose else 0)
+                pending.append((parts, start + 1, stop, left, bool(self.sizes.loosens[start])))
                 continue
             end = start + int(self.ends(start, stop, room).argmin())
-            pending += [(parts, end + 1, stop, room - int(self.output[end])), ([], start, end, room)]
+            pending += [(parts, end + 1, stop, room - int(self.output[end]), True), ([], start, end, room, False)]
 
     def ends(self, start: int, stop: int, room: int) -> Floats:
         """The time by end of the first region, within ``room``: what ``dropping`` has for that many slots."""
         at = room + int(self.before[start])
-        inside = np.array([self.columns[end][start, at] for end in range(start, stop)])
-        times = inside + self.columns[stop][start + 1 : stop + 1, room]
+        inside = np.array([self.columns[False][end][start, at] for end in range(start, stop)])
+        times = inside + self.columns[True][stop][start + 1 : stop + 1, room]
         times += np.cumsum(self.forward[start:stop])
         times[self.rounded(self.sizes.drop(start, stop)) > room] = np.inf
         return times

@@ -1,8 +1,10 @@
 """What parts of a chain need in memory by themselves: the inequalities that both searches over plans are made of.
 
 All sizes are without the input of the part, which whoever runs it keeps. The gradient of a part's output is there
-whenever the part runs again. After the chain stands an end that costs nothing and is always kept, so that the last stage
-too may lie in a region; the part that the end belongs to runs in the first forward alone, where there is no gradient yet.
+whenever the part runs again. A part's input is *loose* when nobody but the first stage of the part can have a use for it:
+then it goes once that stage has kept what it saves, if its backward does not read it. After the chain stands an end that
+costs nothing and is always kept, so that the last stage too may lie in a region; the part that the end belongs to runs in
+the first forward alone, where there is no gradient yet.
 """
 
 from __future__ import annotations
@@ -30,17 +32,21 @@ class Sizes:
         own = np.array([stage.needs_output for stage in chain])
         extra = _column(chain, lambda stage: stage.backward_extra)
         self.backward = self.gradient + self.saved - np.where(own, 0, self.output) + extra
+        self.before = np.concatenate([np.zeros(1, np.int64), self.output[:-1]])
+        self.loosens = ~own  # whether the stage, once it has kept what it saves, leaves the next one's input loose
+        self.freed = np.where([stage.needs_input for stage in chain], 0, self.before)
         alone = self.output + _column(chain, lambda stage: stage.passing_extra)
-        self.passing = alone + np.concatenate([np.zeros(1, np.int64), self.output[:-1]])
+        self.passing = alone + self.before
         self.first_passing = alone
         # A stage that ends a recomputation may be stopped before it does anything.
         self.stopped = np.array([early_stop and stage.stops_early for stage in chain])
 
-    def keep(self, start: int, stop: int) -> int:
+    def keep(self, start: int, stop: int, *, loose: bool) -> int:
         """The least in which stage ``start`` can keep what it saves, in a part that ends with stage ``stop``."""
+        backward = self.backward[start] - (self.freed[start] if loose else 0)
         if start == stop and self.stopped[start]:
-            return int(self.backward[start])
-        return int(max(self.gradient[stop] + self.keeping[start], self.backward[start]))
+            return int(max(0, backward))
+        return int(max(self.gradient[stop] + self.keeping[start], backward))
 
     def drop(self, start: int, stop: int) -> Ints:
         """The least in which a region from ``start`` to each of ``start .. stop - 1`` can pass, in a part up to ``stop``."""
