@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import random
 from collections.abc import Callable
 
 import pytest
@@ -102,6 +103,20 @@ def test_more_slots_do_not_give_a_slower_plan() -> None:
     times = [interpret(optimal(chain, budget, slots=slots), chain).time for slots in (10, 50, 500)]
     assert times == sorted(times, reverse=True)
     assert times[-1] < times[0]
+
+
+@pytest.mark.parametrize("part", [2, 4])
+def test_what_rounding_takes_is_given_back(part: int) -> None:
+    draw = random.Random(0)
+    outputs = [draw.randint(10**5, 10**6) for _ in range(24)]
+    chain = tuple(
+        Stage(forward=1 + draw.random(), output=output, saved=output + draw.randint(0, 3 * 10**6), gradient=output)
+        for output in outputs
+    )
+    budget = interpret(kept(0, 24), chain).peak // part
+    coarse, fine = (interpret(optimal(chain, budget, slots=slots), chain) for slots in (200, 2000))
+    assert coarse.time == pytest.approx(fine.time)
+    assert max(coarse.peak, fine.peak) <= budget
 
 
 PLANNERS: dict[str, Callable[[int], Plan]] = {

@@ -29,11 +29,12 @@ Floats = NDArray[np.float64]
 def optimal(chain: Chain, budget: int, *, slots: int = 500, early_stop: bool = True) -> Plan:
     """The plan of least time whose peak, as ``interpret`` gives it, is at most ``budget``, in the unit of the sizes.
 
-    ``early_stop`` says how the plan is going to be executed. Sizes are rounded up to a part in ``slots`` of the budget,
-    so the plan is always legal; it is exactly optimal where the budget and all sizes are multiples of one number that
-    the budget holds at most ``slots`` times, and when everything fits. When rounding alone leaves no plan, that of least
-    memory is returned. Takes O(n³ · slots) time and O(n² · slots) memory, 4 bytes for each of n² · slots, and twice that
-    for a chain with stages that do not read their input.
+    ``early_stop`` says how the plan is going to be executed. Sizes are rounded up to a part in ``slots`` of the budget, and
+    plans may take up to a quarter more such parts than the budget has, for as long as their true peak is within it. The
+    plan is exactly optimal where the budget and all sizes are multiples of one number that the budget holds at most
+    ``slots`` times, and when everything fits. When rounding alone leaves no plan, that of least memory is returned. Takes
+    O(n³ · slots) time and O(n² · slots) memory, 5 bytes for each of n² · slots, and twice that for a chain with stages that
+    do not read their input.
 
     Raises ValueError when no plan is within the budget, with the least that one can be in.
     """
@@ -49,7 +50,19 @@ def optimal(chain: Chain, budget: int, *, slots: int = 500, early_stop: bool = T
     if budget == 0:
         return smallest
     search = _Search(chain, budget, slots, early_stop=early_stop)
-    return search.plan() if search.feasible else smallest
+    best, low, high = smallest, search.slots - 1, search.most + 1
+    while high - low > 1:
+        # First what the budget has: what fits that as rounded is legal. More room never makes a plan slower.
+        room = search.slots if low < search.slots else (low + high) // 2
+        if not search.feasible(room):
+            low = room
+            continue
+        plan = search.plan(room)
+        if interpret(plan, chain, early_stop=early_stop).peak <= budget:
+            best, low = plan, room
+        else:
+            high = room
+    return best
 
 
 class _Search:
@@ -63,8 +76,10 @@ class _Search:
         self.sizes = sizes = Sizes(chain, early_stop=early_stop)
         whole = math.gcd(budget, *(int(size) for size in np.concatenate([sizes.output, sizes.saved])))
         if whole and budget // whole <= slots:
-            slots = budget // whole
-        self.budget, self.slots = budget, slots
+            slots = most = budget // whole
+        else:
+            most = slots + min(slots // 4, len(chain))  # each stage loses less than a slot by rounding
+        self.budget, self.slots, self.most = budget, slots, most
         self.output, self.saved = self.rounded(sizes.output), self.rounded(sizes.saved)
         self.before, self.freed = self.rounded(sizes.before), -self.rounded(-sizes.freed)
         self.forward = np.array([*(stage.forward for stage in chain), 0], np.float64)
@@ -76,12 +91,11 @@ class _Search:
 
     def table(self) -> list[Floats]:
         """Room for the costs by stop, start and slots."""
-        return [np.full((stop + 1, self.slots + 1), np.inf) for stop in range(self.sizes.count)]
+        return [np.full((stop + 1, self.most + 1), np.inf) for stop in range(self.sizes.count)]
 
-    @property
-    def feasible(self) -> bool:
-        """Whether there is a plan with sizes as rounded."""
-        return bool(np.isfinite(self.columns[False][-1][0, -1]))
+    def feasible(self, room: int) -> bool:
+        """Whether there is a plan within so many slots, with sizes as rounded."""
+        return bool(np.isfinite(self.columns[False][-1][0, room]))
 
     def slots_for(self, size: int) -> int:
         """A size in slots, rounded up."""
@@ -93,7 +107,7 @@ class _Search:
         return np.array([self.slots_for(int(size)) for size in sizes], np.int64)
 
     def fill(self, start: int) -> None:
-        row = np.empty((self.sizes.count, self.slots + 1))  # cost(start, stop, ·), not moved
+        row = np.empty((self.sizes.count, self.most + 1))  # cost(start, stop, ·), not moved
         moved = self.before[start]
         for stop in range(start, self.sizes.count):
             row[stop] = self.keeping(start, stop, loose=False)
@@ -103,12 +117,12 @@ class _Search:
                 loose = np.minimum(loose, times)
                 np.minimum(row[stop], times, out=row[stop])
             for table, cost in zip(self.columns, (row[stop], loose), strict=True):
-                table[stop][start, moved:] = cost[: self.slots + 1 - moved]
+                table[stop][start, moved:] = cost[: self.most + 1 - moved]
 
     def keeping(self, start: int, stop: int, *, loose: bool) -> Floats:
         """The time by slots if the first stage keeps what it saves."""
         need = self.slots_for(self.sizes.keep(start, stop, loose=loose))
-        time = np.full(self.slots + 1, np.inf)
+        time = np.full(self.most + 1, np.inf)
         if start == stop:
             time[need:] = self.backward[start] + (0 if self.sizes.stopped[start] else self.forward[start])
             return time
@@ -118,8 +132,8 @@ class _Search:
             less -= int(self.freed[start])
         if less < 0:  # what is then beyond the end is never read: a loose input takes as many slots itself
             time[:less] = rest[-less:]
-        elif less <= self.slots:
-            time[less:] = rest[: self.slots + 1 - less]
+        elif less <= self.most:
+            time[less:] = rest[: self.most + 1 - less]
         time[:need] = np.inf
         return time + (self.forward[start] + self.backward[start])
 
@@ -129,11 +143,12 @@ class _Search:
         times += np.cumsum(self.forward[start:stop])[:, None]
         needs = self.rounded(self.sizes.drop(start, stop))
         worst = int(needs.max())
-        times[:, :worst][np.arange(min(worst, self.slots + 1)) < needs[:, None]] = np.inf
+        times[:, :worst][np.arange(min(worst, self.most + 1)) < needs[:, None]] = np.inf
         return times
 
-    def plan(self) -> Plan:
-        pending: list[tuple[list[Part], int, int, int, bool]] = [([], 0, self.sizes.count - 1, self.slots, False)]
+    def plan(self, room: int) -> Plan:
+        """The fastest plan within so many slots."""
+        pending: list[tuple[list[Part], int, int, int, bool]] = [([], 0, self.sizes.count - 1, room, False)]
         while True:
             parts, start, stop, room, loose = pending.pop()
             if start > stop:
