@@ -115,7 +115,7 @@ def test_the_deepest_plan_that_is_accepted_runs(make: Any, early_stop: bool) -> 
     [
         (torch.sin, (Keep(0),), TypeError, "functions is of type builtin"),
         ([torch.sin, 3], kept(0, 2), TypeError, r"functions\[1\] is 3"),
-        ([torch.sin], [Keep(0)], TypeError, "plan is, or has inside, a list"),
+        ([torch.sin], [Keep(0)], TypeError, "plan is, or has inside, something of type list"),
         ([torch.sin], (0,), TypeError, "plan holds 0"),
         ([torch.sin] * 2, (Keep(0),), IllegalPlan, "plan runs 1 stages; the chain has 2"),
         ([torch.sin] * 2, (Keep(1), Keep(0)), IllegalPlan, "runs stage 1 where stage 0 is due"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -107,6 +108,38 @@ def test_steps_are_those_that_nested_regions_take() -> None:
     assert written(False) == "S0 P1 P2 K3 B3 K0 S1 P2 K1 K2 B2 B1 B0"
 
 
+def test_an_input_that_is_not_read_goes_unless_a_region_holds_it() -> None:
+    chain = (Stage(needs_output=False), Stage(needs_input=False), Stage(needs_output=False))
+    assert interpret(kept(0, 3), chain).alive == 2  # what stages 1 and 2 give
+    replay(schedule("K0", "K1", "K2", "B2", "B1", "B0"), chain)
+    with pytest.raises(IllegalPlan, match="step 3, forward that keeps nothing of stage 1: its input is neither stored"):
+        replay(schedule("K0", "K1", "P1", "K2", "B2", "B1", "B0"), chain)
+    replay(schedule("K0", "S1", "K2", "B2", "K1", "P1", "B1", "B0"), chain)
+
+
+@pytest.mark.parametrize("plan", [(Region(()), Keep(0)), (Region((Region(()), Keep(0))),), (Keep(0), Region(()))])
+def test_an_empty_region_is_refused(plan: Plan) -> None:
+    with pytest.raises(IllegalPlan, match="empty region"):
+        interpret(plan, unit_chain(1))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "said"),
+    [
+        (lambda: Keep(0.0), TypeError, "stage is 0.0; it must be an int"),  # type: ignore[arg-type]
+        (lambda: Keep(-1), ValueError, "stage is -1"),
+        (lambda: Step("backward", 0), TypeError, "action is 'backward'; it must be an Action"),  # type: ignore[arg-type]
+        (lambda: interpret([Keep(0)], unit_chain(1)), TypeError, "type list; it must be a tuple of Keep"),  # type: ignore[arg-type]
+        (lambda: interpret((Keep(0),), [3]), TypeError, r"chain\[0\] is 3; it must be a Stage"),  # type: ignore[list-item]
+        (lambda: replay([0], unit_chain(1)), TypeError, "schedule holds 0; it must be of Steps"),  # type: ignore[list-item]
+        (lambda: unit_chain(-1), ValueError, "count is -1"),
+    ],
+)
+def test_what_is_no_plan_step_or_chain_is_named(call: Callable[[], object], error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        call()
+
+
 def test_what_a_plan_costs_by_hand() -> None:
     chain = tuple(Stage(forward=10**index, backward=1, output=1, saved=3, gradient=1) for index in range(4))
     account = interpret(PLAN, chain)
@@ -133,6 +166,8 @@ def test_a_plan_is_told_in_one_line() -> None:
         ({"backward": float("inf")}, ValueError, "backward is inf"),
         ({"output": 3, "saved": 2}, ValueError, "saved is 2; it contains the output"),
         ({"stops_early": True}, ValueError, "stops_early is True"),
+        ({"forward": "1"}, TypeError, "forward is '1'; it must be a number"),
+        ({"backward": True}, TypeError, "backward is True; it must be a number"),
     ],
 )
 def test_numbers_that_no_stage_has_are_refused(fields: dict[str, float], error: type[Exception], said: str) -> None:

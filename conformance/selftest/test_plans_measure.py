@@ -177,6 +177,15 @@ def test_real_parameters_on_a_fake_example_are_refused() -> None:
         measure([linear], torch.empty(2, 8))
 
 
+@pytest.mark.parametrize(("of_module", "of_example"), [("meta", "cpu"), ("cpu", "meta")])
+def test_a_module_on_another_device_than_the_example_is_refused(of_module: str, of_example: str) -> None:
+    kinds = {"cpu": "real", "meta": "meta"}
+    with pytest.raises(
+        TypeError, match=rf"functions\[0\] has a weight that is {kinds[of_module]}, and example is {kinds[of_example]}"
+    ):
+        measure([nn.Linear(8, 8, device=of_module)], torch.empty(2, 8, device=of_example))
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [

@@ -205,6 +205,12 @@ def test_recursion_needs_inputs_in_the_logarithm_of_the_length() -> None:
         (lambda: optimal(unit_chain(2), 1.5), TypeError, "budget is 1.5"),  # type: ignore[arg-type]
         (lambda: optimal(unit_chain(2), 9, slots=0), ValueError, "slots is 0"),
         (lambda: searched(unit_chain(2), tries=1), ValueError, "tries is 1"),
+        (lambda: searched(unit_chain(2), 2.5), TypeError, "budget is 2.5"),  # type: ignore[arg-type]
+        (lambda: greedy(unit_chain(2), math.nan), ValueError, "segment_size is nan"),
+        (lambda: greedy(unit_chain(2), "2"), TypeError, "segment_size is '2'"),  # type: ignore[arg-type]
+        (lambda: optimal(None, 2), TypeError, "chain is of type NoneType"),  # type: ignore[arg-type]
+        (lambda: least_memory([1]), TypeError, r"chain\[0\] is 1; it must be a Stage"),  # type: ignore[list-item]
+        (lambda: optimal((Stage(output=2**62, saved=2**62),) * 2, 2**63), ValueError, r"less than 2\*\*62"),
     ],
 )
 def test_arguments_of_no_plan_are_refused(call: Callable[[], Plan], error: type[Exception], said: str) -> None:

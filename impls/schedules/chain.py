@@ -40,8 +40,11 @@ class Stage:
 
     def __post_init__(self) -> None:
         for name in ("forward", "backward"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; it must be a time that is finite and not negative")
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise TypeError(f"{name} is {value!r}; it must be a number")
+            if not 0 <= value < math.inf:
+                raise ValueError(f"{name} is {value!r}; it must be a time that is finite and not negative")
         for name in ("output", "saved", "gradient", "keeping_extra", "passing_extra", "backward_extra"):
             require_int(name, getattr(self, name), least=0)
         if self.saved < self.output:
@@ -52,10 +55,21 @@ class Stage:
 
 Chain = Sequence[Stage]
 
+
+def require_chain(chain: Chain) -> None:
+    """Raise TypeError, naming the argument, unless ``chain`` is a sequence of Stages."""
+    if not isinstance(chain, Sequence):
+        raise TypeError(f"chain is of type {type(chain).__name__}; it must be a sequence of Stages")
+    for index, stage in enumerate(chain):
+        if not isinstance(stage, Stage):
+            raise TypeError(f"chain[{index}] is {stage!r}; it must be a Stage")
+
+
 # A layer that saves its input and nothing else, as a sine does, with a gradient of the same size; one unit is its output.
 UNIT = Stage(saved=1, needs_output=False, stops_early=True, backward_extra=1)
 
 
 def unit_chain(count: int) -> tuple[Stage, ...]:
     """A chain of equal layers that each save exactly their input: the one that counts of the literature are about."""
+    require_int("count", count, least=0)
     return (UNIT,) * count

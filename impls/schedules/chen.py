@@ -6,7 +6,7 @@ import itertools
 import math
 
 from impls.schedules.arguments import require_int
-from impls.schedules.chain import Chain
+from impls.schedules.chain import Chain, require_chain
 from impls.schedules.interpreter import interpret
 from impls.schedules.tree import Plan, Region, kept
 
@@ -39,8 +39,14 @@ def sqrt_segments(count: int) -> Plan:
 def greedy(chain: Chain, segment_size: float) -> Plan:
     """Segments that each grow while what their stages save is at most ``segment_size``; the last keeps all it saves.
 
-    A stage that is larger by itself is a segment by itself. One pass: O(n).
+    A stage that is larger by itself is a segment by itself. One pass: O(n). Raises TypeError or ValueError for a size that is
+    no number, or negative.
     """
+    require_chain(chain)
+    if isinstance(segment_size, bool) or not isinstance(segment_size, int | float):
+        raise TypeError(f"segment_size is {segment_size!r}; it must be a number")
+    if not segment_size >= 0:  # as NaN is not
+        raise ValueError(f"segment_size is {segment_size}; it must be at least 0")
     starts, total = [0], 0
     for index, stage in enumerate(chain):
         if total and total + stage.saved > segment_size:
@@ -56,7 +62,10 @@ def searched(chain: Chain, budget: int | None = None, *, tries: int = 64) -> Pla
     The segment size is tried at ``tries`` values, each the same factor above the last, from the largest stage to the whole
     chain. Raises ValueError when no cut that was tried is within the budget; other plans may be.
     """
+    require_chain(chain)
     require_int("tries", tries, least=2)
+    if budget is not None:
+        require_int("budget", budget, least=0)
     if not chain:
         return ()
     low, high = max(1, max(stage.saved for stage in chain)), max(1, sum(stage.saved for stage in chain))

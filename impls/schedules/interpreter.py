@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from impls.schedules.chain import Chain
+from impls.schedules.chain import Chain, require_chain
 from impls.schedules.lowering import Action, Step, steps
 from impls.schedules.tree import IllegalPlan, Plan
 
@@ -48,9 +48,12 @@ def interpret(plan: Plan, chain: Chain, *, early_stop: bool = True) -> Account:
 
 def replay(schedule: Iterable[Step], chain: Chain) -> Account:
     """What a schedule costs on a chain; it need not come from a plan. Raises IllegalPlan, which names the step that fails."""
+    require_chain(chain)
     tape = _Tape(chain)
     number = 0
     for number, step in enumerate(schedule, start=1):
+        if not isinstance(step, Step):
+            raise TypeError(f"schedule holds {step!r}; it must be of Steps")
         try:
             tape.take(step)
         except _MissingError as missing:

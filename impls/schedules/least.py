@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from impls.schedules.chain import Chain
+from impls.schedules.chain import Chain, require_chain
 from impls.schedules.sizes import Ints, Sizes
 from impls.schedules.tree import Keep, Part, Plan, Region
 
@@ -12,8 +12,10 @@ from impls.schedules.tree import Keep, Part, Plan, Region
 def least_memory(chain: Chain, *, early_stop: bool = True) -> Plan:
     """A plan whose peak no other plan is below, whatever its time; ``interpret`` gives the peak.
 
-    Source: the recursion of Beaumont et al. 2019 with the peak in place of the time.
+    Raises ValueError when the sizes sum to 2**62 or more. Source: the recursion of Beaumont et al. 2019 with the peak in
+    place of the time.
     """
+    require_chain(chain)
     sizes = Sizes(chain, early_stop=early_stop)
     return _plan(sizes, _table(sizes))
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from impls.schedules.tree import Keep, Part, Plan, Region, stages
+from impls.schedules.tree import IllegalPlan, Keep, Part, Plan, Region, require_parts, stages
 
 
 class Action(StrEnum):
@@ -27,6 +27,10 @@ class Step:
     action: Action
     stage: int
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.action, Action):
+            raise TypeError(f"action is {self.action!r}; it must be an Action")
+
     def __str__(self) -> str:
         return f"{self.action} of stage {self.stage}"
 
@@ -35,8 +39,10 @@ def steps(plan: Plan, *, early_stop: bool = True) -> Iterator[Step]:
     """The steps of one forward and backward, under the rules of nested regions (design rules 1 to 5).
 
     With ``early_stop``, a recomputation stops at the last tensor that it has to bring: at the input of its last part if
-    that is a region, inside its last stage if that is kept.
+    that is a region, inside its last stage if that is kept. Raises TypeError for what is no plan, IllegalPlan for an
+    empty region.
     """
+    require_parts(plan)
     yield from _forward(plan, stops=False)
     pending: list[Part] = list(plan)
     while pending:
@@ -59,6 +65,8 @@ def _forward(plan: Plan, *, stops: bool) -> Iterator[Step]:
 
 
 def _pass(region: Region, *, stopped: bool) -> Iterator[Step]:
+    if not region.parts:
+        raise IllegalPlan("plan has an empty region; a region runs at least one stage")
     for index, stage in enumerate(stages(region.parts)):
         if stopped:
             yield Step(Action.STOP, stage)

@@ -34,9 +34,9 @@ def measure(functions: Any, example: Any, *, repeats: int = 1) -> tuple[Stage, .
     makes of their gradients does not. Two outputs that share a storage, or an output that is
     a view of the input, count in full, so sizes are upper bounds there.
 
-    Raises TypeError when functions is no chain, and for a module with real parameters when the example is fake: copies of
-    them would be counted; ValueError for a stage that changes its input in place, which could not be stored. Not checked:
-    that a stage costs with other inputs what it costs with this one.
+    Raises TypeError when functions is no chain, and for a module whose parameters are not fake, meta or real as the example
+    is: copies of real ones would be counted, for one; ValueError for a stage that changes its input in place, which could
+    not be stored. Not checked: that a stage costs with other inputs what it costs with this one.
     """
     chain = require_functions(functions)
     require_int("repeats", repeats, least=1)
@@ -45,8 +45,9 @@ def measure(functions: Any, example: Any, *, repeats: int = 1) -> tuple[Stage, .
     clock = _seconds
     if not isinstance(mode, nullcontext) or any(leaf.is_meta for leaf in tensors):
         clock = _flops
-    if not isinstance(mode, nullcontext):
-        _require_fake(chain)
+    if tensors:
+        kinds = {_kind(leaf) for leaf in tensors}
+        _require_kind(chain, next(kind for kind in ("fake", "meta", "real") if kind in kinds))
     stages, value = [], example
     with mode, _undisturbed(chain), torch.enable_grad():
         for index, function in enumerate(chain):
@@ -60,14 +61,18 @@ def measure(functions: Any, example: Any, *, repeats: int = 1) -> tuple[Stage, .
     return tuple(stages)
 
 
-def _require_fake(chain: tuple[Function, ...]) -> None:
+def _kind(tensor: torch.Tensor) -> str:
+    return "fake" if isinstance(tensor, FakeTensor) else "meta" if tensor.is_meta else "real"
+
+
+def _require_kind(chain: tuple[Function, ...], wanted: str) -> None:
     for index, function in enumerate(chain):
         if isinstance(function, nn.Module):
             for name, tensor in (*function.named_parameters(), *function.named_buffers()):
-                if not isinstance(tensor, FakeTensor):
+                if _kind(tensor) != wanted:
                     raise TypeError(
-                        f"functions[{index}] has a {name} that is real, and example is fake; make the module under the same "
-                        "FakeTensorMode as the example"
+                        f"functions[{index}] has a {name} that is {_kind(tensor)}, and example is {wanted}; both must be real, "
+                        "both on the meta device, or both made under one FakeTensorMode"
                     )
 
 

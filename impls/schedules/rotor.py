@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from impls.schedules.arguments import require_int
-from impls.schedules.chain import Chain
+from impls.schedules.chain import Chain, require_chain
 from impls.schedules.interpreter import interpret
 from impls.schedules.least import least_memory
 from impls.schedules.sizes import Ints, Sizes
@@ -36,8 +36,10 @@ def optimal(chain: Chain, budget: int, *, slots: int = 500, early_stop: bool = T
     O(n³ · slots) time and O(n² · slots) memory, 5 bytes for each of n² · slots, and twice that for a chain with stages that
     do not read their input.
 
-    Raises ValueError when no plan is within the budget, with the least that one can be in.
+    Raises ValueError when no plan is within the budget, with the least that one can be in, and when the sizes sum to 2**62
+    or more.
     """
+    require_chain(chain)
     require_int("slots", slots, least=1)
     require_int("budget", budget, least=0)
     everything = kept(0, len(chain))

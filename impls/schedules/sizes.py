@@ -25,6 +25,11 @@ class Sizes:
 
     def __init__(self, chain: Chain, *, early_stop: bool) -> None:
         chain = (*chain, END)
+        whole = sum(
+            stage.saved + stage.gradient + stage.keeping_extra + stage.passing_extra + stage.backward_extra for stage in chain
+        )
+        if whole >= 2**62:  # beyond 64 bits numpy gives something else, and no error
+            raise ValueError(f"the sizes of chain sum to {whole}; they must sum to less than 2**62, so take a larger unit")
         self.count = len(chain)
         self.output, self.saved = _column(chain, lambda stage: stage.output), _column(chain, lambda stage: stage.saved)
         self.gradient = _column(chain, lambda stage: stage.gradient)

@@ -10,12 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from impls.schedules.arguments import require_int
+
 
 @dataclass(frozen=True)
 class Keep:
     """The stage with this index, counted from 0, keeps what its backward needs."""
 
     stage: int
+
+    def __post_init__(self) -> None:
+        require_int("stage", self.stage, least=0)
 
 
 @dataclass(frozen=True)
@@ -87,7 +92,7 @@ def require_order(plan: Plan, count: int) -> None:
 
 def _walk(plan: Plan) -> Iterator[tuple[int, Part]]:
     """Each part with the number of regions around it, a region before what is in it. Not recursive: plans may be deep."""
-    pending: list[tuple[int, Iterator[Part]]] = [(0, iter(_parts(plan)))]
+    pending: list[tuple[int, Iterator[Part]]] = [(0, iter(require_parts(plan)))]
     while pending:
         level, rest = pending[-1]
         part = next(rest, None)
@@ -96,12 +101,15 @@ def _walk(plan: Plan) -> Iterator[tuple[int, Part]]:
             continue
         yield level, part
         if isinstance(part, Region):
-            pending.append((level + 1, iter(_parts(part.parts))))
+            pending.append((level + 1, iter(require_parts(part.parts))))
 
 
-def _parts(plan: Plan) -> Plan:
+def require_parts(plan: Plan) -> Plan:
+    """The plan itself. Raises TypeError for what is not a tuple of Keep and Region; what is inside regions is not looked at."""
     if not isinstance(plan, tuple):
-        raise TypeError(f"plan is, or has inside, a {type(plan).__name__}; it must be a tuple of Keep and Region")
+        raise TypeError(
+            f"plan is, or has inside, something of type {type(plan).__name__}; it must be a tuple of Keep and Region"
+        )
     for part in plan:
         if not isinstance(part, Keep | Region):
             raise TypeError(f"plan holds {part!r}; it must be a tuple of Keep and Region")
