@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import functools
 import gc
+import itertools
 import json
 import tempfile
 import tracemalloc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,24 +92,37 @@ def _profiled(step: Step) -> Bytes:
         with record_function("forward is over"):
             pass
 
+    spans, memory = recorded(lambda: step(mark))
+    inside, (over, _) = within(memory, spans["step"]), spans["forward is over"]
+    return Bytes(sum(change for at, change in inside if at <= over), most(inside))
+
+
+Span = tuple[float, float]
+Changes = list[tuple[float, int]]
+
+
+def recorded(run: Callable[[], object]) -> tuple[dict[str, Span], Changes]:
+    """Begin and end of each ``record_function`` of a run by name, "step" for all of it; when how much is allocated or freed."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as record, record_function("step"):
-        step(mark)
+        run()
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "trace.json"
         record.export_chrome_trace(str(path))
         events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
-    spans = {event["name"]: event for event in events if event.get("cat") == "user_annotation"}
-    memory = sorted((event["ts"], event["args"]["Bytes"]) for event in events if event.get("name") == "[memory]")
-    whole, over = spans["step"], spans["forward is over"]["ts"]
-    inside = [(at, change) for at, change in memory if whole["ts"] <= at <= whole["ts"] + whole["dur"]]
-    return Bytes(sum(change for at, change in inside if at <= over), max(_running(inside), default=0))
+    annotated = [event for event in events if event.get("cat") == "user_annotation"]
+    spans = {event["name"]: (event["ts"], event["ts"] + event["dur"]) for event in annotated}
+    return spans, sorted((event["ts"], event["args"]["Bytes"]) for event in events if event.get("name") == "[memory]")
 
 
-def _running(memory: Sequence[tuple[float, int]]) -> Iterator[int]:
-    there = 0
-    for _, change in memory:
-        there += change
-        yield there
+def within(memory: Changes, span: Span) -> Changes:
+    """The changes from the begin to the end of a span."""
+    begin, end = span
+    return [(at, change) for at, change in memory if begin <= at <= end]
+
+
+def most(memory: Changes) -> int:
+    """The most bytes that changes add up to at any time, 0 at least."""
+    return max(0, *itertools.accumulate(change for _, change in memory), 0)
 
 
 def _requested(step: Step, device: str) -> Bytes:
