@@ -45,6 +45,8 @@ def cost(scheme: Scheme, n: int) -> Cost:
     if not torch.equal(gradient, expected) or not gradient.all():
         raise RuntimeError(f"the gradient of a chain of {n} layers is {gradient}, plain autograd's is {expected}")
     unit = gradient.untyped_storage().nbytes()
+    if alive[0] % unit or live.peak % unit:
+        raise RuntimeError(f"{alive[0]} bytes were alive and {live.peak} at the peak; a unit has {unit}")
     return Cost(called, live.kernels["softplus"], alive[0] // unit, live.peak // unit)
 
 

@@ -5,15 +5,25 @@ from __future__ import annotations
 import functools
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn import functional
 
 from benches.papers import peers
-from benches.papers.chain import Cost, cost
+from benches.papers.chain import Cost, Layer, cost
 from benches.papers.chen2016 import planned
+from benches.papers.live import Live
 from benches.papers.paper import Curve, Figure, Paper, Row, exact, trend, unverified
-from impls.schedules import interpret, revolve, unit_chain
+from impls import nested
+from impls.schedules import execute, revolve
 
 SAYS = {(10, 2): 30, (10, 3): 25, (20, 4): 59, (64, 6): 220, (100, 9): 334, (1000, 8): 5285}
+
+
+REPEATS = (2, 3), (3, 3), (4, 2), (3, 5), (6, 2)
 
 
 def closed_form(length: int, snapshots: int) -> int:
@@ -31,6 +41,43 @@ def least(length: int, snapshots: int) -> int:
     if snapshots == 1:
         return length * (length - 1) // 2
     return min(i + least(i, snapshots) + least(length - i, snapshots - 1) for i in range(1, length))
+
+
+class _Stored(Live):
+    """Counts the inputs of regions that are alive whenever a layer's backward runs, and calls by layer."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        self.inputs: dict[int, StorageWeakRef] = {}
+        self.most = 0
+        self.calls = [0] * length
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.softplus_backward.default:
+            self.most = max(self.most, sum(not one.expired() for one in self.inputs.values()))
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def layer(self, index: int) -> Layer:
+        def call(value: torch.Tensor) -> torch.Tensor:
+            self.calls[index] += 1
+            return functional.softplus(value)
+
+        return call
+
+    def region(self, body: Callable[[list[Any]], Any], box: list[Any]) -> Any:
+        storage = box[0].untyped_storage()
+        self.inputs[storage._cdata] = StorageWeakRef(storage)
+        return nested.checkpoint(body, box)
+
+
+def stored(length: int, snapshots: int) -> tuple[int, int]:
+    """The most checkpoints at once, and the most that a layer ran beyond the run before its backward, both executed."""
+    start = torch.linspace(-1, 1, 8, dtype=torch.float64).requires_grad_()
+    with _Stored(length) as counts:
+        assert isinstance(counts, _Stored)
+        layers = [counts.layer(index) for index in range(length)]
+        execute(layers, revolve(length, snapshots), start, counts.region).sum().backward()
+    return counts.most, max(counts.calls) - 1
 
 
 def executed(length: int, snapshots: int) -> Cost:
@@ -58,12 +105,21 @@ def rows() -> Iterator[Row]:
         says=tuple(SAYS[one] for one in small),
         measured=tuple(length + least(length, snapshots) for length, snapshots in small),
     )
-    accounts = [interpret(revolve(*one), unit_chain(one[0])) for one in SAYS]
     yield exact(
         "most checkpoints at once: s",
         says=tuple(snapshots for _, snapshots in SAYS),
-        measured=tuple(account.inputs for account in accounts),
-        note="stored inputs, the chain's own among them, by the interpreter of impls.schedules",
+        measured=tuple(stored(*one)[0] for one in SAYS),
+        note="inputs of regions, the chain's own among them, that are alive when a layer's backward runs",
+    )
+    longest = [math.comb(s + t, s) for s, t in REPEATS]
+    yield exact(
+        f"a chain of β(s, t) = C(s + t, s) is reversed with no step advanced over t times, a longer one is not; (s, t) = "
+        f"{', '.join(map(str, REPEATS))}",
+        says=tuple((t, t + 1) for _, t in REPEATS),
+        measured=tuple(
+            (stored(length, s)[1], stored(length + 1, s)[1]) for length, (s, _) in zip(longest, REPEATS, strict=True)
+        ),
+        note=f"most runs of a layer, the last one not counted; lengths {', '.join(map(str, longest))} and one more",
     )
     yield exact(
         "executed, the peak is s and a constant, whatever the length: s + 4 units",

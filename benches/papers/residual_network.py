@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from benches.papers.live import Live
 from impls.schedules import Plan, checkpoint_sequential
@@ -72,3 +73,12 @@ def bytes_of(model: nn.Sequential, plan: Plan, batch: int) -> Bytes:
         alive = live.alive
         torch.autograd.grad(output, images, torch.empty_like(output))
     return Bytes(alive, live.peak)
+
+
+def operations(model: nn.Sequential, plan: Plan) -> int:
+    """Floating point operations of a plan, forward and backward to the weights, for one image."""
+    images = torch.empty(1, 3, 224, 224, device="meta")
+    with FlopCounterMode(display=False) as counter:
+        output = checkpoint_sequential(model, plan, images)
+        torch.autograd.grad(output, list(model.parameters()), torch.empty_like(output))
+    return counter.get_total_flops()

@@ -45,6 +45,9 @@ def _run(plan: Plan, count: int) -> tuple[Executed, torch.Tensor]:
         end = End.apply(checkpoint_sequential([lambda value: _Work.apply(value, ran)] * count, plan, start))
         end.backward()
     assert start.grad is not None
+    scalars = 3 * start.element_size()  # what the chain ends in, its gradient, and a sum in backward
+    if not 0 <= live.peak % UNIT <= scalars:
+        raise RuntimeError(f"{live.peak} bytes were alive at the peak; a unit has {UNIT}")
     return Executed(sum(ran), live.peak // UNIT), start.grad
 
 
