@@ -74,6 +74,73 @@ def test_optimal_where_one_inequality_alone_decides(chain: Chain, budget: int, p
     assert interpret(optimal(chain, budget), chain).time == fastest
 
 
+# Of each, one rule for inputs that are not read decides: what follows has the room, so has the stage's backward, a stage
+# that reads its output leaves no loose input and so on. All were found by a search for what tells a wrong rule.
+NOT_READ = (
+    (
+        (
+            Stage(saved=4, gradient=0, passing_extra=3, needs_input=False),
+            Stage(forward=0, needs_input=False),
+            Stage(forward=4, output=0, saved=0, gradient=0, passing_extra=3, backward_extra=4, needs_output=False),
+        ),
+        5,
+    ),
+    (
+        (
+            Stage(output=0, saved=0, gradient=0, backward_extra=4, needs_input=False),
+            Stage(output=3, saved=3, gradient=0),
+            Stage(forward=4, output=2, saved=2, backward_extra=4, needs_output=False, needs_input=False),
+        ),
+        5,
+    ),
+    (
+        (
+            Stage(forward=0, output=0, saved=0, needs_output=False),
+            Stage(forward=4, saved=4, gradient=0, passing_extra=3, backward_extra=4, needs_output=False, needs_input=False),
+            Stage(forward=0, output=3, saved=6, gradient=0, needs_input=False),
+            Stage(forward=0, output=2, saved=5, passing_extra=3, backward_extra=4, needs_output=False, needs_input=False),
+        ),
+        9,
+    ),
+    (
+        (
+            Stage(forward=4, passing_extra=3, needs_output=False),
+            Stage(gradient=0, needs_output=False, needs_input=False),
+            Stage(forward=4, output=2, saved=2, needs_input=False),
+            Stage(forward=0, output=2, saved=2, gradient=0, passing_extra=3),
+        ),
+        4,
+    ),
+    (
+        (
+            Stage(forward=4, backward_extra=4, needs_input=False),
+            Stage(forward=0, output=0, saved=0, gradient=0, passing_extra=3, needs_output=False, needs_input=False),
+            Stage(
+                forward=0,
+                output=3,
+                saved=6,
+                gradient=0,
+                passing_extra=3,
+                backward_extra=4,
+                needs_output=False,
+                needs_input=False,
+            ),
+        ),
+        7,
+    ),
+)
+
+
+@pytest.mark.parametrize(("chain", "budget"), NOT_READ)
+def test_planners_where_an_input_that_is_not_read_decides(chain: Chain, budget: int) -> None:
+    every = accounts(chain, True)
+    least = interpret(least_memory(chain), chain).peak
+    assert least == min(account.peak for account in every)
+    for room in (least, budget):
+        fastest = min(account.time for account in every if account.peak <= room)
+        assert interpret(optimal(chain, room), chain).time == fastest
+
+
 @settings(max_examples=40, deadline=None)
 @given(chains(most=4, exact=False), st.booleans())
 def test_least_memory_is_the_least_of_all_plans_and_optimal_says_it(chain: Chain, early_stop: bool) -> None:

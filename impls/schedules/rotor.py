@@ -21,7 +21,7 @@ from impls.schedules.chain import Chain, require_chain
 from impls.schedules.interpreter import interpret
 from impls.schedules.least import least_memory
 from impls.schedules.sizes import Ints, Sizes
-from impls.schedules.tree import Keep, Part, Plan, Region, kept
+from impls.schedules.tree import Keep, Part, Plan, Region, kept, text
 
 Floats = NDArray[np.float64]
 
@@ -60,10 +60,13 @@ def optimal(chain: Chain, budget: int, *, slots: int = 500, early_stop: bool = T
             low = room
             continue
         plan = search.plan(room)
-        if interpret(plan, chain, early_stop=early_stop).peak <= budget:
+        peak = interpret(plan, chain, early_stop=early_stop).peak
+        if peak <= budget:
             best, low = plan, room
-        else:
+        elif room > search.slots:
             high = room
+        else:
+            raise AssertionError(f"a plan for a budget of {budget} takes {peak}: {text(plan)}")
     return best
 
 
