@@ -11,7 +11,7 @@ import pytest
 
 from conformance.reducing import Shown, reduced, show
 from conformance.results_file import ROOT
-from conformance.smaller import SCREEN
+from conformance.smaller import SCREEN, with_needed_modules
 
 BROKEN, RIGHT = "double = lambda x: x + x + 1", "double = lambda x: x + x"
 SCRIPT = """# one, law two.
@@ -63,6 +63,24 @@ def test_what_the_fault_does_not_need_goes() -> None:
         "    return double(y)",
         "note('seen', f(x))",
         "note('expected', 2 * x)",
+    ]
+
+
+def test_of_the_heads_of_blocks_goes_what_is_not_needed() -> None:
+    body = """
+        import os
+        with open(os.devnull) as nothing, open(os.devnull):
+            try:
+                raise ValueError
+            except (KeyError, ValueError) as error:
+                note('seen', double(len(nothing.read()) + len(error.args) + 1))
+        note('expected', 2)
+    """
+    assert reduced_body(body).splitlines()[:4] == [
+        "with open(os.devnull) as nothing:",
+        "    try:",
+        "        raise ValueError",
+        "    except ValueError as error:",
     ]
 
 
@@ -137,6 +155,11 @@ def test_a_step_that_hangs_is_left_out_and_one_that_ends_the_process_is_the_last
     assert smallest(f"{hanging}\nx = 2", f"{dying}\nx = 2") == ["note('seen', double(1))\nnote('expected', 2)", dying]
 
 
+def test_a_step_that_an_earlier_one_alone_made_possible_is_not_taken() -> None:
+    body = "import math\nmath.e = 0\nnote('seen', double(1) + math.e)\nnote('expected', 2)"
+    assert smallest(f"{body}\nx = 2") == [body]
+
+
 def test_an_earlier_reduction_is_taken_while_it_shows_the_fault() -> None:
     script = written("x = 2\nnote('seen', double(x))\nnote('expected', 4)\ny = 1")
     earlier, mended = script.replace("\n    y = 1", "\n    z = 1"), script.replace("double(x)", "4")
@@ -144,7 +167,7 @@ def test_an_earlier_reduction_is_taken_while_it_shows_the_fault() -> None:
     asked = json.dumps([[script, BROKEN, RIGHT, one] for one in (earlier, mended, other_meter)])
     run = subprocess.run(COMMAND, cwd=ROOT, input=asked, capture_output=True, text=True, check=True)
     one, *others = json.loads(run.stdout)
-    assert one == earlier
+    assert one == with_needed_modules(earlier)
     assert {*map(body_of, others)} == {"x = 2\nnote('seen', double(x))\nnote('expected', 4)"}
 
 
@@ -152,3 +175,8 @@ def test_what_a_step_leaves_behind_does_not_decide_on_the_next() -> None:
     body = "import torch\nassert torch.get_num_threads() != 7\ntorch.set_num_threads(7)\nnote('seen', double(1))\n"
     body += "torch.set_num_threads(2)\nnote('expected', 2)\nx = 2"
     assert smallest(body) == ["note('seen', double(1))\nnote('expected', 2)"]
+
+
+def test_modules_that_nothing_has_a_use_for_are_not_imported() -> None:
+    text = '"""one, law two."""\nimport os, sys, threading\nimport torch\nimport types\n\nos.times(), sys.exit(types)\n'
+    assert with_needed_modules(text) == text.replace(", threading", "")
