@@ -8,14 +8,14 @@ from impls.plain import checkpoint
 def run(checkpoint, note, device):
     torch.manual_seed(0)
     p0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
-    note('leaves', (p0,))
-    def forward():
-        def f1(a2):
-            h4 = torch.sin(torch.sin(a2))
-            return h4
-        h5 = checkpoint(f1, p0)
-        return h5,
-    note('held 1', [forward()])
+    note('leaves', (p0, ))
+    def f1(a2):
+        h3 = torch.sin(a2)
+        h4 = torch.sin(h3)
+        return h4
+    h5 = checkpoint(f1, p0)
+    graph1 = (h5,)
+    note('held 1', [graph1])
 
 made, leaves, seen = set(), [], {}
 
@@ -25,8 +25,7 @@ def storages(tree):
 
 class Watch(torch.utils._python_dispatch.TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        made.update(storages(result))
+        made.update(storages(result := func(*args, **(kwargs or {}))))
         return result
 
 def note(label, value=None):

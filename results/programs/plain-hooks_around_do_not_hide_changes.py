@@ -5,9 +5,10 @@ sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # sta
 import torch
 from impls.plain import checkpoint
 
+from contextlib import suppress
+
 def run(checkpoint, note, device):
     torch.manual_seed(0)
-    from contextlib import suppress
     graph = torch.autograd.graph
     p, x = (torch.randn(2, 2, device=device, dtype=torch.float64, requires_grad=True) for _ in range(2))
     def f(h):

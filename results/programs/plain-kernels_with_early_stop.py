@@ -8,10 +8,11 @@ from impls.plain import checkpoint
 def run(checkpoint, note, device):
     torch.manual_seed(0)
     p0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
-    def f1(a2, a3):
-        h4 = torch.tanh(a2)
+    def f1(a2):
+        h3 = torch.sin(a2)
+        h4 = h3 * h3
         return h4
-    h5 = checkpoint(f1, p0, p0)
+    h5 = checkpoint(f1, p0)
     h5.backward(torch.ones_like(h5))
 
 seen = collections.Counter()
@@ -24,5 +25,5 @@ class Count(torch.utils._python_dispatch.TorchDispatchMode):
 
 with Count():
     run(checkpoint, lambda label, value=None: None, "cpu")
-print("tanh: due is 2, plain", seen.get("tanh", 0))
-sys.exit(seen.get("tanh", 0) != 2)
+print("sin: due is 2, plain", seen.get("sin", 0))
+sys.exit(seen.get("sin", 0) != 2)

@@ -7,9 +7,9 @@ from impls.plain import checkpoint
 
 def run(checkpoint, note, device):
     torch.manual_seed(0)
-    p0 = torch.randn(3, 3, dtype=torch.float64, device=device).requires_grad_()
+    p0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
     def f1(a2):
-        h3 = a2 @ a2
+        h3 = torch.sin(a2)
         return h3
     h4 = checkpoint(f1, p0)
     h4.backward(torch.ones_like(h4), retain_graph=True, inputs=[p0])

@@ -9,7 +9,7 @@ def run(checkpoint, note, device):
     torch.manual_seed(0)
     p0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
     def f1(a2):
-        h3 = torch.sin(a2)
+        h3 = a2 * a2
         h3.requires_grad and h3.register_hook(lambda grad: note('due h3'))
         return h3
     h4 = checkpoint(f1, p0)

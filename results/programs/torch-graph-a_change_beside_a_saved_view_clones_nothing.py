@@ -10,19 +10,19 @@ def run(graph, note, device):
     p = torch.rand(8, device=device)
     with graph.allow_mutation_on_saved_tensors() as kept:
         x = p.clone()
-        w = torch.rand(2, device=device, requires_grad=True)
-        y = x[0:2] * w
-        x[1:2].zero_()
-        overlap = max(0, 1) < min(2, 2)
+        w = torch.rand(1, device=device, requires_grad=True)
+        y = x[1:2] * w
+        x[0:2].zero_()
+        overlap = max(1, 0) < min(2, 2)
         note('expected clones', int(overlap))
         note('seen clones', len(getattr(kept, 'cloned', ())))
 
-seen = {}
+notes = {}
 show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x
-note = lambda label, value=None: seen.update({label: str(torch.utils._pytree.tree_map(show, value))})
+note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
 run(graph, note, "cpu")
-labels = [label.removeprefix("expected ") for label in seen if label.startswith("expected ")]
-wrong = [label for label in labels if seen["expected " + label] != seen.get("seen " + label)]
+labels = [label.removeprefix("expected ") for label in notes if label.startswith("expected ")]
+wrong = [label for label in labels if notes["expected " + label] != notes.get("seen " + label)]
 for label in wrong:
-    print(f"{label}: expected {seen['expected ' + label]}, torch-graph {seen.get('seen ' + label)}")
+    print(f"{label}: expected {notes['expected ' + label]}, torch-graph {notes.get('seen ' + label)}")
 sys.exit(len(wrong) > 0)

@@ -24,8 +24,7 @@ def storages(tree):
 
 class Watch(torch.utils._python_dispatch.TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        made.update(storages(result))
+        made.update(storages(result := func(*args, **(kwargs or {}))))
         return result
 
 def note(label, value=None):

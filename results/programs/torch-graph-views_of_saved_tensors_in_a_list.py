@@ -17,20 +17,17 @@ def run(graph, note, device):
         loss.backward()
     note('gradients 0', [q.grad])
 
-def observe(graph):
-    seen = {}
-    show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x
-    note = lambda label, value=None: seen.update({label: str(torch.utils._pytree.tree_map(show, value))})
-    try:
-        run(graph, note, "cpu")
-    except Exception as error:
-        seen["error"] = print("error:", repr(error)) or "raised"
-    return seen
-
 plain = types.SimpleNamespace(**vars(torch.autograd.graph) | {
     "allow_mutation_on_saved_tensors": lambda: torch.autograd.graph.saved_tensors_hooks(
         lambda x: x.detach().clone(), lambda x: x)})
-expected, seen = observe(plain), observe(graph)
+show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x
+note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
+expected, seen = {}, {}
+for notes, judged in (expected, plain), (seen, graph):
+    try:
+        run(judged, note, "cpu")
+    except Exception as error:
+        notes["error"] = print("error:", repr(error)) or "raised"
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
 for label in wrong:
     print(f"{label}: plain {expected.get(label)}, torch-graph {seen.get(label)}")

@@ -13,12 +13,12 @@ def run(graph, note, device):
     except Exception as error:
         note('seen refused', isinstance(error, (TypeError,)) and len(str(error).split()) > 2)
 
-seen = {}
+notes = {}
 show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x
-note = lambda label, value=None: seen.update({label: str(torch.utils._pytree.tree_map(show, value))})
+note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
 run(graph, note, "cpu")
-labels = [label.removeprefix("expected ") for label in seen if label.startswith("expected ")]
-wrong = [label for label in labels if seen["expected " + label] != seen.get("seen " + label)]
+labels = [label.removeprefix("expected ") for label in notes if label.startswith("expected ")]
+wrong = [label for label in labels if notes["expected " + label] != notes.get("seen " + label)]
 for label in wrong:
-    print(f"{label}: expected {seen['expected ' + label]}, torch-graph {seen.get('seen ' + label)}")
+    print(f"{label}: expected {notes['expected ' + label]}, torch-graph {notes.get('seen ' + label)}")
 sys.exit(len(wrong) > 0)

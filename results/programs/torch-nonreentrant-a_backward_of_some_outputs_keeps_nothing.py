@@ -9,12 +9,13 @@ checkpoint = functools.partial(checkpoint, use_reentrant=False)
 def run(checkpoint, note, device):
     torch.manual_seed(0)
     p0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
-    note('leaves', (p0,))
+    note('leaves', (p0, ))
     def f1(a2):
         h3 = torch.sin(a2)
         return (torch.sin(h3), h3)
     f1_value = checkpoint(f1, p0)
-    graph1 = (f1_value[0], f1_value[1])
+    f1_aside = f1_value[1]
+    graph1 = (f1_value[0], f1_aside)
     torch.autograd.backward([graph1[1]], [torch.ones_like(graph1[1])], retain_graph=True)
     note('held 2', [graph1])
 made, leaves, seen = set(), [], {}
@@ -23,8 +24,7 @@ def storages(tree):
     return {torch.multiprocessing.reductions.StorageWeakRef(x.untyped_storage()) for x in tensors}
 class Watch(torch.utils._python_dispatch.TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        made.update(storages(result))
+        made.update(storages(result := func(*args, **(kwargs or {}))))
         return result
 def note(label, value=None):
     leaves.extend(value if label == "leaves" else ())

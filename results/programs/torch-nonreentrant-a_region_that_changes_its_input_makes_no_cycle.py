@@ -1,6 +1,6 @@
 """torch-nonreentrant, law a_region_that_changes_its_input_makes_no_cycle. A region that changes its input in place, and may
 return it, is freed with its outputs, or refused at once."""
-import contextlib, functools, os, sys
+import functools, os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -25,8 +25,7 @@ def storages(tree):
 
 class Watch(torch.utils._python_dispatch.TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        made.update(storages(result))
+        made.update(storages(result := func(*args, **(kwargs or {}))))
         return result
 
 def note(label, value=None):

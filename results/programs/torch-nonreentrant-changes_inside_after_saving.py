@@ -13,23 +13,19 @@ def run(checkpoint, note, device):
         h3 = torch.sin(a2)
         h4 = torch.sin(h3)
         h3.mul_(0.5)
-        h5 = torch.sin(h4)
-        return h5
-    h6 = checkpoint(f1, p0)
-    h6.backward(torch.ones_like(h6))
-
-def observe(checkpoint):
-    seen = {}
-    show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x
-    note = lambda label, value=None: seen.update({label: str(torch.utils._pytree.tree_map(show, value))})
-    try:
-        run(checkpoint, note, "cpu")
-    except Exception as error:
-        seen["error"] = print("error:", repr(error)) or "raised"
-    return seen
+        return h4
+    h5 = checkpoint(f1, p0)
+    h5.backward(torch.ones_like(h5))
 
 plain = lambda function, *args, **kwargs: function(*args, **kwargs)
-expected, seen = observe(plain), observe(checkpoint)
+show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x
+note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
+expected, seen = {}, {}
+for notes, judged in (expected, plain), (seen, checkpoint):
+    try:
+        run(judged, note, "cpu")
+    except Exception as error:
+        notes["error"] = print("error:", repr(error)) or "raised"
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
 for label in wrong:
     print(f"{label}: plain {expected.get(label)}, torch-nonreentrant {seen.get(label)}")

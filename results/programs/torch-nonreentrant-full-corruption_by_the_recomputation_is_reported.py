@@ -14,7 +14,8 @@ def run(checkpoint, note, device):
         k, h = (h, h.cos())
         if ('corrupts' if recomputing else '') == 'corrupts':
             k.mul_(2)
-        h = h * torch.full((1,), 3.0, device=device, dtype=h.dtype).float()
+        c = torch.full((1,), 3.0, device=device, dtype=h.dtype)
+        h = h * c.float()
         return h
     def outer(h):
         return inner(h)
@@ -22,17 +23,16 @@ def run(checkpoint, note, device):
     recomputing.append(True)
     y.backward(torch.ones_like(y))
     note('gradients 0', [p.grad])
-def observe(checkpoint):
-    seen = {}
-    show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x
-    note = lambda label, value=None: seen.update({label: str(torch.utils._pytree.tree_map(show, value))})
-    try:
-        run(checkpoint, note, "cpu")
-    except Exception as error:
-        seen["error"] = print("error:", repr(error)) or "raised"
-    return seen
+
 plain = lambda function, *args, **kwargs: function(*args, **kwargs)
-expected, seen = observe(plain), observe(checkpoint)
+show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x
+note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
+expected, seen = {}, {}
+for notes, judged in (expected, plain), (seen, checkpoint):
+    try:
+        run(judged, note, "cpu")
+    except Exception as error:
+        notes["error"] = print("error:", repr(error)) or "raised"
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
 for label in wrong:
     print(f"{label}: plain {expected.get(label)}, torch-nonreentrant-full {seen.get(label)}")

@@ -6,9 +6,10 @@ import torch
 from torch.utils.checkpoint import checkpoint
 checkpoint = functools.partial(checkpoint, use_reentrant=False, early_stop=False)
 
+from contextlib import suppress
+
 def run(checkpoint, note, device):
     torch.manual_seed(0)
-    from contextlib import suppress
     graph = torch.autograd.graph
     p, x = (torch.randn(2, 2, device=device, dtype=torch.float64, requires_grad=True) for _ in range(2))
     def f(h):

@@ -10,18 +10,22 @@ def run(checkpoint, note, device):
     torch.manual_seed(0)
     p0 = torch.randn(3, 3, dtype=torch.float64, device=device).requires_grad_()
     def f1(a2):
-        h3 = a2 * a2
-        return h3
-    h4 = checkpoint(f1, a2=p0)
-    end = h4 * p0
-    note('saved', [p0, h4, p0])
+        h3 = a2 @ a2
+        def f4(a5):
+            h6 = a5 @ a5
+            return h6
+        h7 = checkpoint(f4, a5=h3)
+        return h7
+    h8 = checkpoint(f1, a2=p0)
+    end = h8 * p0
+    note('saved', [p0, h8, p0])
 
 seen = []
 
 def note(label, value=None):
     if label == "saved":
         due, packed = (collections.Counter(x.untyped_storage()._cdata for x in tensors) for tensors in (value, seen))
-        print(f"tensors that hooks are to see: {due.total()}; they see {packed.total()}, {(due - packed).total()} are missing")
+        print(f"hooks see: due {due.total()}, torch-nonreentrant {packed.total()}, missing {(due - packed).total()}")
         sys.exit(bool(due - packed or packed.keys() - due.keys()))
 
 with torch.autograd.graph.saved_tensors_hooks(lambda x: seen.append(x) or x, lambda x: x):

@@ -8,27 +8,24 @@ checkpoint = functools.partial(checkpoint, use_reentrant=False)
 
 def run(checkpoint, note, device):
     torch.manual_seed(0)
-    p0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
+    p0 = torch.randn(3, 3, dtype=torch.float64, device=device).requires_grad_()
     def f1(a2):
-        h3 = torch.sin(a2)
+        h3 = a2 * a2
         h4 = torch.nn.functional.rrelu(h3, training=True)
         return h4
     h5 = checkpoint(f1, p0)
     h5.backward(torch.ones_like(h5))
     note('gradients 0', [p0.grad])
 
-def observe(checkpoint):
-    seen = {}
-    show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x
-    note = lambda label, value=None: seen.update({label: str(torch.utils._pytree.tree_map(show, value))})
-    try:
-        run(checkpoint, note, "cpu")
-    except Exception as error:
-        seen["error"] = print("error:", repr(error)) or "raised"
-    return seen
-
 plain = lambda function, *args, **kwargs: function(*args, **kwargs)
-expected, seen = observe(plain), observe(checkpoint)
+show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x
+note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
+expected, seen = {}, {}
+for notes, judged in (expected, plain), (seen, checkpoint):
+    try:
+        run(judged, note, "cpu")
+    except Exception as error:
+        notes["error"] = print("error:", repr(error)) or "raised"
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
 for label in wrong:
     print(f"{label}: plain {expected.get(label)}, torch-nonreentrant {seen.get(label)}")

@@ -7,31 +7,32 @@ from torch.utils.checkpoint import checkpoint
 checkpoint = functools.partial(checkpoint, use_reentrant=True)
 
 def run(checkpoint, note, device):
-    torch.manual_seed(2)
+    torch.manual_seed(0)
     p1 = torch.randn(3, 3, dtype=torch.float64, device=device).requires_grad_()
     x0 = torch.randn(3, 3, dtype=torch.float64, device=device).requires_grad_()
-    def f1(a2):
-        return torch.cos(a2)
-    h4 = checkpoint(f1, x0)
-    def f5(a6, a7):
-        h8 = torch.cos(a6)
-        h9 = torch.cos(h8)
-        return ((h9 + a7), h9, h8)
-    f5_value = checkpoint(f5, h4, p1)
-    graph1 = (h4, f5_value[0], f5_value[1], f5_value[2])
-    torch.autograd.backward([graph1[3]], [torch.ones_like(graph1[3])])
+    def f1(a2, a3):
+        def f5(a6):
+            h7 = a6 * a6
+            return h7
+        h8 = checkpoint(f5, torch.sin(a2))
+        h9 = torch.sin(h8)
+        return ((h9 @ a3), h9)
+    f1_value = checkpoint(f1, x0, p1)
+    h11 = f1_value[0]
+    f1_aside = f1_value[1]
+    graph1 = (h11, f1_aside)
+    torch.autograd.backward([graph1[1]], [torch.ones_like(graph1[1])], retain_graph=True)
     note('gradients 2', [p1.grad])
-def observe(checkpoint):
-    seen = {}
-    show = lambda x: (type(x).__name__, [f'{y:.4g}' for y in x.ravel().tolist()], x.requires_grad) if torch.is_tensor(x) else x
-    note = lambda label, value=None: seen.update({label: str(torch.utils._pytree.tree_map(show, value))})
-    try:
-        run(checkpoint, note, "cpu")
-    except Exception as error:
-        seen["error"] = print("error:", repr(error)) or "raised"
-    return seen
+
 plain = lambda function, *args, **kwargs: function(*args, **kwargs)
-expected, seen = observe(plain), observe(checkpoint)
+show = lambda x: (type(x).__name__, [f'{y:.4g}' for y in x.ravel().tolist()], x.requires_grad) if torch.is_tensor(x) else x
+note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
+expected, seen = {}, {}
+for notes, judged in (expected, plain), (seen, checkpoint):
+    try:
+        run(judged, note, "cpu")
+    except Exception as error:
+        notes["error"] = print("error:", repr(error)) or "raised"
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
 for label in wrong:
     print(f"{label}: plain {expected.get(label)}, torch-reentrant {seen.get(label)}")

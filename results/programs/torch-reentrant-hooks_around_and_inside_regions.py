@@ -6,8 +6,10 @@ import torch
 from torch.utils.checkpoint import checkpoint
 checkpoint = functools.partial(checkpoint, use_reentrant=True)
 
+
 def run(checkpoint, note, device):
     torch.manual_seed(0)
+    hooks = torch.autograd.graph.saved_tensors_hooks
     x = torch.randn(2, 2, device=device, requires_grad=True)
     w = torch.randn(2, 2, device=device, requires_grad=True)
     def inner(h):
@@ -17,22 +19,19 @@ def run(checkpoint, note, device):
         h = checkpoint(inner, h)
         return h * h
     y = checkpoint(outer, x * 1)
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: t * 0, lambda t: t * 0):
+    with hooks(lambda t: t * 0, lambda t: t * 0):
         y.backward(torch.ones_like(y), retain_graph=True)
         note('gradients 0', [w.grad])
 
-def observe(checkpoint):
-    seen = {}
-    show = lambda x: (type(x).__name__, [f'{y:.4g}' for y in x.ravel().tolist()], x.requires_grad) if torch.is_tensor(x) else x
-    note = lambda label, value=None: seen.update({label: str(torch.utils._pytree.tree_map(show, value))})
-    try:
-        run(checkpoint, note, "cpu")
-    except Exception as error:
-        seen["error"] = print("error:", repr(error)) or "raised"
-    return seen
-
 plain = lambda function, *args, **kwargs: function(*args, **kwargs)
-expected, seen = observe(plain), observe(checkpoint)
+show = lambda x: (type(x).__name__, [f'{y:.4g}' for y in x.ravel().tolist()], x.requires_grad) if torch.is_tensor(x) else x
+note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
+expected, seen = {}, {}
+for notes, judged in (expected, plain), (seen, checkpoint):
+    try:
+        run(judged, note, "cpu")
+    except Exception as error:
+        notes["error"] = print("error:", repr(error)) or "raised"
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
 for label in wrong:
     print(f"{label}: plain {expected.get(label)}, torch-reentrant {seen.get(label)}")

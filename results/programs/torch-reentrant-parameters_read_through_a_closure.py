@@ -11,28 +11,28 @@ def run(checkpoint, note, device):
     p0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
     p1 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
     x0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
-    def f1(a2):
-        h3 = torch.sin(p0)
-        return h3
-    def f5(a6):
-        h7 = torch.sin(p1)
-        return h7
-    h8 = checkpoint(f5, checkpoint(f1, x0))
-    h8.backward(torch.ones_like(h8))
+    def f1(a2, a3):
+        h5 = torch.tanh((p1 @ p1))
+        def f6(a7):
+            h9 = torch.tanh((p0 * a7))
+            return h9
+        h10 = checkpoint(f6, h5)
+        return (h10, h5)
+    f1_value = checkpoint(f1, x0, p1)
+    h11 = f1_value[0]
+    f14 = lambda a15, a16: torch.tanh(p1 * p1)
+    h19 = checkpoint(f14, (h11 * f1_value[1]), h11)
+    h19.backward(torch.ones_like(h19))
     note('gradients 0', [p0.grad])
-
-def observe(checkpoint):
-    seen = {}
-    show = lambda x: (type(x).__name__, [f'{y:.4g}' for y in x.ravel().tolist()], x.requires_grad) if torch.is_tensor(x) else x
-    note = lambda label, value=None: seen.update({label: str(torch.utils._pytree.tree_map(show, value))})
-    try:
-        run(checkpoint, note, "cpu")
-    except Exception as error:
-        seen["error"] = print("error:", repr(error)) or "raised"
-    return seen
-
 plain = lambda function, *args, **kwargs: function(*args, **kwargs)
-expected, seen = observe(plain), observe(checkpoint)
+show = lambda x: (type(x).__name__, [f'{y:.4g}' for y in x.ravel().tolist()], x.requires_grad) if torch.is_tensor(x) else x
+note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
+expected, seen = {}, {}
+for notes, judged in (expected, plain), (seen, checkpoint):
+    try:
+        run(judged, note, "cpu")
+    except Exception as error:
+        notes["error"] = print("error:", repr(error)) or "raised"
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
 for label in wrong:
     print(f"{label}: plain {expected.get(label)}, torch-reentrant {seen.get(label)}")
