@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from conformance.written.offload_modules import Counting, chain, here
+from conformance.written.offload_modules import chain, here
 
 
 def trained_under_delays(OffloadModel, note, device, place, *, widths, slices, checkpoint, first, seeds):  # noqa: N803
@@ -17,7 +17,7 @@ def trained_under_delays(OffloadModel, note, device, place, *, widths, slices, c
     def delay(*_):
         sleep(delays.choice([0, 10**5, 10**6, 10**7]))
 
-    layers = [*chain(widths)[:-1], torch.nn.Dropout(0.5), Counting(widths[-1])]
+    layers = [*chain(widths)[:-1], torch.nn.Dropout(0.5)]
     for layer in layers:
         layer.register_forward_pre_hook(delay)
         layer.register_forward_hook(delay)
