@@ -128,6 +128,29 @@ class Residual(nn.Module):
         return self(value)
 
 
+class Bottleneck(nn.Module):
+    """A block of ResNet-50 with group norm: 1 × 1, 3 × 3 and 1 × 1 convolutions, and the sum with what came in, or its projection."""
+
+    def __init__(self, before: int, width: int, stride: int) -> None:
+        super().__init__()
+        after = 4 * width
+        self.enter, self.leave = nn.Conv2d(before, width, 1, bias=False), nn.Conv2d(width, after, 1, bias=False)
+        self.middle = nn.Conv2d(width, width, 3, stride, padding=1, bias=False)
+        self.norms = nn.ModuleList(nn.GroupNorm(4, channels) for channels in (width, width, after))
+        same = before == after and stride == 1
+        self.short = nn.Identity() if same else nn.Conv2d(before, after, 1, stride, bias=False)
+
+    def forward(self, value: Tensor) -> Tensor:
+        """(batch, channels, height, width) to four times the block's width in channels, and sides divided by its stride."""
+        inner = functional.relu(self.norms[0](self.enter(value)))
+        inner = functional.relu(self.norms[1](self.middle(inner)))
+        return functional.relu(self.short(value) + self.norms[2](self.leave(inner)))
+
+    def needed(self, value: Tensor) -> object:
+        """All of it: the last operator saves its own result."""
+        return self(value)
+
+
 class Recurrent(nn.Module):
     """A layer of an LSTM over a whole sequence, cell by cell."""
 
@@ -184,7 +207,9 @@ class Experts(nn.Module):
         return self._parts(value)
 
 
-Build = Callable[[int, str], tuple[Sequence[Block], Sequence[int]]]  # depth and size to blocks and the shape of the input
+# Blocks, the shape of the input, and that of the output where it is another.
+Made = tuple[Sequence[Block], Sequence[int]] | tuple[Sequence[Block], Sequence[int], Sequence[int]]
+Build = Callable[[int, str], Made]  # by depth and size
 
 
 def _operators(depth: int, size: str) -> tuple[Sequence[Block], Sequence[int]]:
@@ -195,7 +220,7 @@ def _operators(depth: int, size: str) -> tuple[Sequence[Block], Sequence[int]]:
 def _transformer(fused: bool) -> Build:
     def build(depth: int, size: str) -> tuple[Sequence[Block], Sequence[int]]:
         width, heads, batch, length = {
-            "S": (64, 4, 2, 64), "M": (256, 8, 2, 256), "L": (1024, 16, 8, 1024), "XL": (12288, 96, 1, 2048),
+            "S": (64, 4, 2, 64), "M": (256, 8, 2, 256), "L": (2048, 16, 8, 2048), "XL": (12288, 96, 1, 2048),
         }[size]  # fmt: skip
         return [Transformer(width, heads, fused) for _ in range(depth)], (batch, length, width)
 
@@ -205,6 +230,24 @@ def _transformer(fused: bool) -> Build:
 def _residual(depth: int, size: str) -> tuple[Sequence[Block], Sequence[int]]:
     width, batch, side = {"S": (8, 2, 24), "M": (32, 4, 32), "L": (128, 32, 64), "XL": (256, 32, 224)}[size]
     return [Residual(width) for _ in range(depth)], (batch, width, side, side)
+
+
+def _resnet50(depth: int, size: str) -> Made:
+    """The four stages in the proportion of ResNet-50, 3, 4, 6 and 3 blocks, behind its stem."""
+    width, batch, side = {"S": (8, 2, 16), "M": (16, 8, 32), "L": (64, 64, 56), "XL": (256, 64, 224)}[size]
+    blocks: list[Bottleneck] = []
+    before = width
+    for stage, count in enumerate((3, 4, 6, 3)):
+        for index in range(count * depth // 16):
+            made = Bottleneck(before, width << stage, 2 if stage and not index else 1)
+            blocks.append(made)
+            before = 4 * (width << stage)
+    return blocks, (batch, width, side, side), (batch, before, side // 8, side // 8)
+
+
+def _small_layers(depth: int, size: str) -> tuple[Sequence[Block], Sequence[int]]:
+    """So small that a device waits for the host to launch its kernels, whatever the size; what grows is the depth."""
+    return [Transformer(64, 4, fused=True) for _ in range(depth)], (1, 16, 64)
 
 
 def _recurrent(depth: int, size: str) -> tuple[Sequence[Block], Sequence[int]]:
@@ -219,11 +262,12 @@ def _experts(depth: int, size: str) -> tuple[Sequence[Block], Sequence[int]]:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of workload: what it is, how its blocks are made, and how many it has by size."""
+    """A kind of workload: what it is, how its blocks are made, how many it has by size, and dtypes that are not float32."""
 
     summary: str
     build: Build
     depths: Mapping[str, int]
+    dtypes: Mapping[str, torch.dtype] = field(default_factory=dict)
 
 
 def _depths(small: int, medium: int, large: int, largest: int) -> Mapping[str, int]:
@@ -234,8 +278,12 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
     {
         "chain": Kind("tiny operators, sines one after the other", _operators, _depths(16, 32, 32, 100)),
         "attention": Kind("GPT-2-like layers, attention written out", _transformer(fused=False), _depths(6, 8, 12, 96)),
-        "fused-attention": Kind("the same with fused attention", _transformer(fused=True), _depths(6, 8, 12, 96)),
+        "fused-attention": Kind(
+            "the same with fused attention", _transformer(fused=True), _depths(6, 8, 12, 96), {"L": torch.bfloat16}
+        ),
         "resnet": Kind("residual blocks of two convolutions", _residual, _depths(8, 12, 24, 500)),
+        "resnet50": Kind("blocks in the shape of ResNet-50", _resnet50, _depths(16, 16, 16, 16)),
+        "small-layers": Kind("layers so small that launching them takes longest", _small_layers, _depths(6, 24, 96, 96)),
         "lstm": Kind("layers of an LSTM", _recurrent, _depths(4, 4, 6, 8)),
         "experts": Kind("mixture-of-experts blocks with dropout", _experts, _depths(4, 6, 8, 32)),
     }
@@ -257,7 +305,8 @@ def workload(name: str, size: str = "S", device: str = "cpu") -> Workload:
     if size == "XL" and device != FAKE:
         raise ValueError(f"device is {device!r}; workloads of size XL are made of fake tensors alone, on {FAKE!r}")
     kind = KINDS[name]
-    return _made(name, size, device, functools.partial(kind.build, kind.depths[size], size))
+    build = functools.partial(kind.build, kind.depths[size], size)
+    return _made(name, size, device, build, kind.dtypes.get(size, torch.float32))
 
 
 def sweeps(device: str = "cpu") -> list[Workload]:
@@ -279,14 +328,22 @@ def device_type(device: str) -> str:
 
 
 def _made(
-    name: str, size: str, device: str, build: Callable[[], tuple[Sequence[Block], Sequence[int]]], **options: Any
+    name: str,
+    size: str,
+    device: str,
+    build: Callable[[], Made],
+    dtype: torch.dtype = torch.float32,
+    **options: Any,
 ) -> Workload:
     fake = device == FAKE
     mode = FakeTensorMode() if fake else nullcontext()
     with torch.random.fork_rng(devices=[]), mode, torch.device("cpu" if fake else device):
         torch.manual_seed(0)
-        blocks, shape = build()
-        value, cotangent = torch.randn(shape), torch.randn(shape)
+        blocks, *shapes = build()
+        for block in blocks:
+            if isinstance(block, nn.Module):
+                block.to(dtype)
+        value, cotangent = torch.randn(shapes[0], dtype=dtype), torch.randn(shapes[-1], dtype=dtype)
         made = Workload(name, size, tuple(blocks), value.requires_grad_(), cotangent, mode=mode, **options)
         for leaf in made.leaves:
             leaf.grad = torch.zeros_like(leaf)

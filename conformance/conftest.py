@@ -109,10 +109,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A law of another kind than those of the implementations chosen is not about any of them."""
-    kinds = {one.implementation.kind for one in config.stash[CHOSEN]}
+    """A law of another kind than those of the implementations chosen is not about any of them, nor is one of other devices."""
+    kinds, device = {one.implementation.kind for one in config.stash[CHOSEN]}, config.getoption("--device")
     laws = [getattr(getattr(item, "function", None), "law", None) for item in items]
-    items[:] = [item for item, law in zip(items, laws, strict=True) if law is None or law.kind in kinds]
+    due = [law is None or (law.kind in kinds and not law.lacks(device)) for law in laws]
+    items[:] = [item for item, wanted in zip(items, due, strict=True) if wanted]
 
 
 def pytest_report_teststatus(report: pytest.TestReport, config: pytest.Config) -> tuple[str, str, str] | None:
@@ -160,6 +161,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
             terminalreporter.write_line(f"better than {config.getoption('--like') or DEFAULT}: {row['law']} {row['verdict']}")
     for name, reason in config.stash[LEFT_OUT].items():
         terminalreporter.write_line(f"left out: {name}: {reason}")
+    for law, lacking in _not_judged(config).items():
+        terminalreporter.write_line(f"not judged here: {law}: it takes {lacking}")
     path, published = _destination(config, rows)
     options = config.option
     header = results_file.header(options.seed, options.profile, options.device)
@@ -200,8 +203,18 @@ def _complete(config: pytest.Config, rows: list[Row]) -> bool:
         return False
     _import_laws()
     chosen = [one.implementation for one in config.stash[CHOSEN]]
-    due = {(law.name, one.name) for law in LAWS.values() for one in chosen if one.kind == law.kind}
+    laws = [law for law in LAWS.values() if not law.lacks(config.getoption("--device"))]
+    due = {(law.name, one.name) for law in laws for one in chosen if one.kind == law.kind}
     return {(row["law"], row["impl"]) for row in rows} == due and not any(map(is_unexpected, rows))
+
+
+def _not_judged(config: pytest.Config) -> dict[str, str]:
+    """Laws about this type of device and these implementations that it takes more to judge than is here, and what."""
+    _import_laws()
+    device = config.getoption("--device")
+    kind, kinds = torch.device(device).type, {one.implementation.kind for one in config.stash[CHOSEN]}
+    about = [law for law in LAWS.values() if kind in law.devices and law.kind in kinds]
+    return {law.name: law.lacks(device) for law in about if law.lacks(device)}
 
 
 def _import_laws() -> None:
@@ -218,7 +231,7 @@ def _declare(reporter: pytest.TerminalReporter, config: pytest.Config, path: Pat
             continue
         _import_laws()
         mine = [row for row in rows if row["impl"] == name]
-        due = sum(law.kind == kind for law in LAWS.values())
+        due = sum(law.kind == kind and not law.lacks(config.getoption("--device")) for law in LAWS.values())
         if len(mine) < due:
             reporter.write_line(f"declaration of {name}: only after a run of all {due} laws; this one held {len(mine)}")
             continue

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import hypothesis
+import torch
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.strategies import SearchStrategy
 
@@ -58,7 +59,8 @@ class Law:
     ``programs`` is a strategy, or makes one for an implementation from what it claims. ``needs`` are the capabilities
     without which an implementation is expected to refuse. ``gradients`` and ``recomputes`` say what a case must show
     in order to count: a gradient that is not zero, a function called more often than under plain. ``kind`` is the kind
-    of implementations that the law is about.
+    of implementations that the law is about. ``devices`` are the device types on which it is judged, any if there are none,
+    and ``at_least`` so many devices of the type must be there.
 
     Programs that nest are left out for an implementation that does not claim nesting, unless the law needs it.
     """
@@ -75,6 +77,16 @@ class Law:
     effort: float = 1.0
     options: dict[str, Any] = field(default_factory=dict)
     kind: Kind = "checkpoint"
+    devices: frozenset[str] = frozenset()
+    at_least: int = 1
+
+    def lacks(self, device: str) -> str:
+        """What this device lacks for the law to be judged on it; "" if nothing."""
+        kind = torch.device(device).type
+        if self.devices and kind not in self.devices:
+            return f"a device of type {' or '.join(sorted(self.devices))}"
+        there = 1 if self.at_least == 1 else torch.get_device_module(kind).device_count()
+        return "" if there >= self.at_least else f"{self.at_least} devices of type {kind}, of which there is {there}"
 
     def may_nest(self, claims: Implementation) -> bool:
         """Whether programs that nest belong to the law, when an implementation that makes these claims is held to it."""
@@ -111,11 +123,13 @@ def law(
     effort: float = 1.0,
     family: str = "",
     kind: Kind = "checkpoint",
+    devices: Iterable[str] = (),
+    at_least: int = 1,
     **options: Any,
 ) -> Callable[[Callable[[Case], None]], Callable[..., None]]:
     """Make a test of a law. Its first docstring line is the statement, its module names the family unless ``family`` does.
 
-    ``effort`` scales the number of cases; ``options`` are passed to the implementation's checkpoint.
+    ``effort`` scales the number of cases, ``devices`` and ``at_least`` say where it is judged; ``options`` are passed to the implementation's checkpoint.
     """
 
     def make(check: Callable[[Case], None]) -> Callable[..., None]:
@@ -124,8 +138,10 @@ def law(
         name = check.__name__.removeprefix("test_")
         belongs = family or check.__module__.rsplit(".", 1)[-1].removeprefix("test_")
         statement = check.__doc__.splitlines()[0]
-        needed = frozenset(needs)
-        made = Law(name, belongs, statement, check, programs, needed, floor, gradients, recomputes, effort, options, kind)
+        made = Law(
+            name, belongs, statement, check, programs, frozenset(needs), floor, gradients, recomputes, effort, options, kind,
+            frozenset(devices), at_least,
+        )  # fmt: skip
         if name in LAWS and LAWS[name].family != belongs:
             raise ValueError(f"two laws are called {name}: in {LAWS[name].family} and in {belongs}")
         LAWS[name] = made

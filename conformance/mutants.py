@@ -33,6 +33,15 @@ UNBREAKABLE = {
     "nodes_are_known_as_such": "the check is of the class that torch's nodes are registered with",
     "autocast_casts_a_weight_once": "offload is declared to diverge here, so no fault changes the verdict",
     "cuda_is_not_initialised": "it takes CUDA to initialise it, and the self-test runs without",
+    **dict.fromkeys(
+        ("the_device_is_not_started_by_a_region_on_the_cpu", "a_device_that_is_started_inside"),
+        "it takes a device that is not started yet: the simulated one always is",
+    ),
+    **dict.fromkeys(
+        ("a_captured_graph_replays_regions", "capturing_a_region_is_right_or_refused"),
+        "it takes CUDA graphs, and the simulated device has none",
+    ),
+    "generators_of_several_devices_are_replayed": "it takes two devices with generators of their own, and one is simulated",
 }
 
 

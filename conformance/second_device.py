@@ -63,6 +63,7 @@ def _register() -> None:
         warnings.simplefilter("ignore")  # that the CPU's kernels for pinned memory are replaced is meant
         for key in ("PrivateUse1", "SparsePrivateUse1", "SparseCsrPrivateUse1"):
             every.fallback(run, key)
+        every.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
         for key, kernels in (
             ("PrivateUse1", _of_cpu("CPU") | simulated_operators.DENSE),
             ("SparsePrivateUse1", _of_cpu("SparseCPU") | _shared("SparseCPU", _COO_KERNELS) | simulated_operators.SPARSE),

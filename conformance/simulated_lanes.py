@@ -191,6 +191,19 @@ def set_current(to: Lane) -> None:
     _local.lane = to
 
 
+class Waiting:
+    """Whether the host may wait for a value; where not, operators that make it wait raise RuntimeError."""
+
+    refused = False
+
+
+def host_needs(mark: Mark) -> None:
+    """The host waits since an operator has to have a value; RuntimeError where that is refused."""
+    if Waiting.refused:
+        raise RuntimeError("an operator makes the host wait for the simulated device, and its debug mode is 'error'")
+    host_waits(mark)
+
+
 def host_waits(mark: Mark) -> None:
     """The host comes after the mark: it sees what has landed, and all work that is issued later comes later."""
     with Below():

@@ -20,6 +20,24 @@ import torch
 from conformance.simulated_lanes import Below, Clock, Host, Landed, Lane, Point, current, hazard, lanes, not_waited_for
 
 _FREED = 0xFF
+_BLOCK = 512  # bytes, to which memory that is given out is rounded, as in torch.cuda
+
+
+class Given:
+    """The bytes that are given out now, and the most since ``begin``; queued copies that hold memory do not count."""
+
+    now = most = 0
+
+    @classmethod
+    def begin(cls) -> None:
+        """Forget the most so far."""
+        cls.most = cls.now
+
+    @classmethod
+    def add(cls, size: int, times: int) -> None:
+        """So many bytes are given out, or with -1 come back."""
+        cls.now += times * -(-size // _BLOCK) * _BLOCK
+        cls.most = max(cls.most, cls.now)
 
 
 @dataclass(eq=False)
@@ -31,6 +49,7 @@ class Memory:
     """
 
     raw: torch.UntypedStorage
+    size: int
     lane: int
     written: Point
     earlier: tuple[Point, ...] = ()
@@ -40,6 +59,7 @@ class Memory:
 
     def free(self) -> None:
         """The last tensor is gone: what other streams still need, and did not record, is given to somebody else."""
+        Given.add(self.size, -1)
         late = [lane for lane, copies in self.pending.items() if copies and lane not in (self.lane, *self.recorded)]
         if late:
             hazard(f"memory was freed while stream {late[0]} still needed it, without record_stream")
@@ -52,7 +72,8 @@ def allocated(raw: torch.UntypedStorage) -> Memory:
     """New memory on the current lane, which may have been anybody's before."""
     lane = current()
     lane.freed = [point for point in not_waited_for(*lane.freed) if lane.clock.get(point[0], 0) < point[1]]
-    return Memory(raw, lane.number, (lane.number, lane.issued), tuple(lane.freed))
+    Given.add(raw.nbytes(), 1)
+    return Memory(raw, raw.nbytes(), lane.number, (lane.number, lane.issued), tuple(lane.freed))
 
 
 def operated(memory: Memory, point: Point, *, wrote: bool) -> None:

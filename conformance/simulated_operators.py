@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from conformance.simulated_kernels import COO, NAME, assemble, lay, memory_of, parts, raw_of, run
-from conformance.simulated_lanes import Below, current, host_waits
+from conformance.simulated_lanes import Below, current, host_needs
 from conformance.simulated_memory import bring, fetch, operated
 
 _aten = torch.ops.aten
@@ -28,7 +28,7 @@ def copy_(self: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) 
         else:
             fetch(self.detach(), raw_of(source), memory_of(source))
         if not non_blocking:
-            host_waits(current().mark())
+            host_needs(current().mark())
     return self
 
 
@@ -83,7 +83,7 @@ def _to_copy(
 
 def _item(self: torch.Tensor) -> Any:
     value = run(_aten._local_scalar_dense.default, self)
-    host_waits(current().mark())
+    host_needs(current().mark())
     return value
 
 

@@ -14,12 +14,14 @@ from typing import Any
 import torch
 
 from conformance import simulated_lanes as lanes
-from conformance.simulated_lanes import Lane, Mark, forget_hazards, hazards
+from conformance.simulated_lanes import Lane, Mark, Waiting, forget_hazards, hazards
+from conformance.simulated_memory import Given
 
 __all__ = [
     "Event", "Stream", "current_device", "current_stream", "default_stream", "device", "device_count", "forget_hazards",
-    "get_amp_supported_dtype", "get_rng_state", "get_rng_state_all", "hazards", "init", "initial_seed", "is_available",
-    "is_initialized", "manual_seed", "manual_seed_all", "set_device", "set_rng_state", "set_rng_state_all", "set_stream",
+    "get_amp_supported_dtype", "get_rng_state", "get_rng_state_all", "get_sync_debug_mode", "hazards", "init", "initial_seed",
+    "is_available", "is_initialized", "manual_seed", "manual_seed_all", "max_memory_allocated", "memory_allocated",
+    "reset_peak_memory_stats", "set_device", "set_rng_state", "set_rng_state_all", "set_stream", "set_sync_debug_mode",
     "stream", "synchronize",
 ]  # fmt: skip
 
@@ -242,3 +244,33 @@ def manual_seed_all(seed: int) -> None:
 def initial_seed() -> int:
     """The seed of the CPU's default generator."""
     return torch.default_generator.initial_seed()
+
+
+def memory_allocated(device: Any = None) -> int:
+    """Bytes of the device's memory that tensors have, each rounded up to a block of 512."""
+    _index(device)
+    return Given.now
+
+
+def max_memory_allocated(device: Any = None) -> int:
+    """The most bytes since ``reset_peak_memory_stats``."""
+    _index(device)
+    return Given.most
+
+
+def reset_peak_memory_stats(device: Any = None) -> None:
+    """Begin to look for the most bytes anew."""
+    _index(device)
+    Given.begin()
+
+
+def set_sync_debug_mode(debug_mode: int | str) -> None:
+    """Whether it is an error ("error", 2) that the host waits for a value; ValueError for others than that and "default", 0."""
+    if debug_mode not in (0, 2, "default", "error"):
+        raise ValueError(f"debug_mode is {debug_mode!r}; it must be 'default', 0, 'error' or 2")
+    Waiting.refused = debug_mode in (2, "error")
+
+
+def get_sync_debug_mode() -> int:
+    """2 if it is an error that the host waits for a value, else 0."""
+    return 2 * Waiting.refused

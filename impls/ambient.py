@@ -1,4 +1,4 @@
-"""What a recomputation restores besides its inputs: random number generators and the modes that operators obey.
+"""What a recomputation restores besides its inputs: random number generators, a stream, the modes that operators obey.
 
 Captured where forward runs, put in force for the recomputation, and put back after it, also after an error. Not
 covered: Python's and numpy's generators, torch.Generator objects that are not arguments, ContextVars, and
@@ -8,7 +8,8 @@ TorchFunctionModes other than the ``torch.device`` context.
 from __future__ import annotations
 
 import functools
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ _autocast_cache, _default_dtype = torch.is_autocast_cache_enabled, torch.get_def
 _mode_count = torch._C._len_torch_function_stack
 _deterministic = torch._C._get_deterministic_algorithms
 _warns_only = torch._C._get_deterministic_algorithms_warn_only
+_NOTHING = nullcontext()
 
 
 class Modes(NamedTuple):
@@ -47,6 +49,36 @@ def initialised() -> ModuleType | None:
         return None
     module = torch.get_device_module(kind)
     return module if getattr(module, "_initialized", True) and module.is_available() else None
+
+
+def is_capturing() -> bool:
+    """Whether the accelerator records a graph of kernels, in which states of generators cannot be read or set."""
+    return getattr(initialised(), "is_current_stream_capturing", bool)()
+
+
+def stream() -> Any:
+    """The stream that is current on the accelerator's current device; None without a runtime that has streams."""
+    return getattr(initialised(), "current_stream", _none)()
+
+
+def _none() -> None:
+    return None
+
+
+def on(wanted: Any) -> AbstractContextManager[Any]:
+    """A context in which this stream is current; None is any. What passes to it and back from another is waited for."""
+    present = None if wanted is None else stream()
+    return _NOTHING if wanted is None or wanted == present else _moved(wanted, present)
+
+
+@contextmanager
+def _moved(wanted: Any, present: Any) -> Iterator[None]:
+    wanted.wait_stream(present)
+    try:
+        with torch.get_device_module(wanted.device).stream(wanted):
+            yield
+    finally:
+        present.wait_stream(wanted)
 
 
 def _device_context() -> torch.device | None:

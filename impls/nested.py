@@ -72,8 +72,9 @@ def checkpoint(
         debug: write down the operators of both runs, for the message of a CheckpointError.
         early_stop: end a recomputation as soon as what is needed is there.
 
-    Raises TypeError or ValueError for arguments that are not as described, before the function runs; RuntimeError when
-    a device is first initialised inside the region; CheckpointError in backward when a saved or passed tensor was
+    Raises TypeError or ValueError for arguments that are not as described, before the function runs; CheckpointError when
+    a device is first initialised inside the region, or random numbers are to be preserved while a CUDA graph is captured;
+    CheckpointError in backward when a saved or passed tensor was
     changed in place, or when the recomputation saves something else than forward did. Not checked: that both runs
     compute the same values, and tensors that the function reads from elsewhere without autograd saving them.
     Source: the nesting rules of PyTorch pull request 90105; early stop as in 96866.
@@ -90,6 +91,9 @@ def checkpoint(
     region.operators = Operators() if debug else None
     started = ambient.initialised() if preserve_rng_state else None
     if preserve_rng_state:
+        if ambient.is_capturing():
+            region.refuse("a graph of the device's work is being captured, in which random numbers cannot be preserved. "
+                          "Pass preserve_rng_state=False, or capture without the region")  # fmt: skip
         region.states = ambient.generators(tuple(region.inputs.generators))
     _push_hooks(region.pack, region.unpack)
     try:

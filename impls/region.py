@@ -58,7 +58,7 @@ class Region:
         self.inside: list[int] = []  # versions of the tensors that regions inside saved
         self.enclosing = _enclosing()
         self.values: dict[int, weakref.ref[Values]] = {}
-        self.modes = ambient.modes()
+        self.modes, self.stream = ambient.modes(), ambient.stream()
         self.states: ambient.GeneratorStates = []
         self.lock = threading.RLock()
         self.early_stop, self.check, self.complete = True, True, False
@@ -137,7 +137,8 @@ class Region:
                             check=self.check, log=self.operators is not None)  # fmt: skip
         shared = task != -1 and len([one for one in wanted if one is not None]) > 1
         try:
-            values = run.run(lambda: self.function(*args, **kwargs), self.modes, self.states, self.context)  # keeps rule 3
+            with ambient.on(self.stream):  # backward may come from another: of a node that forward ran elsewhere
+                values = run.run(lambda: self.function(*args, **kwargs), self.modes, self.states, self.context)  # keeps rule 3
         finally:
             hooked.restore()
         if run.mismatch is not None:

@@ -25,10 +25,14 @@ class Accelerator:
 
     def __init__(self, started: bool, devices: int = 2) -> None:
         self._initialized = started
+        self.capturing = False
         self.made = [torch.Generator().manual_seed(index) for index in range(devices)]
 
     def is_available(self) -> bool:
         return True
+
+    def is_current_stream_capturing(self) -> bool:
+        return self.capturing
 
     @property
     def default_generators(self) -> list[torch.Generator]:
@@ -84,6 +88,21 @@ def test_a_device_first_initialised_inside_is_refused(
         assert torch._C._autograd._top_saved_tensors_default_hooks(True) is None
     else:
         checkpoint(function, x, preserve_rng_state=preserve).sum().backward()
+        assert torch.equal(x.grad, torch.cos(x))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("preserve", [True, False])
+def test_random_numbers_cannot_be_preserved_while_a_graph_is_captured(
+    accelerated: Callable[..., Accelerator], preserve: bool
+) -> None:
+    accelerated(started=True).capturing = True
+    x = torch.ones(3, requires_grad=True)
+    if preserve:
+        with pytest.raises(CheckpointError, match=r"is being captured.*Pass preserve_rng_state=False"):
+            checkpoint(torch.sin, x)
+        assert torch._C._autograd._top_saved_tensors_default_hooks(True) is None
+    else:
+        checkpoint(torch.sin, x, preserve_rng_state=False).sum().backward()
         assert torch.equal(x.grad, torch.cos(x))  # type: ignore[arg-type]
 
 

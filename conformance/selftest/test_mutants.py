@@ -10,12 +10,13 @@ from dataclasses import replace
 
 import pytest
 
-from conformance.law import PROFILES, Explorer, all_laws
+from conformance.law import PROFILES, Explorer, Law, all_laws
 from conformance.mutants import UNBREAKABLE, Mutant, modules, mutants
 from conformance.score import Attempt
 from conformance.second_device import second
 from conformance.size import operations
 from conformance.verdicts import Verdict
+from impls import ambient
 
 LAWS = all_laws()
 SMALL = 6  # operations that a program which shows a fault may have
@@ -26,18 +27,24 @@ FIRST = list({mutant.law: mutant for mutant in BY_LAW[::-1]}.values())[::-1]
 
 
 @functools.cache
-def explorer(profile: str) -> Explorer:
+def explorer(profile: str, device: str = "cpu") -> Explorer:
     second("cpu")  # autograd counts the devices at its first backward
-    return Explorer("cpu", replace(PROFILES[profile], small=SMALL), 0)
+    ambient.accelerator.cache_clear()  # which may have been asked for before there was a simulated one
+    return Explorer(device, replace(PROFILES[profile], small=SMALL), 0)
+
+
+def place(law: Law) -> str:
+    """The device on which faults are put before a law: the CPU, or the simulated one where that takes its place."""
+    return "sim" if law.lacks("cpu") else "cpu"
 
 
 @pytest.mark.parametrize("mutant", BY_LAW, ids=lambda mutant: f"{mutant.law}: {mutant.name}")
 def test_its_law_catches_a_mutant(mutant: Mutant, record_property: Callable[[str, object], None]) -> None:
     law = LAWS[mutant.law]
     assert (law.family, law.kind) == (mutant.family, mutant.original.kind)
-    result = explorer(mutant.profile).hold(law, mutant.implementation, mutant.original)
+    result = explorer(mutant.profile, place(law)).hold(law, mutant.implementation, mutant.original)
     killed = not result.as_declared and not result.vacuous
-    size = operations(result.program, "cpu", law.kind) if result.program else 0
+    size = operations(result.program, place(law), law.kind) if result.program else 0
     attempt = Attempt(mutant.family, mutant.law, mutant.name, killed, str(result.verdict), size)
     record_property("attempt", dataclasses.asdict(attempt))
     assert not result.as_declared, f"{mutant.name} passes {law.name} with {result.verdict} in {result.cases} cases"
@@ -49,7 +56,8 @@ def test_its_law_catches_a_mutant(mutant: Mutant, record_property: Callable[[str
 
 @pytest.mark.parametrize("mutant", FIRST, ids=lambda mutant: f"{mutant.law}: without a fault")
 def test_the_implementation_without_the_fault_keeps_the_law(mutant: Mutant) -> None:
-    result = explorer(mutant.profile).hold(LAWS[mutant.law], mutant.original, mutant.original)
+    law = LAWS[mutant.law]
+    result = explorer(mutant.profile, place(law)).hold(law, mutant.original, mutant.original)
     assert result.as_declared, f"{result.verdict}: {result.vacuous or result.detail}"
     assert result.verdict is Verdict.AGREES
 

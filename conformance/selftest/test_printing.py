@@ -16,6 +16,7 @@ from conformance.law import Explorer, Profile, all_laws
 from conformance.operators import DTYPES
 from conformance.programs import Block, Line, Named, Op, Program, Region, Runnable, Statement
 from conformance.references import REFERENCES
+from conformance.second_device import second
 from conformance.selftest.showing import RAISING
 from conformance.strategies import programs
 from conformance.verdicts import difference
@@ -87,10 +88,12 @@ def function_itself(program: Named) -> Callable[..., None]:
     return run
 
 
-def in_memory(program: Runnable, run: Callable[..., None], kind: Kind, monkeypatch: pytest.MonkeyPatch) -> Observation:
+def in_memory(
+    program: Runnable, run: Callable[..., None], kind: Kind, monkeypatch: pytest.MonkeyPatch, device: str = "cpu"
+) -> Observation:
     with monkeypatch.context() as patched:
         patched.setattr(judge, "load", lambda _: run)
-        return execute(program, REFERENCES[kind], "cpu", kind=kind)
+        return execute(program, REFERENCES[kind], device, kind=kind)
 
 
 def assert_same(printed: Observation, drawn: Observation, text: str) -> None:
@@ -114,9 +117,11 @@ def test_the_text_of_a_drawn_program_does_what_its_tree_says(
         assert_same(execute(program, REFERENCES["checkpoint"], "cpu"), drawn, program.source)
 
 
+PLACES = {name: second("cpu") for name, law in LAWS.items() if law.lacks("cpu")}
 WRITTEN = {
     name: program
     for name, law in LAWS.items()
+    if not law.lacks(PLACES.get(name, "cpu"))
     for program in EXPLORER.programs(law, get("nested" if law.kind == "checkpoint" else law.kind))[-1:]
     if isinstance(program, Named)
 }
@@ -125,5 +130,6 @@ WRITTEN = {
 @pytest.mark.parametrize("name", WRITTEN)
 def test_the_text_of_a_written_program_does_what_its_function_does(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     program, kind = WRITTEN[name], LAWS[name].kind
-    drawn = in_memory(program, function_itself(program), kind, monkeypatch)
-    assert_same(execute(program, REFERENCES[kind], "cpu", kind=kind), drawn, program.source)
+    place = PLACES.get(name, "cpu")
+    drawn = in_memory(program, function_itself(program), kind, monkeypatch, place)
+    assert_same(execute(program, REFERENCES[kind], place, kind=kind), drawn, program.source)
