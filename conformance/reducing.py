@@ -199,14 +199,16 @@ def _in_child(write: Callable[[Path], None], seconds: float = SECONDS_PER_SCRIPT
         alone = os.getpgrp() != os.getpid()  # a child's own children are of its group
         child = os.fork()
         if child == 0:
+            errors = os.dup(2)
             try:
                 if alone:
                     os.setpgid(0, 0)
                 with Path(os.devnull).open("w") as nowhere:
-                    os.dup2(nowhere.fileno(), 1)  # who reads what this process writes does not wait for what is left running
+                    for number in (1, 2):  # who reads what this process writes does not wait for what is left running
+                        os.dup2(nowhere.fileno(), number)
                     write(path)
             except BaseException:  # noqa: BLE001 - what a program raised at its end must not go on here
-                traceback.print_exc()
+                os.write(errors, traceback.format_exc().encode())
             finally:
                 os._exit(0)
         _await(child, seconds)
