@@ -107,13 +107,14 @@ def checkpoint(
     finally:
         _pop_hooks()
         region.enclosing = region.look = None
+        if region.inputs.changed() is not None:
+            # An input that became an output of the region would keep the region alive, also where the function raised.
+            region.inputs.release()
     if not region.complete:
         region.refuse("the forward context of context_fn swallowed an exception, so there is no value to return")
     if preserve_rng_state and started is None and ambient.initialised() is not None:
         region.refuse("a device was first initialised inside the region, so its random numbers cannot be replayed. "
                       "Initialise it before, or pass preserve_rng_state=False")  # fmt: skip
-    if region.inputs.changed() is not None:
-        region.inputs.release()  # an input that became an output of the region would keep the region alive
     return output
 
 

@@ -52,7 +52,7 @@ class Recomputation:
     ) -> None:
         self.wanted, self.slots, self.inside, self.again = wanted, slots, inside, unpack
         self.complete, self.check = complete, check
-        self.known = len(slots)
+        self.known = len(wanted)  # a forward on another thread may save more meanwhile
         self.last = len(wanted) - 1
         while wanted[self.last] is None:
             self.last -= 1

@@ -44,8 +44,11 @@ def _references(slots: list[Any]) -> list[int]:
 
 
 def _in_graph(slots: list[Slot]) -> list[Slot | None]:
-    """The slots that somebody else holds too, which is the graph; None in place of those that it has cleared."""
-    return [slot if count > _ALONE else None for slot, count in zip(slots, _references(slots), strict=True)]
+    """The slots that somebody else holds too, which is the graph; None in place of those that it has cleared.
+
+    A forward that is under way on another thread may add slots meanwhile: those are left out.
+    """
+    return [slot if count > _ALONE else None for count, slot in zip(_references(slots), slots, strict=False)]
 
 
 class Region:
@@ -125,6 +128,7 @@ class Region:
 
     def recompute(self, task: int, slot: Slot) -> Values:
         """Run the function again and bring what is alive; slots that the graph has cleared are skipped (rule 6)."""
+        complete = self.complete  # asked before the slots are, as forward may end meanwhile on another thread
         wanted = _in_graph(self.slots)
         if task == -1 or self.recomputed(task) is not None:
             wanted = [slot if one is slot else None for one in wanted]  # read outside a backward, or again within one
@@ -133,7 +137,7 @@ class Region:
             self.refuse(f"input tensor {changed} was changed in place since it was passed, so forward cannot be repeated. "
                         "Clone it before changing it")  # fmt: skip
         args, kwargs, hooked = self.inputs.restore()  # rule 2: unpacking these recomputes the parent first
-        run = Recomputation(wanted, self.slots, self.inside, self.unpack, complete=self.complete, early_stop=self.early_stop,
+        run = Recomputation(wanted, self.slots, self.inside, self.unpack, complete=complete, early_stop=self.early_stop,
                             check=self.check, log=self.operators is not None)  # fmt: skip
         shared = task != -1 and len([one for one in wanted if one is not None]) > 1
         try:

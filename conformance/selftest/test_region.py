@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -116,3 +118,52 @@ def test_arguments_without_containers_come_back_in_order(kwargs: dict[str, Any])
 
     checkpoint(function, _leaf(), 3, **kwargs).sum().backward()
     assert seen[0] == seen[1]
+
+
+def test_an_input_that_the_function_changed_before_it_raised_is_let_go() -> None:
+    def function(x: torch.Tensor) -> None:
+        x.sin_()
+        raise ValueError("after the change")
+
+    x = _leaf() * 1
+    alive = weakref.ref(x)
+    with pytest.raises(ValueError, match="after the change"):
+        checkpoint(function, x)
+    del x
+    gc.collect()
+    assert alive() is None
+
+
+@pytest.mark.parametrize("early_stop", [True, False])
+@pytest.mark.parametrize("ends", [False, True])
+def test_forward_may_go_on_while_another_thread_recomputes(early_stop: bool, ends: bool) -> None:
+    """Forward saves more, and ends, after the recomputation has looked what there is and before it runs."""
+    looked, saved = threading.Event(), threading.Event()
+    gradients: list[torch.Tensor] = []
+    threads: list[threading.Thread] = []
+    x = _leaf()
+
+    def unpack(packed: torch.Tensor) -> torch.Tensor:
+        if threading.current_thread() in threads:
+            looked.set()
+            assert saved.wait(60)
+        return packed
+
+    def function(value: torch.Tensor) -> torch.Tensor:
+        first = value.sin()
+        forward = not threads
+        if forward:
+            threads.append(threading.Thread(target=lambda: gradients.extend(torch.autograd.grad(first.sum(), x))))
+            threads[0].start()
+            assert looked.wait(60)
+        last = value.exp().cos()
+        if forward and not ends:
+            saved.set()
+            threads[0].join()
+        return last
+
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor.detach(), unpack):
+        checkpoint(function, x, early_stop=early_stop, preserve_rng_state=False)
+    saved.set()
+    threads[0].join()
+    assert gradients[0].equal(x.detach().cos())
