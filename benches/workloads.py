@@ -129,7 +129,7 @@ class Residual(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """A block of ResNet-50 with group norm: 1 × 1, 3 × 3 and 1 × 1 convolutions, and the sum with what came in, or its projection."""
+    """A block of ResNet-50 with group norm: three convolutions, and the sum with what came in or its projection."""
 
     def __init__(self, before: int, width: int, stride: int) -> None:
         super().__init__()

@@ -129,7 +129,8 @@ def law(
 ) -> Callable[[Callable[[Case], None]], Callable[..., None]]:
     """Make a test of a law. Its first docstring line is the statement, its module names the family unless ``family`` does.
 
-    ``effort`` scales the number of cases, ``devices`` and ``at_least`` say where it is judged; ``options`` are passed to the implementation's checkpoint.
+    ``effort`` scales the number of cases, ``devices`` and ``at_least`` say where it is judged; ``options`` are passed to
+    the implementation's checkpoint.
     """
 
     def make(check: Callable[[Case], None]) -> Callable[..., None]:

@@ -7,9 +7,9 @@ from conformance.mutants import Mutant
 FAULTS = (
     Mutant("leaves-a-device-where-recomputation-has-drawn", "devices", "offsets_of_generators_are_plains", "recomputation",
            "            ambient.set_generators(present)", "            pass"),
-    Mutant("knows-autocast-of-the-host-alone", "devices", "autocast_of_device_and_host", "ambient",
-           "autocast = (host,) if kind is None else (host, (kind, _autocasts(kind), _autocast_dtype(kind)))",
-           "autocast = (host,)", profile="default"),
+    Mutant("knows-autocast-of-the-device-alone", "devices", "autocast_of_device_and_host", "ambient",
+           "else (host, (kind, _autocasts(kind), _autocast_dtype(kind)))",
+           "else ((kind, _autocasts(kind), _autocast_dtype(kind)),)", profile="default"),
     Mutant("recomputes-on-the-stream-of-backward", "devices", "side_streams_under_delays", "region",
            "with ambient.on(self.stream):", "with ambient.on(None):"),
     Mutant("does-not-wait-for-forwards-stream", "devices", "side_streams_under_delays", "ambient",

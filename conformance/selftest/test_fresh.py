@@ -32,6 +32,8 @@ def run(checkpoint, note, device):
 
 @dataclass(frozen=True)
 class Text:
+    """A program of which there is the text alone."""
+
     source: str
 
 
