@@ -85,6 +85,7 @@ def show(script: str, seconds: float = SECONDS_PER_RUN) -> Shown:
         signal.setitimer(signal.ITIMER_REAL, 0)
         sys.excepthook = sys.__excepthook__
         gc.unfreeze()
+        gc.enable()
     return Shown(status, _words(printed.getvalue()))
 
 

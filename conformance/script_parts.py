@@ -107,13 +107,15 @@ def counting(function, *args, **kwargs):
 
 run(counting, lambda label, value=None: None, DEVICE)
 """
-# What called the operator: torch calls what a mode does through functions of its own, in modules of such names.
-CALLER = 'next(f for f, _ in traceback.walk_stack(sys._getframe(1)) if not f.f_globals["__name__"].startswith("torch._"))'
+# What called the operator, or the engine of autograd: torch calls what a module, a mode or a compiled function does through
+# functions of its own, and code that it generates has no module.
+CALLER = """names = ((f, f.f_globals.get("__name__", "torch.")) for f, _ in traceback.walk_stack(sys._getframe(1)))
+        caller = next(f for f, name in names if not name.startswith("torch.") or name == "torch.autograd.graph")"""
 KERNELS = """seen = collections.Counter()
 
 class Count(torch.utils._python_dispatch.TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        caller = CALLER
+        CALLER
         seen[func.overloadpacket.__name__] += caller.f_globals is globals()  # what the program calls, and no backward
         return func(*args, **(kwargs or {}))
 
@@ -135,6 +137,7 @@ def note(label, value=None):
     leaves.extend(value if label == "leaves" else ())
     seen[label] = sum(not one.expired() for one in made - storages([value, leaves, [x.grad for x in leaves]]))
 
+gc.disable()  # what only the collector finds lives too long
 with Watch():
     run(SUBJECT, note, DEVICE)
 """
@@ -143,7 +146,7 @@ INSIDE = """made, seen = {}, {}
 class Watch(torch.utils._python_dispatch.TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
-        caller = CALLER
+        CALLER
         inside = caller.f_globals is globals() and caller.f_code.co_name REGION  # a function of a region
         for x in filter(torch.is_tensor, torch.utils._pytree.tree_leaves(result)):
             made.setdefault(torch.multiprocessing.reductions.StorageWeakRef(x.untyped_storage()), inside)
@@ -153,6 +156,7 @@ def note(label, value=None):
     FORGET
     seen[label] = max(seen.get(label, 0), sum(made[one] and not one.expired() for one in made))
 
+gc.disable()  # what only the collector finds lives too long
 with Watch():
     run(SUBJECT, note, DEVICE)
 """

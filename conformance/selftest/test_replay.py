@@ -71,6 +71,19 @@ def _counting(graph: Any, note: Any, device: str) -> None:
     note("seen copies", len(moves.seen))
 
 
+def _multiplying(checkpoint: Any, note: Any, device: str) -> None:
+    x = torch.ones(2, 2, device=device, requires_grad=True)  # type: ignore[name-defined]  # noqa: F821
+    y = checkpoint(lambda h: (h @ h).sin().sin(), x)
+    y.sum().backward()
+
+
+def _cyclic(checkpoint: Any, note: Any, device: str) -> None:
+    cycle = [torch.ones(2, device=device).sin()]  # type: ignore[name-defined]  # noqa: F821
+    cycle.append(cycle)
+    del cycle
+    note("made", [[] for _ in range(10**5)])  # so many that the collector runs, if it may
+
+
 NESTED, GRAPH = get("nested"), get("graph")
 PROGRAM = Named(_twice)
 GROWING = Named(_twice).source + "\ndef once(checkpoint, note, device, run=run, kept=[]):\n    for _ in range(6):\n"
@@ -91,7 +104,10 @@ CASES: list[tuple[str, Implementation, Measured, int]] = [
     (PROGRAM.source, NESTED, Measured("calls", (("f", 3),), at_most=True), 0),
     (PROGRAM.source, NESTED, Measured("kernels", (("sin", 2), ("cos", 1))), 0),  # backward's own are none
     (PROGRAM.source, NESTED, Measured("kernels", (("sin", 1),)), 1),
+    (Named(_multiplying).source, get("torch-selective"), Measured("kernels", (("mm", 1), ("sin", 3))), 0),
+    (Named(_multiplying).source, get("torch-compile"), Measured("kernels", (("mm", 1), ("sin", 2))), 0),
     (PROGRAM.source, NESTED, Measured("alive", (("held 1", 0),)), 0),
+    (Named(_cyclic).source, NESTED, Measured("alive", (("made", 1),)), 0),
     (PROGRAM.source, get("plain"), Measured("alive", (("forward", 0),)), 1),
     (PROGRAM.source, NESTED, Measured("inside", (("forward", 1),), at_most=True), 0),
     (PROGRAM.source, get("plain"), Measured("inside", (("due k", 0),), at_most=True), 1),
@@ -190,7 +206,7 @@ def test_what_is_not_measured_says_so_at_its_head() -> None:
 def test_a_script_imports_torch_and_the_implementation_alone() -> None:
     text = _written(PROGRAM.source, get("torch-nonreentrant"), Measured("alive", (("held 1", 0),)))
     lines = [line for line in text.splitlines() if line.startswith(("import ", "from "))]
-    assert lines == ["import functools, os, sys", "import torch", "from torch.utils.checkpoint import checkpoint"]
+    assert lines == ["import functools, gc, os, sys", "import torch", "from torch.utils.checkpoint import checkpoint"]
 
 
 def test_the_law_and_the_implementation_are_said_at_the_head() -> None:

@@ -182,6 +182,7 @@ _KEPT: dict[str, Known] = {
 # What the function above does, for scripts that are to need the package alone.
 _BINDING = """\
 import torch._dynamo
+torch.utils._python_dispatch.TorchDispatchMode.ignore_compile_internals = classmethod(lambda cls: True)  # modes only watch
 def region(function, *args, **kwargs):
     return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, **kwargs)
 def checkpoint(function, *args, **kwargs):
