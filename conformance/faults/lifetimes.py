@@ -56,6 +56,8 @@ FAULTS = (
            "        if tensor._backward_hooks:\n            self.hooked = tensor\n        seen = look(tensor)\n"),
     Mutant("keeps-inputs-that-were-changed", "lifetimes", "a_region_that_changes_its_input_makes_no_cycle", "nested",
            "if region.inputs.changed() is not None:", "if False:"),
+    Mutant("keeps-inputs-changed-before-an-error", "lifetimes", "a_region_that_changes_its_input_makes_no_cycle", "nested",
+           "if region.inputs.changed() is not None:", "if region.complete and region.inputs.changed() is not None:"),
     Mutant("keeps-the-error-of-forward", "lifetimes", "an_error_in_forward_keeps_nothing", "nested",
            "    finally:\n        _pop_hooks()",
            "    except BaseException as error:\n        region.error = error\n        raise\n    finally:\n"

@@ -188,7 +188,7 @@ def hooked(checkpoint: Any, note: Any, device: str, *, where: str, passes: int) 
     note("empty", [])
 
 
-def changed_input(checkpoint: Any, note: Any, device: str, *, returned: bool, wrapped: bool) -> None:
+def changed_input(checkpoint: Any, note: Any, device: str, *, ends: str, wrapped: bool) -> None:
     import contextlib
 
     p = torch.randn(2, 2, device=device, requires_grad=True)
@@ -196,10 +196,12 @@ def changed_input(checkpoint: Any, note: Any, device: str, *, returned: bool, wr
 
     def f(h):
         h.tanh_()  # saves its result, so an input that comes back is in a graph that holds the region
-        return h if returned else h.sin().cos()
+        if ends == "raises":
+            raise ValueError("after the change")
+        return h if ends == "returned" else h.sin().cos()
 
     held = [p * 1]
-    with contextlib.suppress(RuntimeError):
+    with contextlib.suppress(RuntimeError, ValueError):
         held.append(checkpoint(lambda h: checkpoint(f, h.sin()), held[0]) if wrapped else checkpoint(f, held[0]))
     held.clear()
     note("empty", [])
