@@ -111,6 +111,6 @@ FAULTS = (
     Mutant("lets-go-of-the-inputs-with-its-first-tensor", "gradients", "backward_of_one_output_first", "region",
            "        return tensor\n\n    def recomputed",
            "        if index == 0:\n            self.inputs.release()\n        return tensor\n\n    def recomputed"),
-    Mutant("brings-a-view-as-the-first-of-its-base", "gradients", "all_claimed_features_combined", "recomputation", _KEPT,
-           f"{_KEPT} if tensor._base is None else tensor._base.flatten()[:tensor.numel()].view_as(tensor)", profile="default"),
+    Mutant("takes-the-reentrant-way-with-several-arguments", "gradients", "all_claimed_features_combined", "nested", _START,
+           _otherwise("reentrant", "len(args) > 1")),
 )  # fmt: skip
