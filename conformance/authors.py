@@ -65,6 +65,17 @@ class Author:
             self.used.add(feature)
         return on
 
+    def one_of(self, features: Iterable[str]) -> str | None:
+        """The one of these features that is used, if any; none is likelier than another."""
+        options = [name for name in features if name in self.always]
+        options = options or [name for name in features if name in self.sometimes]
+        if not options:
+            return None
+        chosen = options[0] if options[0] in self.always else self.pick([None, *options])
+        if chosen is not None:
+            self.used.add(chosen)
+        return chosen
+
     def pick(self, options: Iterable[T]) -> T:
         return self.draw(st.sampled_from(tuple(options)))
 

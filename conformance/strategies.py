@@ -37,7 +37,7 @@ def programs(
     author = Author(draw, known("always", set(always)), known("sometimes", set(sometimes)), operators, depth)
     if depth < 2 and "nesting" in author.always:
         raise ValueError(f"depth is {depth}; it must be 2 at least where 'nesting' is in always")
-    dtype = next((DTYPES[f] for f in sorted(DTYPES) if author.has(f)), "torch.float64")
+    dtype = DTYPES.get(author.one_of(DTYPES) or "", "torch.float64")
     layout = ".t()" if author.has("non-contiguous") else ""
     size = draw(st.sampled_from((2, 3)))
     leaves = []
