@@ -168,8 +168,8 @@ class Author:
             scope.bind(self.closed_over(outer))
             if self.draw(st.booleans()):  # else nothing may come of what it is passed, and it gets no gradient
                 self.join(scope, inside[0])
-        if repeated:
-            self.join(scope, inside[-1])  # that it is the same tensor shows where it is read
+        for argument in inside[1:] if "keyword" in self.used else inside[-1:] if repeated else ():
+            self.join(scope, argument)  # that it is the same tensor, or the one of that name, shows where it is read
         given = [name for name in parameters if name.startswith("s")]
         if given:
             self.depend(scope, *given)
