@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -327,6 +327,16 @@ def device_type(device: str) -> str:
     return device if device == FAKE else torch.device(device).type
 
 
+@contextmanager
+def _default(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
 def _made(
     name: str,
     size: str,
@@ -339,11 +349,9 @@ def _made(
     mode = FakeTensorMode() if fake else nullcontext()
     with torch.random.fork_rng(devices=[]), mode, torch.device("cpu" if fake else device):
         torch.manual_seed(0)
-        blocks, *shapes = build()
-        for block in blocks:
-            if isinstance(block, nn.Module):
-                block.to(dtype)
-        value, cotangent = torch.randn(shapes[0], dtype=dtype), torch.randn(shapes[-1], dtype=dtype)
+        with _default(dtype):
+            blocks, *shapes = build()
+            value, cotangent = torch.randn(shapes[0]), torch.randn(shapes[-1])
         made = Workload(name, size, tuple(blocks), value.requires_grad_(), cotangent, mode=mode, **options)
         for leaf in made.leaves:
             leaf.grad = torch.zeros_like(leaf)

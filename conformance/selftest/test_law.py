@@ -351,6 +351,14 @@ def test_what_takes_long_may_be_held_to_a_share_of_the_cases() -> None:
     assert (explorer.floor(law, NESTED), explorer.floor(law, slow)) == (8, 2)
 
 
+def test_a_law_says_what_a_device_lacks_for_it() -> None:
+    anywhere = Law("made", "family", "It holds.", equal, programs())
+    of_cuda = replace(anywhere, devices=frozenset({"cuda", "xpu"}))
+    assert (anywhere.lacks("cpu"), anywhere.lacks("cuda:1"), of_cuda.lacks("cuda:1")) == ("", "", "")
+    assert of_cuda.lacks("cpu") == "a device of type cuda or xpu"
+    assert replace(anywhere, at_least=2).lacks("cpu") == "2 devices of type cpu, of which there is 1"
+
+
 @pytest.mark.parametrize("share", [0, -1, 1.5])
 def test_a_share_is_a_part_of_the_whole(share: float) -> None:
     with pytest.raises(ValueError, match="it must be more than 0 and at most 1"):

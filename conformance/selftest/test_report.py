@@ -103,6 +103,18 @@ def test_results_of_another_device_are_shown_too(root: Path) -> None:
     assert text.index("Device `cpu`") < text.index("Device `cuda`")
 
 
+def test_laws_of_one_device_are_in_its_tables_alone(root: Path) -> None:
+    cuda = [row("masks", name, device="cuda", family="rng") for name in ("nested", "older")]
+    cuda += [row("streams", "nested", device="cuda", family="devices")]
+    machine = HEADER["machine"] | {"accelerator": "H100"}
+    write(root / "results" / "conformance-cuda.jsonl", HEADER | {"machine": machine}, cuda)
+    assert report.main(["--write"], root) == 0
+    host, device = (root / "README.md").read_text().replace("&nbsp;", " ").split("Device `cuda` on H100")
+    assert "| rng (1 law) | ✓ 1 | ✓ 1 |" in device
+    assert "| devices (1 law) | ✓ 1 |  |" in device
+    assert "devices" not in host
+
+
 @pytest.mark.parametrize("action", ["--write", "--check"])
 def test_incomplete_results_are_not_published(root: Path, action: str, capsys: pytest.CaptureFixture[str]) -> None:
     before = (root / "README.md").read_text()
