@@ -122,6 +122,7 @@ def measured(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     """Run the comparison: all that was measured, as it is stored. Raises ValueError for options, RuntimeError for pytest's."""
     torch.set_num_threads(1)
     device = FAKE if options.size == "XL" else options.device
+    _require(device)
     found, missing = contenders(device, options.backend, options.budget, options.impl or ())
     compared = entries(options.workload or (), options.size, device, chosen(options.impl or (), found, missing))
     display = _Display(console, sum(len(entry.contenders) for entry in compared))
@@ -153,6 +154,14 @@ def measured(options: argparse.Namespace, console: Console) -> dict[str, Any]:
         "left_out": [asdict(one) for one in missing],
         "rows": [asdict(row) for row in display.rows],
     }
+
+
+def _require(device: str) -> None:
+    """ValueError for a device that torch cannot use here."""
+    try:
+        torch.empty(1, device="meta" if device == FAKE else device)
+    except (RuntimeError, AssertionError) as error:  # of builds for another device the latter
+        raise ValueError(f"device is {device!r}, which torch cannot use here: {str(error).splitlines()[0]}") from error
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:

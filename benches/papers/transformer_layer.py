@@ -62,7 +62,7 @@ def weights(shape: Shape, *, dtype: torch.dtype, device: str) -> Weights:
         if device == "meta":
             return [torch.empty(out, *inner, dtype=dtype, device=device), torch.empty(out, dtype=dtype, device=device)]
         both = torch.randn(out, *inner, generator=generator), torch.randn(out, generator=generator)
-        return [(one / (shape.h**0.5 if inner else 1)).to(dtype) for one in both]
+        return [(one / (shape.h**0.5 if inner else 1)).to(device, dtype) for one in both]
 
     h = shape.h
     made = Weights(pair(h), pair(3 * h, h), pair(h, h), pair(h), pair(4 * h, h), pair(h, 4 * h))

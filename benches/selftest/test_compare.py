@@ -11,6 +11,7 @@ import torch
 from torch._dynamo.backends.debugging import aot_eager
 from torch._prims.rng_prims import run_with_rng_state
 
+from benches import compare
 from benches import compare_meters as meters
 from benches.compare_measuring import MEASURED, RAISES, VOID, Subject, ideal, measure, nothing, quartiles, repetitions, step_of
 from benches.contenders import PLAIN, Contender, checkpointing, compiled_regions, contenders, each_block, planned, within
@@ -210,6 +211,12 @@ def test_fake_tensors_give_the_bytes_and_work_of_real_ones(name: str, subjects: 
         fake, real = measure(subject, contender, never), measure(subjects[name], contender, None)
         assert (fake.status, fake.gradients, fake.times, fake.allocated) == (MEASURED, "no values", None, None)
         assert (fake.ledger, fake.repeated, fake.calls) == (real.ledger, real.repeated, real.calls)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is there")
+def test_a_device_that_is_not_there_is_told_before_anything_is_measured(capfd: pytest.CaptureFixture[str]) -> None:
+    assert compare.main(["--device", "cuda"]) == 1
+    assert "device is 'cuda', which torch cannot use here: " in capfd.readouterr().err
 
 
 def test_large_layers_have_the_work_of_gpt_2_at_2048_in_bfloat16() -> None:
