@@ -9,7 +9,6 @@ from impls.graph.executed import log, logged_backward
 from impls.graph.gradients import register_multi_grad_hook
 from impls.graph.hooks import disable_saved_tensors_hooks, saved_tensors_hooks
 from impls.graph.host import save_on_cpu, saved_on
-from impls.graph.limits import OLD
 from impls.graph.mutation import allow_mutation_on_saved_tensors
 from impls.implementation import Implementation
 
@@ -35,5 +34,4 @@ IMPLEMENTATION = Implementation(
     summary="saved-tensor hooks that keep autograd's checks and own no graph, and graph tools",
     source="the public names of torch.autograd.graph; designed anew",
     capabilities=frozenset({"min-bytes", "logging"}),
-    known=OLD,
 )

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from impls import GRAPH_NAMES
-from impls.graph.limits import OLD
 from impls.implementation import Implementation, Known, known
 
 _log = logging.getLogger("torch.autograd.graph")
@@ -172,7 +171,7 @@ _TOOLS: dict[str, Known] = {
 }
 
 # What torch 2.11 does and 2.13 no longer; 2.12 and 2.14 have not been looked at.
-_OLD: dict[str, Known] = dict(OLD)
+_OLD: dict[str, Known] = {}
 if torch.__version__.startswith("2.11."):
     _OLD |= known("diverges", "the copy out into pinned memory is waited for", "seen here", "pinned_copies_block_nobody")
 
