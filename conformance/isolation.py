@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import torch
 from torch.overrides import _pop_mode as _pop_function_mode
 from torch.utils._python_dispatch import _pop_mode as _pop_dispatch_mode
+
+_LOGGERS = logging.getLogger("torch.autograd.graph"), logging.getLogger("impls.graph")
 
 
 def _flags(kinds: frozenset[str]) -> tuple[Any, ...]:
@@ -40,6 +43,8 @@ def _disable_hooks(message: str | None) -> None:
 def isolated(device: str) -> Iterator[None]:
     """Put back the hooks for saved tensors, modes, grad mode, autocast, default dtype and determinism of this thread.
 
+    The levels of the loggers of backward are put back too: a program that ends in an error leaves them where they are.
+
     Hooks and modes that were left on are taken off. Not covered: hooks and modes that were there before and have been
     taken off, and generators, which every program seeds for itself.
     """
@@ -47,10 +52,12 @@ def isolated(device: str) -> Iterator[None]:
     hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
     disabled = torch._C._autograd._saved_tensors_hooks_get_disabled_error_message()
     modes = torch._C._len_torch_dispatch_stack(), torch._C._len_torch_function_stack()
-    flags = _flags(kinds)
+    flags, levels = _flags(kinds), [log.level for log in _LOGGERS]
     try:
         yield
     finally:
+        for log, level in zip(_LOGGERS, levels, strict=True):
+            log.setLevel(level)
         if torch._C._autograd._saved_tensors_hooks_get_disabled_error_message() != disabled:
             _disable_hooks(disabled)
         while torch._C._autograd._top_saved_tensors_default_hooks(True) not in (hooks, None):

@@ -41,9 +41,9 @@ FAULTS = (
            "            pairs = zip(present, states)\n"
            "            ambient.set_generators([one for one, (g, s) in pairs if g.get_state()[:8].equal(s[:8])])"),
     Mutant("replays-nothing-where-the-stream-did-not-move", "rng", "fork_rng_inside", "nested",
-           "    if region.inputs.changed() is not None:\n",
+           "    return output\n",
            "    if all(torch.equal(state, generator.get_state()) for generator, state in region.states):\n"
-           "        region.states = []\n    if region.inputs.changed() is not None:\n"),
+           "        region.states = []\n    return output\n"),
     Mutant("overlooks-generators-by-keyword", "rng", "explicit_generators_by_keyword", "nested",
            "tuple(region.inputs.generators)", "tuple(one for one in region.inputs.generators if one not in kwargs.values())"),
     Mutant("overlooks-the-generator-of-the-host", "rng", "every_device_is_replayed", "ambient",
