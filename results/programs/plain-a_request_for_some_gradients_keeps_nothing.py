@@ -1,6 +1,6 @@
 """plain, law a_request_for_some_gradients_keeps_nothing. After gradients of some leaves were asked for, what was recomputed
 but not needed is gone."""
-import os, sys
+import gc, os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
 from impls.plain import checkpoint
@@ -17,22 +17,18 @@ def run(checkpoint, note, device):
             return (h9, h8)
         return (checkpoint(f1, p0)[1],)
     note('held 1', [forward()])
-
 made, leaves, seen = set(), [], {}
-
 def storages(tree):
     tensors = [x for x in torch.utils._pytree.tree_leaves(tree) if torch.is_tensor(x) and x.dtype != torch.uint8 and x.numel()]
     return {torch.multiprocessing.reductions.StorageWeakRef(x.untyped_storage()) for x in tensors}
-
 class Watch(torch.utils._python_dispatch.TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         made.update(storages(result := func(*args, **(kwargs or {}))))
         return result
-
 def note(label, value=None):
     leaves.extend(value if label == "leaves" else ())
     seen[label] = sum(not one.expired() for one in made - storages([value, leaves, [x.grad for x in leaves]]))
-
+gc.disable()  # what only the collector finds lives too long
 with Watch():
     run(checkpoint, note, "cpu")
 print("held 1: due is 0, plain", seen.get("held 1", 0))

@@ -1,6 +1,6 @@
 """torch-graph, law a_pair_that_returns_its_argument_makes_no_cycle. A graph under hooks that return the tensor itself, or a
 view of it, is freed with its outputs, saved ones too."""
-import os, sys
+import gc, os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
 from torch.autograd import graph
@@ -31,6 +31,7 @@ class Watch(torch.utils._python_dispatch.TorchDispatchMode):
 def note(label, value=None):
     leaves.extend(value if label == "leaves" else ())
     seen[label] = sum(not one.expired() for one in made - storages([value, leaves, [x.grad for x in leaves]]))
+gc.disable()  # what only the collector finds lives too long
 with Watch():
     run(graph, note, "cpu")
 print("empty: due is 0, torch-graph", seen.get("empty", 0))

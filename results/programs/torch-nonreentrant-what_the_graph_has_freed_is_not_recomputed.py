@@ -23,7 +23,8 @@ seen = collections.Counter()
 
 class Count(torch.utils._python_dispatch.TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        caller = next(f for f, _ in traceback.walk_stack(sys._getframe(1)) if not f.f_globals["__name__"].startswith("torch._"))
+        names = ((f, f.f_globals.get("__name__", "torch.")) for f, _ in traceback.walk_stack(sys._getframe(1)))
+        caller = next(f for f, name in names if not name.startswith("torch.") or name == "torch.autograd.graph")
         seen[func.overloadpacket.__name__] += caller.f_globals is globals()  # what the program calls, and no backward
         return func(*args, **(kwargs or {}))
 
