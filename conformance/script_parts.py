@@ -138,8 +138,7 @@ def note(label, value=None):
     seen[label] = sum(not one.expired() for one in made - storages([value, leaves, [x.grad for x in leaves]]))
 
 gc.disable()  # what only the collector finds lives too long
-with Watch():
-    run(SUBJECT, note, DEVICE)
+with Watch(): run(SUBJECT, note, DEVICE)
 """
 INSIDE = """made, seen = {}, {}
 
@@ -157,8 +156,7 @@ def note(label, value=None):
     seen[label] = max(seen.get(label, 0), sum(made[one] and not one.expired() for one in made))
 
 gc.disable()  # what only the collector finds lives too long
-with Watch():
-    run(SUBJECT, note, DEVICE)
+with Watch(): run(SUBJECT, note, DEVICE)
 """
 FORGET = 'made.update(dict.fromkeys(made, False) if label in ("forward", "held 1") else {})  # what counts is recomputed'
 SAVED = """seen = []
