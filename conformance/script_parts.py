@@ -130,15 +130,15 @@ def storages(tree):
 
 class Watch(torch.utils._python_dispatch.TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        made.update(storages(result := func(*args, **(kwargs or {}))))
-        return result
+        return made.update(storages(result := func(*args, **(kwargs or {})))) or result
 
 def note(label, value=None):
     leaves.extend(value if label == "leaves" else ())
     seen[label] = sum(not one.expired() for one in made - storages([value, leaves, [x.grad for x in leaves]]))
 
 gc.disable()  # what only the collector finds lives too long
-with Watch(): run(SUBJECT, note, DEVICE)
+with Watch():
+    run(SUBJECT, note, DEVICE)
 """
 INSIDE = """made, seen = {}, {}
 
@@ -156,7 +156,8 @@ def note(label, value=None):
     seen[label] = max(seen.get(label, 0), sum(made[one] and not one.expired() for one in made))
 
 gc.disable()  # what only the collector finds lives too long
-with Watch(): run(SUBJECT, note, DEVICE)
+with Watch():
+    run(SUBJECT, note, DEVICE)
 """
 FORGET = 'made.update(dict.fromkeys(made, False) if label in ("forward", "held 1") else {})  # what counts is recomputed'
 SAVED = """seen = []
