@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import tracemalloc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
@@ -105,29 +105,37 @@ def growth(scale: float) -> Iterator[Reading]:
     yield depth()
 
 
-def further(scale: float) -> list[float]:
+Series = dict[str, list[float]]
+
+
+def further(scale: float) -> Series:
     """Seconds for a saved tensor beyond the second in a region: those that have but one to bring take a shortcut."""
-    two, *others = added([(2, 1), *((length, 1) for length in TENSORS)], scale)
-    return [(one - two) / (length - 2) for length, one in zip(TENSORS, others, strict=True)]
+    found = added([(2, 1), *((length, 1) for length in TENSORS)], scale)
+    lengths = list(enumerate(TENSORS, 1))
+    return {name: [(times[place] - times[0]) / (length - 2) for place, length in lengths] for name, times in found.items()}
 
 
-def in_a_row(scale: float) -> list[float]:
+def in_a_row(scale: float) -> Series:
     """Seconds for a region of one saved tensor."""
-    return [one / count for count, one in zip(ROW, added([(1, count) for count in ROW], scale), strict=True)]
+    found = added([(1, count) for count in ROW], scale)
+    return {name: [one / count for count, one in zip(ROW, times, strict=True)] for name, times in found.items()}
 
 
-def added(shapes: Sequence[tuple[int, int]], scale: float) -> list[float]:
-    """Seconds that ours adds to replay for each (saved tensors of a region, regions in a row), all of them interleaved.
+def added(shapes: Sequence[tuple[int, int]], scale: float) -> Series:
+    """Seconds that ours and PyTorch's add to replay for each (saved tensors of a region, regions in a row), interleaved.
 
     The least of the rounds counts: differences of differences are taken of it, and what disturbs a round only adds.
     """
     timed: dict[str, Callable[[], None]] = {}
     turns = {shape: max(1, TURN // ((shape[0] + 10) * shape[1])) for shape in shapes}
     for shape, turn in turns.items():
-        for name, run in regions(shape[0], {"ours": checkpoint}, shape[1]).items():
+        for name, run in regions(shape[0], BOTH, shape[1]).items():
             timed[f"{name} {shape}"] = _repeated(run, turn)
     times = interleaved(timed, rounds=max(2, int(scale * 7)), calls=1, warm=1)
-    return [(times.least(f"ours {shape}") - times.least(f"replay {shape}")) / turn for shape, turn in turns.items()]
+    return {
+        name: [(times.least(f"{name} {shape}") - times.least(f"replay {shape}")) / turn for shape, turn in turns.items()]
+        for name in BOTH
+    }
 
 
 def _repeated(run: Callable[[], None], turn: int) -> Callable[[], None]:
@@ -148,10 +156,13 @@ def _uncollected() -> Iterator[None]:
         gc.enable()
 
 
-def flat(name: str, counts: Sequence[int], seconds: Sequence[float]) -> Reading:
-    """The largest of these times by the smallest, whichever of the counts they are of."""
-    detail = ", ".join(f"{1e6 * one:.2f} µs at {count:,}" for count, one in zip(counts, seconds, strict=True))
-    return Reading(f"{name}, largest / smallest", max(seconds) / min(seconds), 1.2, detail)
+def flat(name: str, counts: Sequence[int], seconds: Mapping[str, Sequence[float]]) -> Reading:
+    """The largest of our times by the smallest, whichever of the counts they are of; PyTorch's beside them."""
+    ours, other = (
+        ", ".join(f"{1e6 * one:.2f} µs at {count:,}" for count, one in zip(counts, seconds[of], strict=True)) for of in BOTH
+    )
+    detail = f"{ours}; PyTorch's {max(seconds['torch']) / min(seconds['torch']):.2f}, {other}"
+    return Reading(f"{name}, largest / smallest", max(seconds["ours"]) / min(seconds["ours"]), 1.2, detail)
 
 
 def retained(passes: int) -> Iterator[Reading]:

@@ -77,8 +77,15 @@ def test_a_rung_has_its_own_time_beyond_replay() -> None:
 
 
 def test_what_is_flat_is_so_in_both_directions() -> None:
-    assert overhead_figures.flat("some", (1, 2, 3), (1.0, 1.25, 1.0)).value == 1.25
-    assert overhead_figures.flat("some", (1, 2, 3), (1.25, 1.0, 1.0)).value == 1.25
+    for seconds in ((1.0, 1.25, 1.0), (1.25, 1.0, 1.0)):
+        found = overhead_figures.flat("some", (1, 2, 3), {"ours": seconds, "torch": (3.0, 1.5, 3.0)})
+        assert found.value == 1.25
+        assert "PyTorch's 2.00" in found.detail
+
+
+def test_growth_of_both_is_timed_on_the_same_chains() -> None:
+    found = overhead_figures.added([(1, 1), (5, 2)], 0.1)
+    assert {name: len(times) for name, times in found.items()} == {"ours": 2, "torch": 2}
 
 
 def test_replay_runs_the_forward_of_each_region_twice() -> None:
