@@ -12,7 +12,8 @@ import torch
 import impls
 from conformance.contained import Contained
 from conformance.declaration import Row, declaration, written
-from conformance.law import PROFILES, Explorer, Law
+from conformance.exploring import Explorer
+from conformance.law import PROFILES, Law
 from conformance.second_device import second
 from conformance.smoke import smoke
 from conformance.telling import Setting

@@ -1,29 +1,17 @@
-"""What a law is, and how an implementation is held to it: explore, take the worst case, shrink it."""
+"""What a law is, how much of one is tried, and where all laws are."""
 
 from __future__ import annotations
 
-import gc
 import importlib
-import math
-import random
-import time
-from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-import hypothesis
 import torch
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis.strategies import SearchStrategy
 
-from conformance.judge import Case, Observation, Outcome, judge, plainly
-from conformance.nesting import nesting
-from conformance.programs import Runnable
-from conformance.result import Result
-from conformance.size import operations
-from conformance.verdicts import Verdict
+from conformance.judge import Case
 from impls import Implementation, Kind
 
 Programs = SearchStrategy[Any] | Callable[[Implementation], SearchStrategy[Any]]
@@ -99,20 +87,6 @@ class Law:
 LAWS: dict[str, Law] = {}  # those of the modules that were imported
 
 
-def _claimed(claims: Implementation) -> tuple[Any, ...]:
-    """What programs may depend on."""
-    return claims.name, claims.capabilities, frozenset((law, limit.verdict) for law, limit in claims.known.items())
-
-
-def _worst(outcomes: Iterable[Outcome]) -> Verdict:
-    return max((outcome.verdict for outcome in outcomes), key=lambda verdict: verdict.severity)
-
-
-def _witness(outcomes: Iterable[Outcome]) -> Outcome:
-    """Of the outcomes with the worst verdict the one with the shortest program."""
-    return min(outcomes, key=lambda outcome: (-outcome.verdict.severity, len(outcome.program.source)))
-
-
 def law(
     programs: Programs,
     *,
@@ -162,170 +136,3 @@ def all_laws() -> dict[str, Law]:
     for path in sorted((Path(__file__).parent / "laws").glob("test_*.py")):
         importlib.import_module(f"conformance.laws.{path.stem}")
     return LAWS
-
-
-class Explorer:
-    """Holds implementations to laws. Programs and plain's runs are made once per law and shared by implementations."""
-
-    def __init__(self, device: str, profile: Profile, seed: int) -> None:
-        self.device, self.profile, self.seed = device, profile, seed
-        self.current: Law | None = None
-        self.drawn: dict[tuple[Any, bool, float], list[Runnable]] = {}
-        self.references: dict[str, Observation] = {}
-        self.found: list[Outcome] = []  # of the law that is being held
-
-    def reference(self, program: Runnable, device: str, kind: Kind) -> Observation:
-        """Plain's run of the program."""
-        if program.source not in self.references:
-            self.references[program.source] = plainly(program, device, kind)
-        return self.references[program.source]
-
-    def given(self, strategy: SearchStrategy[Any], cases: int, phases: tuple[Phase, ...], use: Callable[[Any], None]) -> None:
-        """Let Hypothesis draw programs, the same ones each time, and hand them over."""
-
-        @hypothesis.seed(self.seed)
-        @settings(max_examples=cases, database=None, deadline=None, phases=phases, report_multiple_bugs=False,
-                  suppress_health_check=list(HealthCheck), print_blob=False)  # fmt: skip
-        @hypothesis.given(strategy)
-        def drive(program: Any) -> None:
-            use(program)
-
-        drive()
-
-    def strategy(self, law: Law, claims: Implementation) -> SearchStrategy[Any]:
-        """The programs that a law is about, without those that nest where that is neither needed nor claimed."""
-        drawn = law.strategy(claims)
-        if law.may_nest(claims):
-            return drawn
-        return nesting(drawn, allowed=False).filter(lambda program: not self.reference(program, self.device, law.kind).nested)
-
-    def programs(self, law: Law, claims: Implementation, times: float = 1) -> list[Runnable]:
-        """The distinct programs that a law is tried on, ``times`` as many as the profile says."""
-        times *= claims.share
-        key = (() if isinstance(law.programs, SearchStrategy) else _claimed(claims), law.may_nest(claims), times)
-        if law is not self.current:
-            self.current = law
-            self.drawn.clear()
-            self.references.clear()
-            gc.collect()
-            gc.freeze()  # what torch and the suite made is not to be searched again at every collection
-        if key not in self.drawn:
-            found: dict[str, Runnable] = {}
-            cases = max(1, round(self.profile.cases * law.effort * times))
-            try:
-                self.given(self.strategy(law, claims), cases, (Phase.generate,), lambda p: found.update({p.source: p}))
-            except hypothesis.errors.Unsatisfiable as error:
-                raise ValueError(f"law {law.name} has no programs for what {claims.name!r} claims; it needs a claim") from error
-            self.drawn[key] = list(found.values())
-        return self.drawn[key]
-
-    def floor(self, law: Law, claims: Implementation) -> int:
-        """How many cases must prove something: fewer than the law says in proportion to the programs that are left out."""
-        if law.may_nest(claims) and claims.share == 1:
-            return law.floor
-        left = len(self.programs(law, claims))
-        capabilities = claims.capabilities if law.may_nest(claims) else claims.capabilities | {"nesting"}
-        all_of_them = len(self.programs(law, replace(claims, capabilities=capabilities, share=1.0)))
-        return math.ceil(law.floor * min(1, left / all_of_them))
-
-    def judge(self, law: Law, program: Runnable, implementation: Implementation) -> Outcome:
-        case = Case(program, implementation, self.device, law.options, self.reference)
-        state = random.getstate()
-        try:
-            recomputes = law.recomputes and "recomputes" in implementation.capabilities
-            return judge(law.check, case, recomputes=recomputes, gradients=law.gradients)
-        finally:
-            random.setstate(state)
-
-    def outcomes(self, law: Law, implementation: Implementation, claims: Implementation) -> list[Outcome]:
-        """The outcome of each program, up to the first that hangs twice: once may have been a machine that was busy."""
-        found = self.found = []
-        for program in self.programs(law, claims):
-            found.append(self.judge(law, program, implementation))
-            if found[-1].verdict is Verdict.HANGS:
-                found[-1] = self.judge(law, program, implementation)
-                if found[-1].verdict is Verdict.HANGS:
-                    break
-        return found
-
-    def hold(self, law: Law, implementation: Implementation, claims: Implementation) -> Result:
-        """Hold an implementation to a law, by the claims of that or another implementation."""
-        started = time.perf_counter()
-        if implementation.kind != law.kind:
-            raise ValueError(f"law {law.name} judges kind {law.kind!r}, {implementation.name!r} is of {implementation.kind!r}")
-        judged = replace(implementation, capabilities=claims.capabilities, known={})
-        collecting = gc.isenabled()
-        gc.disable()  # a lifetime that needs the collector is a fault that must show
-        try:
-            outcomes = self.outcomes(law, judged, claims)
-            expected = Verdict(claims.expected(law.name, law.needs))
-            if self.profile.patience and implementation.declared and _worst(outcomes).severity < expected.severity:
-                outcomes = self.patiently(law, judged, claims, expected)
-            shown, worst = _witness(outcomes), _worst(outcomes)
-            small = worst in (Verdict.AGREES, Verdict.HANGS)  # each try of a program that hangs takes the whole limit
-            if not small and (worst is not expected or self.profile.shrink_declared):
-                shown = self.shrink(law, judged, claims, shown)
-        finally:
-            if collecting:
-                gc.enable()
-        return replace(self.result(law, judged, claims, outcomes, shown), seconds=time.perf_counter() - started)
-
-    def result(
-        self, law: Law, judged: Implementation, claims: Implementation, outcomes: list[Outcome], shown: Outcome | None = None
-    ) -> Result:
-        """What these outcomes give; ``shown`` is the one with the worst verdict that is told of."""
-        worst, shown = _worst(outcomes), shown or _witness(outcomes)
-        proof = sum(not outcome.vacuous for outcome in outcomes if outcome.verdict is Verdict.AGREES)
-        vacuous = ""
-        if worst is Verdict.AGREES and proof < (floor := self.floor(law, claims)):
-            reasons = Counter(outcome.vacuous for outcome in outcomes if outcome.vacuous)
-            vacuous = f"only {proof} of {len(outcomes)} cases prove anything, {floor} must: {dict(reasons)}"
-        expected = Verdict(claims.expected(law.name, law.needs))
-        counts = Counter(outcome.verdict for outcome in outcomes)
-        program = None if worst is Verdict.AGREES else shown.program
-        known = claims.known.get(law.name) if judged.declared else None  # else that is about another implementation
-        return Result(
-            law, judged, self.device, expected, worst, counts, shown.detail, program, vacuous, 0.0, shown.measured, known
-        )
-
-    def patiently(self, law: Law, implementation: Implementation, claims: Implementation, expected: Verdict) -> list[Outcome]:
-        """Outcomes up to the first with the declared verdict: a rare limit gets more cases before it is said to be gone."""
-        outcomes = self.found = []
-        for program in self.programs(law, claims, self.profile.patience / (self.profile.cases * law.effort)):
-            outcomes.append(self.judge(law, program, implementation))
-            if outcomes[-1].verdict.severity >= expected.severity:
-                break
-        return outcomes
-
-    def size(self, program: Runnable, law: Law) -> tuple[int, int]:
-        """By what programs are compared when one is to be shown."""
-        return operations(program, self.device, law.kind), len(program.source)
-
-    def shrink(self, law: Law, implementation: Implementation, claims: Implementation, witness: Outcome) -> Outcome:
-        """The smallest program found that gets the same verdict: of the fewest operations, and then of the shortest text."""
-        best = witness
-        least = self.size(witness.program, law)
-        known: dict[str, Outcome] = {}
-
-        class Found(Exception):
-            pass
-
-        def use(program: Runnable) -> None:
-            nonlocal best, least
-            if program.source not in known:
-                if least[0] <= self.profile.small or len(known) >= self.profile.cases + self.profile.shrinks:
-                    return
-                known[program.source] = self.judge(law, program, implementation)
-            outcome = known[program.source]
-            if outcome.verdict is witness.verdict:
-                size = self.size(program, law)
-                if size <= least:
-                    best, least = outcome, size
-                raise Found
-
-        try:
-            cases = max(1, round(self.profile.cases * law.effort * claims.share))
-            self.given(self.strategy(law, claims), cases, (Phase.generate, Phase.shrink), use)
-        except (Found, hypothesis.errors.Flaky, hypothesis.errors.Unsatisfiable):
-            pass  # best has it
-        return best

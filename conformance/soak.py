@@ -272,17 +272,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     header = results_file.header(base, options.profile, "cpu")
     try:
         with findings.opened(options.findings) as database:
-            soak = Soak(
-                database,
-                options.device,
-                options.profile,
-                options.workers,
-                options.impl,
-                header["versions"],
-                header["suite"],
-                write,
-                file,
-            )
+            versions, suite = header["versions"], header["suite"]
+            run = options.device, options.profile, options.workers, options.impl
+            soak = Soak(database, *run, versions, suite, write, file)
             rounds = 0
             try:
                 soak.replay()

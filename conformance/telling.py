@@ -17,8 +17,9 @@ from typing import Any
 
 import impls
 from conformance import judge
+from conformance.exploring import Explorer
 from conformance.judge import Outcome
-from conformance.law import LAWS, Explorer, Law, Profile
+from conformance.law import LAWS, Law, Profile
 from conformance.programs import Runnable
 from conformance.result import Result
 from conformance.second_device import second

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 import impls
 from conformance.judge import Case
 from conformance.law import law
-from conformance.meters import Packs
 from conformance.nesting import if_nesting, nesting
 from conformance.oracle import costs
+from conformance.packs import Packs
 from conformance.programs import Line, Op, Program, Region, walk
 from conformance.strategies import named, programs
 from conformance.trace import OPERATORS

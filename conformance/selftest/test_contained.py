@@ -12,7 +12,8 @@ import pytest
 import impls
 from conformance import contained
 from conformance.contained import Contained
-from conformance.law import LAWS, Explorer, Profile
+from conformance.exploring import Explorer
+from conformance.law import LAWS, Profile
 from conformance.replay import standalone
 from conformance.smoke import Smoke
 from conformance.telling import Setting

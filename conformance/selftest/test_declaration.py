@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 import impls
 from conformance import declaration as declaring
 from conformance.declaration import Declaration, declaration, written
-from conformance.law import LAWS, Explorer, Law, Profile
+from conformance.exploring import Explorer
+from conformance.law import LAWS, Law, Profile
 from impls import Implementation
 
 for module in ("structure", "rng", "gradients", "errors", "nesting"):

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
 from hypothesis.statistics import collector
 
-from conformance.law import PROFILES, Explorer, Law, all_laws
+from conformance.exploring import Explorer
+from conformance.law import PROFILES, Law, all_laws
 from conformance.strategies import programs
 from impls import Implementation, get
 

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 import impls
 from conformance import matrix
+from conformance.exploring import Explorer
 from conformance.judge import Case
-from conformance.law import Explorer, Law, Profile
+from conformance.law import Law, Profile
 from conformance.references import GRAPH, REFERENCES
 from conformance.scripts import script
 from conformance.strategies import named

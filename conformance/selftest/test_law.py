@@ -1,309 +1,25 @@
-"""Holding an implementation to a law: floors, the worst case, declarations in both directions, shrinking."""
+"""The registry of laws, on which devices a law is judged, and the share of cases that something slow is held to."""
 
 from __future__ import annotations
 
-import gc
-import random
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
-import torch
-from hypothesis import strategies as st
 
-from conformance import judge as judging
 from conformance import law as laws
+from conformance.exploring import Explorer
 from conformance.judge import Case
-from conformance.law import Explorer, Law, Profile
-from conformance.programs import Program, operations
-from conformance.result import Result
-from conformance.strategies import named, programs
-from conformance.verdicts import Diverges, Hangs, Verdict
-from impls import Implementation, Known, get
-from impls.nested import checkpoint as nested
-from impls.plain import checkpoint as plain
+from conformance.law import Law, Profile
+from conformance.strategies import programs
+from impls import get
 
 NESTED = get("nested")
 PROFILE = Profile(12, 60, True)
-Checkpoint = Callable[..., Any]
-
-
-def _numbered(checkpoint: Any, note: Any, device: str, *, number: int) -> None:
-    x = torch.ones(2, device=device, requires_grad=True)
-    note("leaves", (x,))
-    y = checkpoint(lambda h, number: h.sin().exp(), x, number)
-    note("forward", y)
-    y.sum().backward()
-    note("gradients 0", [x.grad])
-
-
-def _deep(checkpoint: Any, note: Any, device: str, *, number: int) -> None:
-    x = torch.ones(2, device=device, requires_grad=True)
-    note("leaves", (x,))
-    checkpoint(lambda h: checkpoint(torch.sin, h) * number, x).sum().backward()
-    note("gradients 0", [x.grad])
-
-
-def _zero(checkpoint: Any, note: Any, device: str, *, number: int) -> None:
-    x = torch.ones(2, device=device, requires_grad=True)
-    note("leaves", (x,))
-    checkpoint(lambda h: h.sin() * 0, x + number).sum().backward()
-    note("gradients 0", [x.grad])
 
 
 def equal(case: Case) -> None:
     """The law that most laws are."""
     case.equals_plain()
-
-
-def made(check: Callable[[Case], None] = equal, program: Any = _numbered, **options: Any) -> Law:
-    """A law over programs with the numbers 0 to 3."""
-    return Law("made", "family", "It holds.", check, named(program, number=st.integers(0, 3)), **{"floor": 3, **options})
-
-
-def held(law: Law, checkpoint: Checkpoint = nested, declares: Implementation = NESTED, declared: bool = True) -> Result:
-    """The result for a checkpoint that makes the claims of another implementation."""
-    return Explorer("cpu", PROFILE, 0).hold(law, Implementation("fake", checkpoint, declared=declared), declares)
-
-
-def by_number(**behaviours: Checkpoint) -> Checkpoint:
-    """A checkpoint that behaves differently for single numbers."""
-
-    def checkpoint(function: Any, x: Any, number: int) -> Any:
-        return behaviours.get(f"n{number}", nested)(function, x, number)
-
-    return checkpoint
-
-
-def refusing(*_: Any) -> None:
-    raise NotImplementedError("this number is not supported; take another")
-
-
-def crashing(*_: Any) -> None:
-    raise KeyError("number")
-
-
-def diverging(function: Any, *args: Any) -> Any:
-    return nested(function, *args) * 2
-
-
-def test_a_right_implementation_is_as_declared() -> None:
-    result = held(made())
-    assert (result.verdict, result.cases, result.vacuous, result.as_declared) == (Verdict.AGREES, 4, "", True)
-    assert result.program is None
-
-
-def test_an_implementation_that_never_recomputes_does_not_pass() -> None:
-    result = held(made(), plain)
-    assert result.verdict is Verdict.AGREES
-    assert result.vacuous == "only 0 of 4 cases prove anything, 3 must: {'nothing was recomputed': 4}"
-    assert not result.as_declared
-
-
-def test_one_that_does_not_claim_to_recompute_passes() -> None:
-    assert held(made(), plain, get("plain")).as_declared
-
-
-def test_a_law_of_zero_gradients_does_not_pass() -> None:
-    assert "all gradients are zero" in held(made(program=_zero)).vacuous
-    assert held(made(program=_zero, gradients=False)).as_declared
-
-
-@pytest.mark.parametrize(("floor", "passes"), [(4, True), (5, False)])
-def test_a_law_with_fewer_cases_than_its_floor_does_not_pass(floor: int, passes: bool) -> None:
-    assert held(made(floor=floor)).as_declared is passes
-
-
-@pytest.mark.parametrize(
-    ("behaviours", "verdict"),
-    [
-        ({"n1": refusing}, Verdict.REFUSES),
-        ({"n1": refusing, "n2": crashing}, Verdict.CRASHES),
-        ({"n1": diverging, "n2": crashing, "n3": refusing}, Verdict.DIVERGES),
-    ],
-    ids=["refuses", "crashes", "diverges"],
-)
-def test_the_worst_verdict_counts(behaviours: dict[str, Checkpoint], verdict: Verdict) -> None:
-    result = held(made(), by_number(**behaviours))
-    assert result.verdict is verdict
-    assert not result.as_declared
-    assert result.counts[verdict] == 1
-    assert result.counts[Verdict.AGREES] == 4 - len(behaviours)
-
-
-@pytest.mark.parametrize(
-    ("needs", "checkpoint", "as_declared"),
-    [
-        ({"rng"}, refusing, True),
-        ({"rng"}, nested, False),  # a limit that is gone is as wrong as a claim that is broken
-        ({"rng"}, diverging, False),
-        (set(), refusing, False),
-    ],
-)
-def test_what_is_not_claimed_must_refuse(needs: set[str], checkpoint: Checkpoint, as_declared: bool) -> None:
-    declares = Implementation("modest", checkpoint, capabilities=NESTED.capabilities - {"rng"})
-    assert held(made(needs=frozenset(needs)), checkpoint, declares).as_declared is as_declared
-
-
-FLAT = Implementation("flat", nested, capabilities=NESTED.capabilities - {"nesting"})
-
-
-def once_at_a_time(function: Any, *args: Any) -> Any:
-    """A nested checkpoint that refuses to nest."""
-    if inside:
-        raise RuntimeError("a region is called inside another one; call it outside")
-
-    def entered(*args: Any) -> Any:
-        inside.append(None)
-        try:
-            return function(*args)
-        finally:
-            inside.pop()
-
-    return nested(entered, *args)
-
-
-inside: list[None] = []
-
-
-@pytest.mark.parametrize(("needs", "verdict"), [(frozenset(), Verdict.AGREES), (frozenset({"nesting"}), Verdict.REFUSES)])
-def test_what_nests_is_left_out_where_it_is_neither_claimed_nor_needed(needs: frozenset[str], verdict: Verdict) -> None:
-    law = Law("made", "family", "It holds.", equal, programs(always=["nesting"]), needs)
-    explorer = Explorer("cpu", PROFILE, 0)
-    result = explorer.hold(law, Implementation("fake", once_at_a_time), FLAT)
-    assert (result.verdict, result.as_declared) == (verdict, True)
-    assert any(explorer.reference(program, "cpu", "checkpoint").nested for program in explorer.programs(law, NESTED))
-
-
-def test_the_floor_falls_with_the_programs_that_are_left_out() -> None:
-    def either(checkpoint: Any, note: Any, device: str, *, nested: bool, number: int) -> None:
-        x = torch.ones(2, device=device, requires_grad=True)
-        note("leaves", (x,))
-        y = checkpoint(lambda h: checkpoint(torch.sin, h).cos() if nested else h.sin().cos() * number, x)
-        note("forward", y)
-        y.sum().backward()
-        note("gradients 0", [x.grad])
-
-    drawn = named(either, nested=st.booleans(), number=st.integers(1, 3))
-    law = Law("made", "family", "It holds.", equal, drawn, floor=4)
-    explorer = Explorer("cpu", PROFILE, 0)
-    assert (explorer.floor(law, NESTED), explorer.floor(law, FLAT)) == (4, 3)  # 3 of 4 are left: one nests
-    assert explorer.hold(law, Implementation("fake", nested), FLAT).as_declared
-    assert not explorer.hold(law, Implementation("fake", plain), FLAT).as_declared
-
-
-def test_a_law_that_has_only_nested_programs_has_to_need_nesting() -> None:
-    law = made(program=_deep)
-    assert held(law).as_declared
-    with pytest.raises(ValueError, match="law made has no programs for what 'flat' claims"):
-        held(law, declares=FLAT)
-
-
-@pytest.mark.parametrize("checkpoint", [nested, refusing, crashing, diverging])
-def test_a_known_verdict_must_show_up(checkpoint: Checkpoint) -> None:
-    declares = Implementation(
-        "open", checkpoint, capabilities=NESTED.capabilities, known={"made": Known("diverges", "doubles", "here")}
-    )
-    assert held(made(), checkpoint, declares).as_declared is (checkpoint is diverging)
-
-
-@pytest.mark.parametrize(
-    ("expected", "passing"),
-    [("agrees", [nested]), ("refuses", [nested, refusing]), ("diverges", [nested, refusing, crashing, diverging])],
-)
-def test_what_declares_nothing_is_judged_by_rank(expected: Any, passing: list[Checkpoint]) -> None:
-    like = Implementation("like", nested, capabilities=NESTED.capabilities, known={"made": Known(expected, "reason", "source")})
-    for checkpoint in (nested, refusing, crashing, diverging):
-        assert held(made(), checkpoint, like, declared=False).as_declared is (checkpoint in passing)
-
-
-def test_a_law_that_hangs_is_not_asked_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judging, "SECONDS_PER_CASE", 1)
-    asked: list[Any] = []
-
-    def check(case: Case) -> None:
-        asked.append(case)
-        raise Hangs("no answer in time")
-
-    result = held(made(check))
-    assert result.verdict is Verdict.HANGS
-    assert result.program is not None
-    assert len(asked) == 2
-
-
-def test_a_single_hang_is_taken_for_a_busy_machine() -> None:
-    asked: list[Any] = []
-
-    def check(case: Case) -> None:
-        asked.append(case.equals_plain())
-        if len(asked) == 1:
-            raise Hangs("no answer in time")
-
-    assert held(made(check)).as_declared
-
-
-def test_a_fault_of_a_law_is_no_verdict() -> None:
-    def check(case: Case) -> None:
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        held(made(check))
-
-
-def test_the_collector_and_pythons_randomness_are_left_alone() -> None:
-    seen: list[bool] = []
-
-    def check(case: Case) -> None:
-        seen.append(gc.isenabled())
-        random.random()
-        case.equals_plain()
-
-    before = random.getstate()
-    held(made(check))
-    assert random.getstate() == before
-    assert gc.isenabled()
-    assert not any(seen)
-
-
-def test_what_is_shown_is_the_smallest_program_with_the_verdict() -> None:
-    def check(case: Case) -> None:
-        assert isinstance(case.program, Program)
-        if "torch.tanh" in case.program.source and len(case.program.regions) > 1:
-            raise Diverges("two regions and a tanh")
-
-    result = held(Law("made", "family", "It holds.", check, programs(), recomputes=False))
-    assert isinstance(result.program, Program)
-    assert operations(result.program.body) <= 3
-    assert len(result.program.regions) == 2
-
-
-@pytest.mark.parametrize("seed", [0, 1])
-def test_the_same_seed_gives_the_same_verdicts_and_cases(seed: int) -> None:
-    law = Law("made", "family", "It holds.", equal, programs())
-
-    def row() -> dict[str, Any]:
-        return {
-            **Explorer("cpu", PROFILE, seed).hold(law, Implementation("fake", diverging), NESTED).row(),
-            "seconds": 0,
-        }
-
-    assert row() == row()
-
-
-def test_a_row_says_what_was_declared_and_what_was_found() -> None:
-    row = held(made(), by_number(n2=diverging)).row()
-    shown = [row[key] for key in ("law", "impl", "device", "expected", "verdict", "cases", "as_declared")]
-    assert shown == ["made", "fake", "cpu", "agrees", "diverges", 4, False]
-    assert row["counts"] == {"agrees": 3, "diverges": 1}
-    assert "number = 2" in row["program"]
-    assert row["known"] is None
-
-
-def test_a_row_says_why_and_by_which_source_a_limit_is_known() -> None:
-    declares = Implementation("open", diverging, known={"made": Known("diverges", "doubles", "here")})
-    assert held(made(), diverging, declares).row()["known"] == {"reason": "doubles", "source": "here"}
-    assert held(made(), diverging, declares, declared=False).row()["known"] is None
 
 
 @pytest.fixture
@@ -342,6 +58,14 @@ def test_two_laws_of_one_name_are_refused(registry: dict[str, Law]) -> None:
         laws.law(programs(), family="other")(test_twice)
 
 
+def test_a_law_says_what_a_device_lacks_for_it() -> None:
+    anywhere = Law("made", "family", "It holds.", equal, programs())
+    of_cuda = replace(anywhere, devices=frozenset({"cuda", "xpu"}))
+    assert (anywhere.lacks("cpu"), anywhere.lacks("cuda:1"), of_cuda.lacks("cuda:1")) == ("", "", "")
+    assert of_cuda.lacks("cpu") == "a device of type cuda or xpu"
+    assert replace(anywhere, at_least=2).lacks("cpu") == "2 devices of type cpu, of which there is 1"
+
+
 def test_what_takes_long_may_be_held_to_a_share_of_the_cases() -> None:
     law, slow = Law("made", "family", "It holds.", equal, programs(), floor=8), replace(NESTED, share=0.25)
     explorer = Explorer("cpu", PROFILE, 0)
@@ -349,14 +73,6 @@ def test_what_takes_long_may_be_held_to_a_share_of_the_cases() -> None:
     assert len(some) == 3
     assert {program.source for program in some} <= {program.source for program in all_of_them}
     assert (explorer.floor(law, NESTED), explorer.floor(law, slow)) == (8, 2)
-
-
-def test_a_law_says_what_a_device_lacks_for_it() -> None:
-    anywhere = Law("made", "family", "It holds.", equal, programs())
-    of_cuda = replace(anywhere, devices=frozenset({"cuda", "xpu"}))
-    assert (anywhere.lacks("cpu"), anywhere.lacks("cuda:1"), of_cuda.lacks("cuda:1")) == ("", "", "")
-    assert of_cuda.lacks("cpu") == "a device of type cuda or xpu"
-    assert replace(anywhere, at_least=2).lacks("cpu") == "2 devices of type cpu, of which there is 1"
 
 
 @pytest.mark.parametrize("share", [0, -1, 1.5])

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from conformance.law import PROFILES, Explorer, Law, all_laws
+from conformance.exploring import Explorer
+from conformance.law import PROFILES, Law, all_laws
 from conformance.mutants import UNBREAKABLE, Mutant, modules, mutants
 from conformance.score import Attempt
 from conformance.second_device import second

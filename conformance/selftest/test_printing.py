@@ -10,9 +10,10 @@ import pytest
 from hypothesis import Phase
 
 from conformance import judge
+from conformance.exploring import Explorer
 from conformance.features import FEATURES
 from conformance.judge import Observation, execute
-from conformance.law import Explorer, Profile, all_laws
+from conformance.law import Profile, all_laws
 from conformance.operators import DTYPES
 from conformance.programs import Block, Line, Named, Op, Program, Region, Runnable, Statement
 from conformance.references import REFERENCES

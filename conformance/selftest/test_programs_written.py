@@ -18,7 +18,8 @@ import torch
 
 import impls
 from conformance import programs_written, report
-from conformance.law import LAWS, PROFILES, Explorer
+from conformance.exploring import Explorer
+from conformance.law import LAWS, PROFILES
 from conformance.programs_written import directory_of, disagreements, files, with_smaller_programs, write
 from conformance.replay import standalone
 from conformance.results_file import ROOT, read

@@ -10,9 +10,10 @@ from typing import Any, cast
 
 import pytest
 
+from conformance.exploring import Explorer
 from conformance.features import FEATURES
 from conformance.judge import Case, execute
-from conformance.law import Explorer, Law, Profile
+from conformance.law import Law, Profile
 from conformance.operators import BINARY, LINEAR, UNARY
 from conformance.programs import Block, Op, Program, Region, Statement
 from conformance.selftest.showing import NEEDS, is_allowed, shows

@@ -19,9 +19,10 @@ import torch
 from hypothesis import Phase
 
 from conformance.authors import Author
+from conformance.exploring import Explorer
 from conformance.features import FEATURES
 from conformance.judge import execute
-from conformance.law import LAWS, Explorer, Profile
+from conformance.law import LAWS, Profile
 from conformance.operators import DTYPES
 from conformance.programs import Named, Program, Runnable, load
 from conformance.scripts import script
