@@ -55,6 +55,7 @@ class Contained:
         self.connection: Any = None
         self.will: tuple[str, dict[str, Any]] | None = None
         self.after = ""
+        self.asked = False  # whether the process, or one before it, was asked anything but what it loads
         atexit.register(self.close)
 
     @functools.cached_property
@@ -87,7 +88,7 @@ class Contained:
         started = time.perf_counter()
         for last in (False, True):
             try:
-                row = self._ask("hold", modules, law.name, *claimed)
+                row = self._held(modules, law.name, *claimed)
             except Died as dead:
                 row = self._dead(law, claims, dead)
                 if dead.verdict is Verdict.HANGS and not last:
@@ -100,6 +101,15 @@ class Contained:
         """End the process, and what it started."""
         if self.process is not None:
             self._end(signal.SIGKILL)
+
+    def _held(self, *question: Any) -> dict[str, Any]:
+        """A row. Where it proves nothing, what earlier laws left in the process may be why: a new one is asked."""
+        again = self.process is not None and self.asked
+        row = self._ask("hold", *question)
+        if again and row["verdict"] == "agrees" and row["detail"]:
+            self.close()
+            row = self._ask("hold", *question)
+        return row
 
     def _dead(self, law: Law, claims: Implementation, dead: Died) -> dict[str, Any]:
         """The row that the process left, completed."""
@@ -123,13 +133,20 @@ class Contained:
         return Result(law, self.implementation, self.setting.device, expected, dead.verdict, one, when, None, "", 0.0).row()
 
     def _ask(self, *question: Any) -> Any:
+        """The answer, from a new process where one that was asked before cannot give it: no files left to open, say."""
+        again, self.asked = self.process is not None and self.asked, True
         if self.process is None:
             self._start()
         self.will = None
         self.base = _resident(self.process.pid)
         with suppress(BrokenPipeError):  # what is read next tells how it ended
             self.connection.send(question)
-        return self._answer()
+        try:
+            return self._answer()
+        except RuntimeError:
+            if again:
+                return self._ask(*question)
+            raise
 
     def _start(self) -> Any:
         context = multiprocessing.get_context("forkserver")
@@ -137,8 +154,9 @@ class Contained:
         self.connection, its = context.Pipe()
         descriptor, self.traces = tempfile.mkstemp(suffix=".txt")
         os.close(descriptor)
-        self.process = context.Process(target=work, args=(its, self.setting, self.traces))
-        self.process.start()
+        process = context.Process(target=work, args=(its, self.setting, self.traces))
+        process.start()
+        self.process = process
         its.close()
         self.base = _resident(self.process.pid)
         return self._answer()
@@ -152,6 +170,9 @@ class Contained:
                     what, *told = self.connection.recv()
                 except (EOFError, OSError):
                     raise self._ended() from None
+                except Exception as error:  # whatever reading rubbish raises
+                    self._end(signal.SIGKILL)
+                    raise Died(Verdict.CRASHES, "wrote into its connection to the suite") from error
                 since = time.monotonic()
                 if what == "answer":
                     return told[0]

@@ -40,6 +40,12 @@ from conformance.verdicts import (
 from impls import Implementation, Kind
 
 SECONDS_PER_CASE = 20
+INTERRUPTED = True  # whether a user's interrupt reaches this process
+
+
+def is_users(error: BaseException) -> bool:
+    """Whether it is the user who interrupts the run: an interrupt of a program's own carries a word."""
+    return INTERRUPTED and isinstance(error, KeyboardInterrupt) and not error.args
 
 
 def announce(seconds: int) -> None:
@@ -145,8 +151,8 @@ def execute(
             with limited(SECONDS_PER_CASE):
                 run(through, note, device)
         except BaseException as error:  # an implementation's stop signal is no Exception
-            if isinstance(error, KeyboardInterrupt) and not error.args:
-                raise  # the user's; a program's own carries a word
+            if is_users(error):
+                raise
             seen.error = error.with_traceback(None)
             seen.error.__context__ = seen.error.__cause__ = None
     if faults:
@@ -250,11 +256,14 @@ class Case:
 
         Plain's own run says nothing here: where it is PyTorch's, it may fail in the same way.
         """
-        seen = self.seen
-        if seen.error is not None:
-            judged = from_error(seen.error)
-            judged.measured = Measured("fails")  # plain may fail in the same way
-            raise judged
+        try:
+            seen = self.seen
+            if seen.error is not None:
+                raise from_error(seen.error)
+        except Judged as judged:
+            if judged.measured == VALUES:
+                judged.measured = Measured("fails")  # plain may fail in the same way
+            raise
         labels = [label.removeprefix("expected ") for label in seen.notes if label.startswith("expected ")]
         if not labels:
             raise ValueError(f"the program notes nothing that it expects: {list(seen.notes)}")

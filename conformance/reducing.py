@@ -1,8 +1,9 @@
 """Taking away from a script whatever its fault does not need, so that what is left can be read.
 
 What decides is the script's own status and what it prints: a smaller one counts when it still ends with status 1, prints
-nothing but words that the whole one prints, numbers aside, while under a control, an implementation that keeps the law, it
-still gives what it gave: status 0, or the error that is right. So a line without which the program would be wrong stays.
+nothing but words that the whole one prints, numbers aside, and all that it says of an error, while under a control, an
+implementation that keeps the law, it still gives what it gave: status 0, or the error that is right, and never the same as
+under the implementation. So a line without which the program would be wrong stays.
 
 Run as ``python -m conformance.reducing``: scripts come in as JSON, each with the lines that bind the implementation,
 those of its control, and what an earlier reduction left; scripts go out.
@@ -49,13 +50,16 @@ class Shown:
     words: Mapping[str, frozenset[str]]
 
     def is_like(self, whole: Shown) -> bool:
-        """Whether this is the same, or a part of it."""
+        """Whether this is the same, or a part of it. An error is never left out, nor another one: it may be the fault."""
         if self.status != whole.status or bool(self.words) is not bool(whole.words):
+            return False
+        if self.words.get("error") != whole.words.get("error"):
             return False
         return all(name in whole.words and words <= whole.words[name] for name, words in self.words.items())
 
 
-def _words(text: str) -> dict[str, frozenset[str]]:
+def words(text: str) -> dict[str, frozenset[str]]:
+    """The words of what was printed, as ``Shown`` has them."""
     lines = [(line.partition(":")[0], frozenset(WORD.findall(NUMBER.sub("", line)))) for line in text.splitlines()]
     return {name: frozenset[str]().union(*(words for other, words in lines if other == name)) for name, _ in lines}
 
@@ -86,7 +90,7 @@ def show(script: str, seconds: float = SECONDS_PER_RUN) -> Shown:
         sys.excepthook = sys.__excepthook__
         gc.unfreeze()
         gc.enable()
-    return Shown(status, _words(printed.getvalue()))
+    return Shown(status, words(printed.getvalue()))
 
 
 def reduced(
@@ -126,7 +130,7 @@ def reduced(
             continue
         tried.add(candidate)
         shown = evaluate(candidate, seconds)
-        if shown.is_like(whole) and controlled(candidate).is_like(right) and again(candidate):
+        if shown.is_like(whole) and _is_right(controlled(candidate), right, shown) and again(candidate):
             best = candidate
             candidates, position = list(smaller_ones(best, binding)), position - 1
             yield best
@@ -177,8 +181,15 @@ def _agrees(script: str, found: str, binding: str, control: str) -> bool:
     whole, *runs = (_shown(one) for one in (script, found, found))
     if not all(one.is_like(whole) for one in runs):
         return False
-    pair = [_shown(one.replace(binding, control, 1)) for one in (script, found)] if control else [whole, whole]
-    return pair[1].is_like(pair[0])
+    if not control:
+        return True
+    right, controlled = (_shown(one.replace(binding, control, 1)) for one in (script, found))
+    return _is_right(controlled, right, runs[0])
+
+
+def _is_right(controlled: Shown, right: Shown, shown: Shown) -> bool:
+    """Whether a control gives on a smaller script what it gave on the whole one, and not what the implementation gives."""
+    return controlled.is_like(right) and controlled != shown
 
 
 def _shown(script: str, seconds: float = SECONDS_PER_RUN) -> Shown:
@@ -186,11 +197,11 @@ def _shown(script: str, seconds: float = SECONDS_PER_RUN) -> Shown:
 
     def write(path: Path) -> None:
         shown = show(script, seconds)
-        words = {name: sorted(found) for name, found in shown.words.items()}
-        path.write_text(json.dumps([shown.status, words]), encoding="utf-8")
+        told = {name: sorted(found) for name, found in shown.words.items()}
+        path.write_text(json.dumps([shown.status, told]), encoding="utf-8")
 
-    status, words = json.loads(_in_child(write) or "[2, {}]")
-    return Shown(status, {name: frozenset(found) for name, found in words.items()})
+    status, told = json.loads(_in_child(write) or "[2, {}]")
+    return Shown(status, {name: frozenset(found) for name, found in told.items()})
 
 
 def _in_child(write: Callable[[Path], None], seconds: float = SECONDS_PER_SCRIPT) -> str:

@@ -89,9 +89,18 @@ sys.exit(print("an error is due, and NAME raises none") or 1)
 """
 FAILS = """try:
     run(SUBJECT, lambda label, value=None: None, DEVICE)
-except Exception as error:
+except BaseException as error:
     sys.exit(print("no error is due, and NAME raises", repr(error)) or 1)
 print("no error is due, and there is none")
+"""
+ENDS = """child = os.fork()
+if child == 0:
+    with contextlib.suppress(BaseException):
+        run(SUBJECT, lambda label, value=None: None, DEVICE)
+    os._exit(77)
+status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+print("a process that runs this is due to reach the end, which is status 77; with NAME it ends with", status)
+sys.exit(status != 77)
 """
 NOTED = """seen = {}
 run(SUBJECT, lambda label, value=None: seen.update({label: str(value)}), DEVICE)
@@ -216,7 +225,8 @@ COUNTED_ONCE = """print("LABEL: due is BOUNDNUMBER, NAME", seen.get("LABEL", 0))
 sys.exit(seen.get("LABEL", 0) SIGN NUMBER)
 """
 TAILS: Mapping[str, str] = MappingProxyType(
-    {"values": VALUES, "left": LEFT, "expected": EXPECTED, "raises": RAISES, "fails": FAILS, "saved": SAVED, "objects": OBJECTS}
+    {"values": VALUES, "left": LEFT, "expected": EXPECTED, "raises": RAISES, "fails": FAILS, "ends": ENDS}
+    | {"saved": SAVED, "objects": OBJECTS}
     | {"noted": NOTED + COUNTED, "calls": CALLS + COUNTED, "kernels": KERNELS + COUNTED, "alive": ALIVE + COUNTED}
     | {"inside": INSIDE + COUNTED, "recomputed": INSIDE + COUNTED, "packed": PACKED + COUNTED, "moved": MOVED + COUNTED}
 )

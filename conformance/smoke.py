@@ -49,7 +49,7 @@ def _told(call: str) -> Iterator[None]:
     except Timeout:
         raise Fault(f"{call} gave no answer in {judge.SECONDS_PER_CASE} seconds") from None
     except BaseException as error:
-        if isinstance(error, KeyboardInterrupt):
+        if judge.is_users(error):
             raise
         raise Raised(f"{call} raised {type(error).__name__}: {error}") from error
     if torch.is_grad_enabled() is not before:

@@ -24,7 +24,7 @@ from conformance.programs import Runnable
 from conformance.result import Result
 from conformance.second_device import second
 from conformance.smoke import MORE, PROBES, Smoke, probed
-from conformance.verdicts import Verdict
+from conformance.verdicts import Measured, Verdict
 from impls import Implementation, Kind
 
 CUT_OFF = 83  # the status of a process that can no longer tell
@@ -57,7 +57,7 @@ class Telling(Explorer):
 
     def judge(self, law: Law, program: Runnable, implementation: Implementation) -> Outcome:
         if not self.shrinking:
-            self._will(law, implementation, Outcome(program, Verdict.CRASHES))
+            self._will(law, implementation, Outcome(program, Verdict.CRASHES, measured=Measured("ends")))
         return super().judge(law, program, implementation)
 
     def shrink(self, law: Law, implementation: Implementation, claims: Implementation, witness: Outcome) -> Outcome:
@@ -83,9 +83,10 @@ def work(connection: Connection, setting: Setting, traces: str) -> None:
             os._exit(CUT_OFF)
 
     os.setpgid(0, 0)  # so that what it starts ends with it
+    os.register_at_fork(after_in_child=connection.close)  # a copy of the process is not the one that is asked
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     faulthandler.enable(os.open(traces, os.O_WRONLY), all_threads=False)
-    judge.SECONDS_PER_CASE = setting.seconds
+    judge.SECONDS_PER_CASE, judge.INTERRUPTED = setting.seconds, False  # a terminal interrupts the suite's group alone
     judge.announce = functools.partial(tell, "limit")
     try:
         try:

@@ -34,11 +34,11 @@ class Measured:
 
     "values": notes that differ from plain's, or an error; "left": gradients that an error left behind; "expected": notes that
     differ from those that the program itself expects; "noted": notes whose text is not what is due; "raises": an error that
-    did not come, "fails": one that came. "calls" are told by function, "kernels" by operator. By note are told "alive",
-    storages that the program does not hold, and "inside", those made in functions of regions, of ``region`` if one is named,
-    or "recomputed" there. "saved": storages that hooks are to see are those in the note "saved", each once where ``at_most``;
-    "packed": how many they see in forward, in backward. "objects": Python's at notes called "step"; "moved": copies between
-    devices.
+    did not come, "fails": one that came; "ends": that of the process. "calls" are told by function, "kernels" by operator.
+    By note are told "alive", storages that the program does not hold, and "inside", those made in functions of regions, of
+    ``region`` if one is named, or "recomputed" there. "saved": storages that hooks are to see are those in the note "saved",
+    each once where ``at_most``; "packed": how many they see in forward, in backward. "objects": Python's at notes called
+    "step"; "moved": copies between devices.
     """
 
     what: Literal[
@@ -48,6 +48,7 @@ class Measured:
         "noted",
         "raises",
         "fails",
+        "ends",
         "calls",
         "kernels",
         "alive",
@@ -128,7 +129,7 @@ def from_error(error: BaseException) -> Judged:
     no_refusal = isinstance(error, NOT_REFUSALS) or any(words in f"{type(error).__name__}: {error}" for words in NOBODYS_WORDS)
     if isinstance(error, REFUSALS) and not no_refusal and len(str(error).split()) > 2:
         return Refuses(said)
-    return Crashes(said)
+    return Crashes(said, VALUES if isinstance(error, Exception) else Measured("fails"))  # it would end a script, too
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -22,6 +24,7 @@ FLAGS = [
 ]
 ESCAPE, ENTER, TAB, RIGHT, DOWN = "\ue00c", "\ue007", "\ue004", "\ue014", "\ue015"  # as WebDriver names keys
 WIDTHS = {360: 740, 1280: 900}
+PATIENCE = 20.0  # seconds in which a page has done what a key or a click started
 # The text that can be seen, and how far it stands out from what is behind it, by the formula of WCAG 2.
 CONTRAST = """
 const channels = (color) => color.match(/[\\d.]+/g).map(Number);
@@ -82,6 +85,15 @@ class Browser:
     def focused(self) -> Any:
         return self.driver.switch_to.active_element
 
+    def eventually(self, read: Callable[[], Any], due: Any) -> bool:
+        """Whether what is read becomes what is due: a page hears later of a closed dialog, or a form that was reset."""
+        until = time.monotonic() + PATIENCE
+        while read() != due:
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.02)
+        return True
+
     def verdicts(self) -> list[str]:
         """The verdicts that can be seen and are not faded, in the order of the page."""
         shown = self.all(".laws .cell:not(.faded)")
@@ -91,7 +103,8 @@ class Browser:
         return [one.text for one in self.all(".laws th code")]
 
     def address(self) -> dict[str, list[str]]:
-        return parse_qs(urlsplit(self.driver.current_url).fragment)
+        """The filters and the verdict in the address as the page has it: WebDriver may know of a change only later."""
+        return parse_qs(self.run("return location.hash.slice(1)"))
 
     def choose(self, name: str, value: str) -> None:
         from selenium.webdriver.support.select import Select

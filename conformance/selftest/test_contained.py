@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,8 @@ from conformance.contained import Contained
 from conformance.exploring import Explorer
 from conformance.law import LAWS, Profile
 from conformance.replay import standalone
+from conformance.results_file import ROOT
+from conformance.scripts import binding_in
 from conformance.smoke import Smoke
 from conformance.telling import Setting
 
@@ -25,7 +30,7 @@ for family in FAMILIES:
 NESTED = impls.get("nested")
 PROFILE = Profile(12, 20, False)
 MODULE = """
-import os, signal, sys, threading, time
+import os, signal, stat, sys, threading, time
 import torch
 from impls import Implementation
 from impls.nested import checkpoint as right
@@ -57,7 +62,30 @@ def threads():
     for _ in range(3):
         threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
 
+def interrupt():
+    raise KeyboardInterrupt
+
+def scribble():
+    for number in range(3, 256):
+        try:
+            if stat.S_ISSOCK(os.fstat(number).st_mode):
+                os.write(number, b"\\0\\0\\0\\5hello")
+        except OSError:
+            pass
+
+def open_all(held=[]):
+    try:
+        while True:
+            held.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        pass
+
 aborts = on_keywords(os.abort)
+interrupts = on_keywords(interrupt)
+scribbles = on_keywords(scribble)
+opens = on_keywords(open_all)
+sinks = on_keywords(lambda: sys.setrecursionlimit(60))
+copies = on_keywords(os.fork)
 leaves = on_keywords(lambda: os._exit(0))
 forks = on_keywords(leave_behind)
 exits = on_keywords(lambda: sys.exit(5))
@@ -105,6 +133,8 @@ ENDINGS = [
     ("leaves", "crashes", "the process ended with status 0"),
     ("forks", "crashes", "the process ended with status 7"),
     ("exits", "crashes", "SystemExit: 5"),
+    ("interrupts", "crashes", "KeyboardInterrupt: (no message)"),
+    ("scribbles", "crashes", "the process wrote into its connection to the suite"),
     ("hangs", "hangs", "the process gave no answer in 2 seconds, nor to the alarm, in hang_in_c ("),
     ("spins", "hangs", "no answer in time"),
     ("grows", "crashes", "the process took more than 0.5 GiB of memory"),
@@ -124,9 +154,32 @@ def test_an_ending_is_a_verdict_and_the_next_law_is_judged(name: str, verdict: s
     assert (after["verdict"], after["as_declared"]) == ("agrees", True)
 
 
-@pytest.mark.parametrize("name", ["silent", "busy"])
-def test_closed_streams_and_threads_change_nothing(name: str, process: Any) -> None:
+@pytest.mark.parametrize("name", ["aborts", "leaves", "exits"])
+def test_the_script_of_an_ending_has_status_1(name: str, process: Any, tmp_path: Path) -> None:
+    text = process(f"endings:{name}").hold(LAWS["keyword_arguments"], NESTED)["program"]
+    mended = text.replace(binding_in(text), "from impls.nested import checkpoint")
+    for number, (program, due) in enumerate([(text, 1), (mended, 0)]):
+        path = tmp_path / f"{number}.py"
+        path.write_text(program)
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+        assert subprocess.run([sys.executable, path], env=environment, capture_output=True).returncode == due
+
+
+@pytest.mark.parametrize("name", ["silent", "busy", "copies"])
+def test_closed_streams_threads_and_copies_change_nothing(name: str, process: Any) -> None:
     assert process(f"endings:{name}").hold(LAWS["keyword_arguments"], NESTED)["as_declared"]
+
+
+@pytest.mark.parametrize("name", ["opens", "sinks"])
+def test_a_process_in_which_nothing_works_any_more_is_not_the_next_laws(name: str, process: Any) -> None:
+    one = process(f"endings:{name}")
+    row = one.hold(LAWS["keyword_arguments"], NESTED)
+    assert not row["as_declared"]
+    assert one.hold(LAWS["unused_outputs"], NESTED)["as_declared"]
+
+
+def test_an_interrupt_is_no_end_of_a_smoke_check(process: Any) -> None:
+    assert "raised KeyboardInterrupt" in process("endings:interrupts").smoke().warnings[0]
 
 
 def test_a_declared_crash_is_as_declared(process: Any) -> None:

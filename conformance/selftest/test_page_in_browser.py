@@ -106,7 +106,7 @@ def test_verdicts_are_filtered(browser: Browser, path: Path) -> None:
     tallies = [one.text for one in browser.all(".family .tally") if one.text]
     assert sorted(tally.split()[1:] for tally in tallies) == [["crashes", "1"]] * 2 + [["refuses", "1"]] * 2
     browser.one("button[type='reset']").click()
-    assert browser.address() == {}
+    assert browser.eventually(browser.address, {})
     assert browser.text("#found").startswith(f"{SHOWN} verdicts")
 
 
@@ -158,7 +158,7 @@ def test_the_address_holds_filters_and_verdict(browser: Browser, path: Path) -> 
     assert browser.text("#panel-verdict") == "! crashes"
     browser.press(ESCAPE)
     assert browser.verdicts() == ["crashes"]
-    assert browser.address() == {"family": ["rng"], "impl": ["older"], "text": ["drawn"]}
+    assert browser.eventually(browser.address, {"family": ["rng"], "impl": ["older"], "text": ["drawn"]})
 
 
 def test_an_address_of_something_that_is_not_there_shows_everything(browser: Browser, path: Path) -> None:
@@ -186,7 +186,7 @@ def test_the_mouse_opens_a_verdict(browser: Browser, path: Path) -> None:
     assert browser.address() == {"cell": ["masks/nested/cpu/2.13.0+cpu"]}
     browser.one("#close").click()
     assert not browser.all("#panel")
-    assert browser.focused() == cell
+    assert browser.eventually(browser.focused, cell)
 
 
 def test_a_verdict_leads_to_the_same_law_elsewhere_and_to_its_neighbours(browser: Browser, path: Path) -> None:
@@ -206,7 +206,7 @@ def test_a_verdict_leads_to_the_same_law_elsewhere_and_to_its_neighbours(browser
     browser.one("#previous").click()
     assert browser.address() == before
     browser.press(ESCAPE)
-    assert browser.focused() == browser.cell("masks", "older", 1)
+    assert browser.eventually(browser.focused, browser.cell("masks", "older", 1))
 
 
 def test_all_of_it_works_by_keyboard(browser: Browser, path: Path) -> None:
@@ -228,7 +228,7 @@ def test_all_of_it_works_by_keyboard(browser: Browser, path: Path) -> None:
     assert "python FILE ends with status 1 while the fault is there" in browser.one("#panel-hint").text
     browser.press(ESCAPE)
     assert not browser.all("#panel")
-    assert browser.focused() == browser.cell("streams", "older")
+    assert browser.eventually(browser.focused, browser.cell("streams", "older"))
 
 
 def test_a_script_is_copied(browser: Browser, path: Path) -> None:

@@ -97,6 +97,26 @@ def test_another_failure_is_not_the_same_fault() -> None:
     assert "'seen'" not in reduced_body(body)
 
 
+def test_an_error_stays_the_error_that_it_was() -> None:
+    """Of a program that ends in an error the rest of the notes is missing too, which is not what is to be shown."""
+    body = "note('seen', double(1))\nnote('expected', 2)\nprint('error:', ['', 'IndexError(0)'][double(1) - 2])\nx = 2"
+    left = reduced_body(body)
+    assert "IndexError" in left
+    assert "x = 2" not in left
+    index, key, none = (show(f"import sys\nprint('a: plain')\n{told}\nsys.exit(1)") for told in (
+        "print('error: IndexError plain KeyError')", "print('error: KeyError plain')", ""))  # fmt: skip
+    assert index.is_like(index)
+    assert not key.is_like(index)
+    assert not none.is_like(index)
+
+
+def test_what_the_control_shows_as_well_is_not_left() -> None:
+    """Under the control too one of two notes is not what the program expects: what is left may not be that one alone."""
+    body = "note('seen a', double(1))\nnote('expected a', 2)\nnote('seen', 1)\nnote('expected', 2)"
+    assert reduced_body(body) == ""
+    assert reduced_body(f"{body}\nx = 2") == body
+
+
 @pytest.mark.parametrize("control", [BROKEN, "double = 0"])
 def test_nothing_is_taken_away_where_the_control_fails(control: str) -> None:
     assert reduced_body("x = 2\ny = 3\nnote('seen', double(x))\nnote('expected', 4)", control) == ""

@@ -61,6 +61,16 @@ def _moving(graph: Any, note: Any, device: str) -> None:
     y.sum().backward()
 
 
+def _exiting(checkpoint: Any, note: Any, device: str) -> None:
+    checkpoint(lambda: exit(0))
+
+
+def _dying(checkpoint: Any, note: Any, device: str) -> None:
+    import os
+
+    checkpoint(lambda: os._exit(0))
+
+
 def _counting(graph: Any, note: Any, device: str) -> None:
     from conformance.second_device import Moves, second
 
@@ -99,6 +109,10 @@ CASES: list[tuple[str, Implementation, Measured, int]] = [
     (Named(_raising).source, NESTED, Measured("raises"), 0),
     (PROGRAM.source, NESTED, Measured("fails"), 0),
     (Named(_raising).source, NESTED, Measured("fails"), 1),
+    (Named(_exiting).source, NESTED, Measured("fails"), 1),
+    (PROGRAM.source, NESTED, Measured("ends"), 0),
+    (Named(_raising).source, NESTED, Measured("ends"), 0),
+    (Named(_dying).source, NESTED, Measured("ends"), 1),
     (PROGRAM.source, NESTED, Measured("calls", (("f", 2),)), 0),
     (PROGRAM.source, NESTED, Measured("calls", (("f", 1),)), 1),
     (PROGRAM.source, NESTED, Measured("calls", (("f", 3),), at_most=True), 0),

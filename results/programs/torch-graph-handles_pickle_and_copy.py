@@ -15,6 +15,6 @@ def run(graph, note, device):
 
 try:
     run(graph, lambda label, value=None: None, "cpu")
-except Exception as error:
+except BaseException as error:
     sys.exit(print("no error is due, and torch-graph raises", repr(error)) or 1)
 print("no error is due, and there is none")

@@ -12,9 +12,7 @@ def run(checkpoint, note, device):
     recomputing = []
     def inner(h):
         changed = 'fewer' if recomputing else ''
-        c = torch.full((1,), 3.0 if changed else 1.0, device=device, dtype=h.dtype)
-        h = h * c.float()
-        return h
+        return h if changed == 'fewer' else h.exp()
     def outer(h):
         return inner(h)
     y = checkpoint(outer, p * 1)
