@@ -29,7 +29,7 @@ class Guard(torch._C._acc.DeviceGuard):
         return torch._C._autograd.DeviceType.PrivateUse1
 
 
-class _Engine(torch._C._ImperativeEngine):  # type: ignore[name-defined]
+class _Engine(torch._C._ImperativeEngine):
     def run_backward(self, *args: Any, **kwargs: Any) -> Any:
         try:
             return super().run_backward(*args, **kwargs)
@@ -41,4 +41,4 @@ class _Engine(torch._C._ImperativeEngine):  # type: ignore[name-defined]
 
 def carry_errors() -> None:
     """Give torch an engine that raises the errors which the guard takes."""
-    torch.autograd.Variable._execution_engine = _Engine()  # type: ignore[assignment]
+    torch.autograd.Variable._execution_engine = _Engine()

@@ -17,6 +17,7 @@ from benches.offload import WAYS, Training, Way, agreement, measured
 from benches.workloads import workload
 from conformance import simulated_lanes as lanes
 from conformance.second_device import second
+from impls.graph.streams import Lane
 
 SIM = second("cpu")  # before any backward of the process, which settles for how many devices autograd has threads
 BY_NAME = {way.name: way for way in WAYS}
@@ -58,7 +59,12 @@ def test_without_overlap_every_copy_is_over_before_anything_computes() -> None:
 def test_every_call_that_copies_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     module, waits = torch.get_device_module(SIM), list[None]()
     real = module.synchronize
-    monkeypatch.setattr(module, "synchronize", lambda: (waits.append(None), real())[1])
+
+    def synchronize() -> None:
+        waits.append(None)
+        real()
+
+    monkeypatch.setattr(module, "synchronize", synchronize)
     Training(BY_NAME["overlap"], ATTENTION, SIM).step()
     assert not waits
     Training(BY_NAME["waited"], ATTENTION, SIM).step()
@@ -96,12 +102,12 @@ def test_parameters_are_in_the_memory_that_a_way_says(way: str, pinned: bool) ->
 
 
 def test_a_way_with_other_gradients_is_void(monkeypatch: pytest.MonkeyPatch) -> None:
-    fetch = offload.Lane.fetch
+    fetch = Lane.fetch
 
-    def wrong(self: offload.Lane, source: torch.Tensor) -> object:
+    def wrong(self: Lane, source: torch.Tensor) -> object:
         return fetch(self, source * 2)
 
-    monkeypatch.setattr(offload.Lane, "fetch", wrong)
+    monkeypatch.setattr(Lane, "fetch", wrong)
     plain, other = measured("attention", "S", SIM, 2, ticking(), (BY_NAME["plain"], BY_NAME["overlap"]))
     assert (plain.status, other.status, other.seconds) == (MEASURED, VOID, None)
     assert other.detail == "gradients are not those of plain"
