@@ -30,7 +30,7 @@ from benches.compare_measuring import Row, Subject
 from benches.compare_steps import Comparison, Entry
 from benches.contenders import Contender, LeftOut, contenders, loaded
 from benches.workloads import FAKE, KINDS, SIZES, Workload, device_type, sweeps, workload
-from conformance import results_file
+from conformance import results_file, usable
 from conformance.results_file import ROOT
 
 ROUNDS = 15
@@ -141,7 +141,8 @@ def measured(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     if status not in (0, 5):
         raise RuntimeError(f"pytest ended with status {int(status)}; what it printed says why")
     head = results_file.header(seed=0, profile="compare", device=device)
-    names = ("pytest-benchmark", "numpy", "matplotlib")
+    there = {one.metadata["Name"] for one in metadata.distributions()}
+    names = [name for name in ("pytest-benchmark", "numpy", "matplotlib") if name in there]
     return {
         **{key: head[key] for key in ("versions", "machine", "suite", "date")},
         "versions": {**head["versions"], **{name: metadata.version(name) for name in names}},
@@ -159,9 +160,9 @@ def measured(options: argparse.Namespace, console: Console) -> dict[str, Any]:
 def _require(device: str) -> None:
     """ValueError for a device that torch cannot use here."""
     try:
-        torch.empty(1, device="meta" if device == FAKE else device)
-    except (RuntimeError, AssertionError) as error:  # of builds for another device the latter
-        raise ValueError(f"device is {device!r}, which torch cannot use here: {str(error).splitlines()[0]}") from error
+        usable.require("meta" if device == FAKE else device)
+    except ValueError as error:
+        raise ValueError(f"device is {device!r}, and {error}") from error
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:

@@ -163,10 +163,10 @@ class Subject:
             return "equal"
         if self.repeats and not rounded:
             return "differ"
-        return "close" if all(map(_close, found, self.expected)) else "differ"
+        return "close" if all(map(close, found, self.expected)) else "differ"
 
 
-def _close(one: Tensor, other: Tensor) -> bool:
+def close(one: Tensor, other: Tensor) -> bool:
     """Whether no entry is further off than sums in another order explain, for the largest of the terms that cancel in it."""
     return bool((one - other).abs().max() <= ROUNDING * torch.finfo(other.dtype).eps * other.abs().max())
 

@@ -33,12 +33,21 @@ class Times:
         return first, third
 
 
-def interleaved(contenders: Mapping[str, Callable[[], object]], *, rounds: int, calls: int, warm: int = 3) -> Times:
+def interleaved(
+    contenders: Mapping[str, Callable[[], object]],
+    *,
+    rounds: int,
+    calls: int,
+    warm: int = 3,
+    clock: Callable[[], float] | None = None,
+) -> Times:
     """Time every contender in every round, ``calls`` calls each, in an order that is drawn anew for each round.
 
-    The clock is the thread's own processor time: a chain on the CPU with one thread runs backward on the calling thread,
-    and what other processes take is left out. What they do to the caches is not. ``warm`` rounds are not counted.
+    Without another clock it is the thread's own processor time: a chain on the CPU with one thread runs backward on the
+    calling thread, and what other processes take is left out. What they do to the caches is not. ``warm`` rounds are not
+    counted.
     """
+    tell = clock or time.thread_time
     order = list(contenders)
     shuffle = random.Random(0).shuffle
     seconds: dict[str, list[float]] = {name: [] for name in order}
@@ -46,9 +55,9 @@ def interleaved(contenders: Mapping[str, Callable[[], object]], *, rounds: int, 
         shuffle(order)
         for name in order:
             call = contenders[name]
-            started = time.thread_time()
+            started = tell()
             for _ in range(calls):
                 call()
             if turn >= warm:
-                seconds[name].append((time.thread_time() - started) / calls)
+                seconds[name].append((tell() - started) / calls)
     return Times({name: tuple(values) for name, values in seconds.items()})

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import impls
-from conformance import matrix, page, programs_written, report, results_file
+from conformance import matrix, page, programs_written, report, results_file, usable
 from conformance.choosing import DEFAULT, Subject, subjects
 from conformance.gathering import PROPERTY, Gathering
 from conformance.law import LAWS, PROFILES, Law
@@ -47,9 +47,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     device = config.getoption("--device")
     try:
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise pytest.UsageError(f"--device {device}: torch cannot use it here: {error}") from error
+        usable.require(device)
+    except ValueError as error:
+        raise pytest.UsageError(f"--device {device}: {error}") from error
     config.stash[GATHERING], config.stash[CHOSEN], config.stash[WARNINGS] = Gathering(), [], []
     config.stash[LEFT_OUT] = _left_out(config)
     offered = [name for name in impls.PEERS if name not in config.stash[LEFT_OUT]] if _peers(config) else impls.names()

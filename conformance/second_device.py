@@ -55,9 +55,10 @@ def second(device: str) -> str:
 def _register() -> None:
     from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
-    from conformance import simulated_operators, simulated_streams
+    from conformance import simulated_errors, simulated_operators, simulated_streams
 
-    _setup_privateuseone_for_python_backend(NAME, simulated_streams)
+    _setup_privateuseone_for_python_backend(NAME, simulated_streams, device_guard=simulated_errors.Guard())
+    simulated_errors.carry_errors()
     every, aten = torch.library.Library("_", "IMPL"), torch.library.Library("aten", "IMPL")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that the CPU's kernels for pinned memory are replaced is meant

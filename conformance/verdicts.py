@@ -111,13 +111,14 @@ class Timeout(BaseException):
 REFUSALS = (RuntimeError, TypeError, ValueError, NotImplementedError)
 NOT_REFUSALS = (RecursionError, torch.OutOfMemoryError)
 # What torch or Python say of a fault inside a package, and nobody to its user: a broken assertion, no memory, an internal
-# error of the compiler, an attempt on what is None, a context variable that another thread reset.
+# error of the compiler, an attempt on what is None, a context variable that another thread reset, an error of CUDA's runtime.
 NOBODYS_WORDS = (
     "INTERNAL ASSERT FAILED",
     "DefaultCPUAllocator: ",
     "InternalTorchDynamoError: ",
     "'NoneType' object ",
     "was created in a different Context",
+    "CUDA error: ",
 )
 
 

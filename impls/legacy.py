@@ -9,7 +9,7 @@ import torch
 
 from impls.arguments import restored_arguments, save_arguments
 from impls.implementation import Implementation, known
-from impls.limits import AUTOCAST_LOST, DRAWS_ANEW, RUNS_TO_THE_END, SINGLE_NODE
+from impls.limits import AUTOCAST_LOST, DRAWS_ANEW, PEAKS_WITH_OUTPUTS, RUNS_TO_THE_END, SINGLE_NODE
 from impls.sequential import sequential
 from impls.single_node import (
     Gradients,
@@ -90,5 +90,15 @@ IMPLEMENTATION = Implementation(
     | RUNS_TO_THE_END
     | known("diverges", "forward runs without grad mode", "see grad_mode_is_forwards", "backward_in_inference_mode")
     | DRAWS_ANEW
-    | AUTOCAST_LOST,
+    | AUTOCAST_LOST
+    | PEAKS_WITH_OUTPUTS
+    | known(
+        "diverges",
+        "random numbers are not restored: the recomputation draws others and moves the device's generator",
+        "see dropout_masks_are_replayed; seen on the simulated device",
+        "offsets_of_generators_are_plains",
+        "side_streams_under_delays",
+        "a_region_does_not_make_the_host_wait",
+    )
+    | known("diverges", "autocast is not restored", "see autocast_is_forwards", "autocast_of_device_and_host"),
 )

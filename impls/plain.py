@@ -53,6 +53,7 @@ IMPLEMENTATION = Implementation(
         "hooks_see_inputs_passed_by_keyword",
         "hooks_see_inputs_in_containers",
         "hooks_see_repeated_inputs_once",
+        "the_allocator_peaks_where_the_plan_does",
     )
     | known("diverges", "hooks switch the check of versions off", "pytorch#128545", "hooks_around_do_not_hide_changes")
     | known("agrees", "there is no recomputation", "by definition", "early_stop_leaves_the_tail_unrun"),

@@ -19,7 +19,7 @@ from impls.devices import (
     set_device_states,
 )
 from impls.implementation import Implementation, known
-from impls.limits import RUNS_TO_THE_END, SINGLE_NODE
+from impls.limits import PEAKS_WITH_OUTPUTS, RUNS_TO_THE_END, SINGLE_NODE
 from impls.replay import Autocast, Streams
 from impls.sequential import sequential
 from impls.single_node import (
@@ -148,5 +148,6 @@ IMPLEMENTATION = Implementation(
     ),
     known=SINGLE_NODE
     | RUNS_TO_THE_END
+    | PEAKS_WITH_OUTPUTS
     | known("diverges", "forward runs without grad mode", "see grad_mode_is_forwards", "backward_in_inference_mode"),
 )

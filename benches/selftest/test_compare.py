@@ -216,7 +216,7 @@ def test_fake_tensors_give_the_bytes_and_work_of_real_ones(name: str, subjects: 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is there")
 def test_a_device_that_is_not_there_is_told_before_anything_is_measured(capfd: pytest.CaptureFixture[str]) -> None:
     assert compare.main(["--device", "cuda"]) == 1
-    assert "device is 'cuda', which torch cannot use here: " in capfd.readouterr().err
+    assert "device is 'cuda', and torch cannot use it here: " in capfd.readouterr().err
 
 
 def test_large_layers_have_the_work_of_gpt_2_at_2048_in_bfloat16() -> None:

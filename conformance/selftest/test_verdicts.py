@@ -77,6 +77,20 @@ def test_a_fault_inside_is_a_crash_whatever_its_type(fault: Callable[[], Any]) -
     assert from_error(caught.value).verdict is Verdict.CRASHES
 
 
+class AcceleratorError(RuntimeError):
+    """What torch raises for errors of CUDA's runtime, from 2.8 on."""
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, AcceleratorError])
+@pytest.mark.parametrize(
+    "code", ["an illegal memory access was encountered", "operation not permitted when stream is capturing"]
+)
+def test_an_error_of_the_runtime_of_cuda_is_a_crash(kind: type[Exception], code: str) -> None:
+    told = f"CUDA error: {code}\nCUDA kernel errors might be asynchronously reported at some other API call"
+    assert from_error(kind(told)).verdict is Verdict.CRASHES
+    assert from_error(kind(f"a region cannot be captured: {code}")).verdict is Verdict.REFUSES
+
+
 def test_an_error_that_names_the_type_of_none_refuses() -> None:
     assert from_error(TypeError("argument 0 is of type NoneType; it must be a tensor")).verdict is Verdict.REFUSES
 

@@ -20,5 +20,11 @@ IMPLEMENTATION = Implementation(
     capabilities=frozenset(CAPABILITIES) - {"early-stop", "explicit-generators"},
     known=TORCH_NONREENTRANT
     | RUNS_TO_THE_END
-    | known("diverges", "a recomputation runs to its end", "the option", "requests_for_a_subset_recompute_what_they_need"),
+    | known("diverges", "a recomputation runs to its end", "the option", "requests_for_a_subset_recompute_what_they_need")
+    | known(
+        "agrees",
+        "what a recomputation makes at its end takes no more than the gradient that is made next",
+        "seen here",
+        "the_allocator_peaks_where_the_plan_does",
+    ),
 )

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from impls.schedules.binomial import advances, revolve
 from impls.schedules.chain import UNIT, Chain, Stage, unit_chain
 from impls.schedules.chen import greedy, searched, sqrt_segments, uniform
 from impls.schedules.execution import checkpoint_sequential, execute
 from impls.schedules.halving import binary, recursive
 from impls.schedules.interpreter import Account, interpret, replay
-from impls.schedules.least import least_memory
 from impls.schedules.lowering import Action, Step, steps
 from impls.schedules.measuring import measure
-from impls.schedules.planning import plan_for
-from impls.schedules.rotor import optimal
 from impls.schedules.tree import IllegalPlan, Keep, Plan, Region, depth, kept, require_order, stages, text
+
+if TYPE_CHECKING:
+    from impls.schedules.least import least_memory
+    from impls.schedules.planning import plan_for
+    from impls.schedules.rotor import optimal
 
 __all__ = [
     "UNIT",
@@ -50,3 +55,11 @@ __all__ = [
     "uniform",
     "unit_chain",
 ]
+
+_WITH_NUMPY = {"least_memory": "least", "optimal": "rotor", "plan_for": "planning"}  # imported when first asked for
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WITH_NUMPY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_WITH_NUMPY[name]}"), name)

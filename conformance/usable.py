@@ -1,0 +1,28 @@
+"""Whether torch can use a device here, and what is missing where it cannot."""
+
+from __future__ import annotations
+
+import torch
+
+
+def require(device: str) -> None:
+    """ValueError for a device on which no tensor can be made: what is missing, and for CUDA what to do about it."""
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:  # of builds for another device the latter
+        told = f"torch cannot use it here: {str(error).splitlines()[0]}"
+        raise ValueError(". ".join(filter(None, [told.rstrip("."), _missing(device)]))) from error
+
+
+def _missing(device: str) -> str:
+    try:
+        kind = torch.device(device).type
+    except RuntimeError:
+        return ""
+    if kind != "cuda":
+        return ""
+    if torch.version.cuda is None and torch.version.hip is None:
+        return f"This build of torch, {torch.__version__}, has no CUDA: install one that has"
+    if not torch.cuda.is_available():
+        return "No GPU with a driver for it is found: see nvidia-smi and CUDA_VISIBLE_DEVICES"
+    return f"There are {torch.cuda.device_count()} of this type, counted from 0"
