@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Any
 
+import torch
+
 import impls
 from conformance import judge
 from conformance.judge import Outcome
@@ -81,6 +83,7 @@ def work(connection: Connection, setting: Setting, traces: str) -> None:
         except OSError:  # raised where the implementation runs it would be taken for an error of that
             os._exit(CUT_OFF)
 
+    torch.set_num_threads(1)  # as in the process that asks
     os.setpgid(0, 0)  # so that what it starts ends with it
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     faulthandler.enable(os.open(traces, os.O_WRONLY), all_threads=False)
