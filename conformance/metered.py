@@ -16,7 +16,7 @@ class MeteredModule(torch.nn.Module):
         self.module, self.__wrapped__, self.call = module, module, call
 
     @property
-    def training(self) -> bool:  # type: ignore[override]
+    def training(self) -> bool:
         return self.module.training
 
     @training.setter

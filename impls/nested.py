@@ -75,10 +75,9 @@ def checkpoint(
 
     Raises TypeError or ValueError for arguments that are not as described, before the function runs; CheckpointError when
     a device is first initialised inside the region, or random numbers are to be preserved while a CUDA graph is captured;
-    CheckpointError in backward when a saved or passed tensor was
-    changed in place, or when the recomputation saves something else than forward did. Not checked: that both runs
-    compute the same values, and tensors that the function reads from elsewhere without autograd saving them. Buffers that a
-    module updates in forward are updated again.
+    CheckpointError in backward when a saved or passed tensor was changed in place, or when the recomputation saves
+    something else than forward did. Not checked: that both runs compute the same values, and tensors that the function
+    reads from elsewhere without autograd saving them. Buffers that a module updates in forward are updated again.
     Source: the nesting rules of PyTorch pull request 90105; early stop as in 96866.
     """
     _validate(function, context_fn, determinism_check, kwargs)
