@@ -28,11 +28,15 @@ def occurs(name: str, text: str) -> bool:
 
 @dataclass
 class Scope:
-    """Names that a body can read, and those that require grad; the last, the current value, always does."""
+    """Names that a body can read, and those that require grad; the last, the current value, always does.
+
+    ``unlike`` is a tensor of another shape or dtype, if there is one, by which others can be multiplied.
+    """
 
     tensors: list[str]
     grad: set[str]
     statements: list[Statement] = field(default_factory=list)
+    unlike: str = ""
 
     @property
     def current(self) -> str:
@@ -52,6 +56,7 @@ class Author:
         self.draw, self.always, self.sometimes, self.depth = draw, always, sometimes, depth
         self.operators = operators
         self.parameters: list[str] = []
+        self.modules: list[str] = []
         self.closed: list[str] = []
         self.regional: set[str] = set()
         self.withheld: set[str] = set()  # what no region returns
@@ -120,6 +125,8 @@ class Author:
                 self.op(scope, self.pick(there))
         if "complex" in self.used:
             self.op(scope, self.pick(CONJUGATES))
+        if self.modules:
+            self.op(scope, f"{self.pick(self.modules)}({{0}})")
         if self.has("no-grad"):
             constant = self.fresh("h")
             scope.statements.append(Block("with torch.no_grad():", (Op(constant, "torch.sin({0})", (scope.current,)),)))
@@ -160,8 +167,11 @@ class Author:
         repeated = self.has("repeated-inputs")
         if repeated:
             passed.append(passed[0])
-        parameters, unpack, arguments, inside = self.arguments(passed)
-        scope = Scope(inside[::-1], {new for new, old in zip(inside, passed, strict=True) if old in outer.grad})
+        also = [outer.unlike] if outer.unlike and passed[0] != "c0" else []
+        parameters, unpack, arguments, inside = self.arguments([*passed, *also])
+        unlike = inside.pop() if also else outer.unlike
+        grad = {new for new, old in zip(inside, passed, strict=True) if old in outer.grad}
+        scope = Scope(inside[::-1], grad, unlike=unlike)
         if not scope.grad:
             scope.bind(self.closed_over(outer))
         elif self.has("closure"):
@@ -173,9 +183,11 @@ class Author:
         given = [name for name in parameters if name.startswith("s")]
         if given:
             self.depend(scope, *given)
+        if unlike:
+            self.join(scope, unlike)
         self.body(scope, depth - 1, first)
         after += self.escape(outer, scope)
-        self.results(outer, name, parameters, unpack, arguments, tuple(passed), inside, scope)
+        self.results(outer, name, parameters, unpack, arguments, (*passed, *also), inside, scope)
         for value in after:
             self.join(outer, value)
 

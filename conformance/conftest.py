@@ -45,6 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    torch.set_num_threads(1)  # tensors are tiny, and processes beside this one need the other cores
     device = config.getoption("--device")
     try:
         usable.require(device)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 if TYPE_CHECKING:
     from conformance.authors import Author
+    from conformance.programs import Leaf
 
 
 def _list(names: tuple[str, ...]) -> str:
@@ -39,9 +40,10 @@ def _subset(author: Author, leaves: tuple[str, ...]) -> tuple[str, ...]:
     return (passed, *(author.draw(st.lists(st.sampled_from(others), unique=True)) if others else ()))
 
 
-def lines(author: Author, outputs: tuple[str, ...], leaves: tuple[str, ...]) -> tuple[str, ...]:
+def lines(author: Author, outputs: tuple[str, ...], asked: tuple[Leaf, ...]) -> tuple[str, ...]:
     """The driver's lines: what the features demand, then a plain backward of all outputs."""
-    noted = _list(tuple(f"{leaf}.grad" for leaf in leaves))
+    noted = _list(tuple(leaf.gradients for leaf in asked))
+    leaves = tuple(leaf.tensors for leaf in asked)
     text: list[str] = []
     subset = functools.partial(_subset, author, leaves)
 

@@ -24,6 +24,7 @@ FEATURES: dict[str, str] = {
     "inputs": "backward with inputs=",
     "keyword": "arguments are passed by keyword",
     "long": "a function saves many tensors",
+    "modules": "functions call modules with parameters, and a module may be the function of a region",
     "mutated": "tensors that no function reads through a closure change in place after forward",
     "mutated-closure": "a tensor that a function reads through a closure changes in place after forward",
     "nesting": "a region in the first region",
@@ -41,6 +42,7 @@ FEATURES: dict[str, str] = {
     "saves-hidden": "the first region saves a tensor that it makes and does not return",
     "stream": "random numbers are drawn after forward and after backward",
     "through-regions": "requests for some gradients are for that of what the first region is passed, too",
+    "unlike-leaves": "functions are passed a leaf that has another shape, and may have another dtype, than the others",
     "unused-outputs": "a function returns a tensor that nobody uses",
     "view-outputs": "a function returns a view",
 }

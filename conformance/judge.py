@@ -21,6 +21,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from conformance.isolation import isolated
+from conformance.metered import MeteredModule
 from conformance.meters import Calls, Meter
 from conformance.programs import Runnable, load
 from conformance.references import REFERENCES
@@ -114,6 +115,8 @@ def _metered(checkpoint: Callable[..., Any], meters: Sequence[Meter]) -> Callabl
             metered = function
             for meter in meters:
                 metered = meter.around(metered)
+            if isinstance(function, torch.nn.Module):
+                metered = MeteredModule(function, metered)
             if not compiling:
                 known[id(function)] = metered
         return checkpoint(metered, *args, **kwargs)

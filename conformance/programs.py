@@ -33,11 +33,25 @@ class Runnable(Protocol):
 
 @dataclass(frozen=True)
 class Leaf:
-    """A tensor that exists before the program's body: ``code`` makes it, ``grad`` says whether it requires grad."""
+    """A tensor that exists before the program's body: ``code`` makes it, ``grad`` says whether it requires grad.
+
+    A ``module`` stands for its parameters, of which there is one at least.
+    """
 
     name: str
     code: str
     grad: bool
+    module: bool = False
+
+    @property
+    def tensors(self) -> str:
+        """The text that stands for it in a list of tensors."""
+        return f"*{self.name}.parameters()" if self.module else self.name
+
+    @property
+    def gradients(self) -> str:
+        """The text that stands for what it has for gradients in a list of them."""
+        return f"*(each.grad for each in {self.name}.parameters())" if self.module else f"{self.name}.grad"
 
 
 @dataclass(frozen=True)
@@ -113,7 +127,7 @@ class Program:
         lines = ["import torch", "", *self.preamble, "def run(checkpoint, note, device):"]
         inside = [f"torch.manual_seed({self.seed})"]
         inside += [f"{leaf.name} = {leaf.code}" for leaf in self.leaves]
-        inside.append(f"note('leaves', {_tuple(leaf.name for leaf in self.leaves)})")
+        inside.append(f"note('leaves', {_tuple(leaf.tensors for leaf in self.leaves)})")
         inside += render(self.body)
         inside.append(f"note('forward', {_tuple(self.outputs)})")
         inside += self.driver

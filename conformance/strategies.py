@@ -15,9 +15,10 @@ from conformance import drivers
 from conformance.authors import Author, Scope, occurs
 from conformance.containers import PREAMBLE
 from conformance.features import known
+from conformance.leaves import UNLIKE, made
 from conformance.nesting import allows_nesting, if_nesting
 from conformance.operators import BINARY, DTYPES, UNARY
-from conformance.programs import Leaf, Named, Program, render
+from conformance.programs import Named, Program, render
 
 CORE = frozenset({"nesting"})
 
@@ -39,27 +40,25 @@ def programs(
         raise ValueError(f"depth is {depth}; it must be 2 at least where 'nesting' is in always")
     dtype = DTYPES.get(author.one_of(DTYPES) or "", "torch.float64")
     layout = ".t()" if author.has("non-contiguous") else ""
-    size = draw(st.sampled_from((2, 3)))
-    leaves = []
-    for name, grad in (("c0", False), ("p0", True), ("p1", True), ("x0", True))[: 4 if draw(st.booleans()) else 2]:
-        made = f"torch.randn({size}, {size}, dtype={dtype}, device=device){layout}"
-        if name.startswith("p"):
-            author.parameters.append(name)
-        leaves.append(Leaf(name, f"{made}.requires_grad_()" if grad else made, grad))
-    scope = Scope([leaf.name for leaf in leaves], {leaf.name for leaf in leaves if leaf.grad})
+    leaves = made(author, draw(st.sampled_from((2, 3))), dtype, layout)
+    unlike = next((leaf.name for leaf in leaves if leaf.name == UNLIKE), "")
+    alike = [leaf for leaf in leaves if leaf.name not in (*author.modules, unlike)]
+    scope = Scope([leaf.name for leaf in alike], {leaf.name for leaf in alike if leaf.grad}, unlike=unlike)
     author.has("no-constants")
     author.region(scope, depth if depth > 1 and allows_nesting() and author.has("nesting") else 1, first=True)
     if draw(st.booleans()):
         author.op(scope, author.pick(operators))
     if draw(st.booleans()):
         author.region(scope, 1)
+    for _ in range(draw(st.integers(0, 2)) if author.modules else 0):
+        author.op(scope, f"checkpoint({author.pick(author.modules)}, {{0}})")
     outputs = [scope.current]
     partial = author.has("partial")
     if partial and not author.computed(scope)[:-1]:
         outputs.append(author.op(scope, author.pick(operators)))
     elif (others := author.computed(scope)[:-1]) and (partial or draw(st.booleans())):
         outputs.append(author.pick(others))
-    lines = drivers.lines(author, tuple(outputs), tuple(leaf.name for leaf in leaves if leaf.grad))
+    lines = drivers.lines(author, tuple(outputs), tuple(leaf for leaf in leaves if leaf.grad))
     lines = (*author.changes(scope), *lines)
     text = "\n".join((*render(tuple(scope.statements)), *lines))
     leaves = [leaf for leaf in leaves if leaf.grad or occurs(leaf.name, text)]

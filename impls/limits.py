@@ -23,6 +23,15 @@ def among(limits: dict[str, Known], *laws: str) -> dict[str, Known]:
 
 _OWN_BACKWARD = "https://docs.pytorch.org/docs/stable/checkpoint.html, differences of the reentrant variant"
 
+# Whatever calls the function itself a second time.
+RUN_TWICE: dict[str, Known] = known(
+    "diverges",
+    "a module that the function calls is called again with it, and updates its buffers again: statistics of a batch norm "
+    "count twice, and a spectral norm is another one, so that gradients are wrong, too",
+    "pytorch#96136; seen here",
+    "a_module_updates_its_buffers_once",
+)
+
 # What a node with a backward of its own does, whoever wrote it: forward runs without a graph inside that node.
 SINGLE_NODE: dict[str, Known] = {
     **known(
@@ -70,6 +79,7 @@ SINGLE_NODE: dict[str, Known] = {
         "tensor_hooks_inside",
         "backward_inside_a_region",
         "backward_of_another_region_inside_a_region",
+        "backward_of_a_region_that_is_under_way",
     ),
     **known(
         "diverges",
@@ -106,6 +116,7 @@ SINGLE_NODE: dict[str, Known] = {
         "weights_changed_during_backward",
         "hooks_around_do_not_hide_changes",
     ),
+    **RUN_TWICE,
 }
 
 # Without early stop; torch says so of the option, the others never had it.

@@ -25,6 +25,7 @@ import torch
 from impls import ambient
 from impls.implementation import CAPABILITIES, Implementation
 from impls.inputs import taken
+from impls.limits import RUN_TWICE
 from impls.operators import Operators
 from impls.recomputation import NOTHING
 from impls.region import CheckpointError as CheckpointError
@@ -74,9 +75,9 @@ def checkpoint(
 
     Raises TypeError or ValueError for arguments that are not as described, before the function runs; CheckpointError when
     a device is first initialised inside the region, or random numbers are to be preserved while a CUDA graph is captured;
-    CheckpointError in backward when a saved or passed tensor was
-    changed in place, or when the recomputation saves something else than forward did. Not checked: that both runs
-    compute the same values, and tensors that the function reads from elsewhere without autograd saving them.
+    CheckpointError in backward when a saved or passed tensor was changed in place, or when the recomputation saves
+    something else than forward did. Not checked: that both runs compute the same values, and tensors that the function
+    reads from elsewhere without autograd saving them. Buffers that a module updates in forward are updated again.
     Source: the nesting rules of PyTorch pull request 90105; early stop as in 96866.
     """
     _validate(function, context_fn, determinism_check, kwargs)
@@ -140,4 +141,5 @@ IMPLEMENTATION = Implementation(
     summary="non-reentrant, nests, stops early, checks versions",
     source="PyTorch pull requests 90105 and 96866",
     capabilities=frozenset(CAPABILITIES),
+    known=RUN_TWICE,
 )

@@ -81,6 +81,24 @@ FAULTS = (
            "self.values[index] = tensor.conj() if tensor.is_conj() else tensor"),
     Mutant("goes-through-numpy", "gradients", "bfloat16_tensors", "recomputation", _KEPT,
            "self.values[index] = torch.from_numpy(tensor.detach().numpy())"),
+    Mutant("casts-arguments-to-the-dtype-of-the-first", "gradients", "leaves_of_other_shapes_and_dtypes", "inputs",
+           "return self.args, self.kwargs, Hooked",
+           "return tuple(one.to(self.args[0].dtype) for one in self.args), self.kwargs, Hooked"),
+    Mutant("brings-what-was-broadcast-as-it-was-used", "gradients", "leaves_of_other_shapes_and_dtypes", "recomputation", _KEPT,
+           "before = [one for one in self.values.values() if one.dim() > tensor.dim()]\n"
+           "            self.values[index] = tensor.expand_as(before[-1]) if before else tensor"),
+    Mutant("takes-a-saved-statistic-for-the-one-before", "gradients", "parameters_of_modules", "recomputation", _KEPT,
+           "alike = index in range(1, self.known) and self.slots[index][2] == self.slots[index - 1][2]\n"
+           "            before = None if tensor.requires_grad or not alike else self.values.get(index - 1)\n"
+           "            self.values[index] = tensor if before is None else before"),
+    Mutant("takes-the-inputs-of-a-modules-first-call", "gradients", "parameters_of_modules", "region",
+           "self.function, self.inputs, self.context = function, inputs, context",
+           "first = vars(function).setdefault('first', inputs) if isinstance(function, torch.nn.Module) else inputs\n"
+           "        self.function, self.inputs, self.context = function, first, context"),
+    Mutant("needs-no-gradient-under-a-transform", "gradients", "transforms_of_functions", "nested",
+           "    if not torch.is_grad_enabled():\n        with forward_context:",
+           "    if not torch.is_grad_enabled() or torch._C._functorch.peek_interpreter_stack() is not None:\n"
+           "        with forward_context, torch.no_grad():"),
     Mutant("asks-for-gradients-of-the-arguments-alone", "gradients", "parameters_read_through_a_closure", "nested", _START,
            _node("return torch.autograd.grad(outputs, inputs, gradients, allow_unused=True)")),
     Mutant("accumulates-into-the-arguments-alone", "gradients", "intermediates_read_through_a_closure", "nested", _START,

@@ -77,6 +77,14 @@ FAULTS = (
            "lock.acquire(blocking=False)"),
     Mutant("has-regions-of-each-thread", "lifetimes", "backward_in_another_thread", "region", "class Region:",
            "class Region(threading.local):"),
+    Mutant("saves-in-the-newest-region", "lifetimes", "a_forward_on_another_thread_meanwhile", "nested",
+           "    _push_hooks(region.pack, region.unpack)\n",
+           "    vars(_validate)['newest'] = region\n"
+           "    _push_hooks(lambda tensor: vars(_validate)['newest'].pack(tensor), region.unpack)\n"),
+    Mutant("refuses-while-forward-is-under-way-elsewhere", "lifetimes", "backward_of_a_region_that_is_under_way", "region",
+           "        changed = self.inputs.changed()\n",
+           "        if not complete and _enclosing() is None:\n            self.refuse('its forward has not ended')\n"
+           "        changed = self.inputs.changed()\n"),
     Mutant("raises-one-stop-for-all", "lifetimes", "a_retained_backward_keeps_nothing", "recomputation",
            "lets it pass.\"\"\"\n",
            "lets it pass.\"\"\"\n\n    def __new__(cls, made=[]):\n        made or made.append(super().__new__(cls))\n"

@@ -8,7 +8,7 @@ from conformance.judge import Case
 from conformance.law import law
 from conformance.strategies import named
 from conformance.verdicts import Diverges, Measured, Refuses
-from conformance.written import ambient
+from conformance.written import ambient, modules
 
 MODE = st.sampled_from(["as is", "grad", "no_grad"])
 
@@ -115,6 +115,15 @@ def test_train_and_eval_flipped_before_backward(case: Case) -> None:
         case.equals_plain()
     except Refuses:
         return
+
+
+STATE = st.sampled_from(["batch norm", "average", "spectral norm"])
+
+
+@law(named(modules.stateful, kind=STATE, direct=st.just(True), nested=st.just(False), steps=st.integers(1, 3)), floor=3)
+def test_a_module_updates_its_buffers_once(case: Case) -> None:
+    """Statistics and other buffers that a module updates in forward are, after backward, what plain leaves."""
+    case.equals_plain()
 
 
 AMBIENT, ERROR = (

@@ -12,6 +12,8 @@ from conformance.judge import Case
 from conformance.law import LAWS, law
 from conformance.operators import LINEAR
 from conformance.strategies import CORE, named, programs
+from conformance.verdicts import Refuses
+from conformance.written.transforms import transforms
 from impls import Implementation
 
 
@@ -84,6 +86,18 @@ def test_complex_tensors(case: Case) -> None:
 @law(programs(always=["bfloat16"]), floor=8)
 def test_bfloat16_tensors(case: Case) -> None:
     """Gradients of bfloat16 tensors equal plain's."""
+    case.equals_plain()
+
+
+@law(programs(always=["unlike-leaves"]), floor=5, effort=0.6)
+def test_leaves_of_other_shapes_and_dtypes(case: Case) -> None:
+    """Arguments of other shapes and dtypes than the rest get gradients of their own shape and dtype."""
+    case.equals_plain()
+
+
+@law(programs(always=["modules"]), floor=5, effort=0.6)
+def test_parameters_of_modules(case: Case) -> None:
+    """Parameters of modules get their gradients, whether functions call the modules or a module is a region's function."""
     case.equals_plain()
 
 
@@ -183,6 +197,19 @@ def _accumulation_hooks(checkpoint: Any, note: Any, device: str, *, regions: int
 def test_accumulation_hooks_fire_once(case: Case) -> None:
     """A post-accumulate hook of a parameter that several regions share fires once per backward, on the final gradient."""
     case.equals_plain()
+
+
+_TRANSFORMS = {"transform": st.sampled_from(["grad", "vjp", "jvp", "vmap"]), "inside": st.booleans(), "nested": st.booleans()}
+
+
+@law(named(transforms, **_TRANSFORMS), recomputes=False, floor=4)
+def test_transforms_of_functions(case: Case) -> None:
+    """Under grad, vjp, jvp or vmap of torch.func, around a region or inside it, a gradient is plain's or it is refused."""
+    # An error keeps the law too.
+    try:
+        case.equals_plain()
+    except Refuses:
+        return
 
 
 # The features that combinations are drawn from, with the law that is about each alone.

@@ -81,6 +81,21 @@ def test_backward_in_another_thread(case: Case) -> None:
     all_freed(case)
 
 
+_MEANWHILE = {"waits": st.sampled_from(["forward", "backward"]), "nested": st.booleans()}
+
+
+@law(named(threads.meanwhile, **_MEANWHILE), floor=3)
+def test_a_forward_on_another_thread_meanwhile(case: Case) -> None:
+    """A backward may run while a later region's forward is under way on another thread, and that while a backward is."""
+    all_freed(case)
+
+
+@law(named(threads.under_way, nested=st.booleans()), floor=2)
+def test_backward_of_a_region_that_is_under_way(case: Case) -> None:
+    """What a region has computed so far may go backward on another thread while the region's forward is under way."""
+    all_freed(case)
+
+
 # The law that is about each kind of step alone. A schedule mixes the kinds of which the law is kept.
 ALONE = {
     "some": "a_backward_of_some_outputs_keeps_nothing",

@@ -1,20 +1,14 @@
-"""What is the same for all tests of the suite itself, and the mutation score at their end."""
+"""The mutation score at the end of the tests of the suite itself."""
 
 from __future__ import annotations
 
 import pytest
-import torch
 
 from conformance.law import all_laws
 from conformance.mutants import UNBREAKABLE
 from conformance.score import Attempt, score
 
 ATTEMPT = "attempt"  # the property of a test's report in which the attempt is: reports come from other processes too
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Have one thread compute: tensors are tiny, and processes beside this one need the other cores."""
-    torch.set_num_threads(1)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

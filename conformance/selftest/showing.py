@@ -20,6 +20,7 @@ TEXTS = {
     "grad": r"torch\.autograd\.grad\(.* retain_graph=True",
     "inputs": r"inputs=\[",
     "keyword": r"checkpoint\(f\d+, .*\w+=\w+",
+    "modules": r"\n {8,}\w+ = m\d+\(",
     "mutated": r"with torch\.no_grad\(\): \w+\.mul_",
     "mutated-closure": r"with torch\.no_grad\(\): \w+\.mul_",
     "no-grad-outputs": r"return .*\.detach\(\), \(",
@@ -27,6 +28,7 @@ TEXTS = {
     "non-tensor-outputs": r"return .*None, .*7",
     "non-tensors": r"len\(s\d+\)(?s:.*)checkpoint\(f\d+, .*(None, .*'text'|3, .*torch\.float32)",
     "stream": r"note\('stream after",
+    "unlike-leaves": r"\* v0\b|checkpoint\(f\d+, .*\bv0\b",
     "unused-outputs": r"return .*torch\.tanh",
     "view-outputs": r"return .*\.t\(\)",
 }

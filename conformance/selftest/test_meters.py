@@ -44,6 +44,23 @@ def measured(checkpoint: Callable[..., Any], *lines: str) -> dict[str, Moment]:
     return {moment.label: moment for moment in storages.moments}
 
 
+def test_a_module_stays_a_module_in_the_mode_that_it_is_in() -> None:
+    got: list[tuple[Any, bool]] = []
+
+    def checkpoint(function: Any, *args: Any) -> Any:
+        got.append((function, function.training))
+        return function(*args)
+
+    lines = "m = torch.nn.Linear(2, 2).eval()", "checkpoint(m, p)", "m.train()", "checkpoint(m, p)"
+    seen = execute(Text(*LEAF, *lines), checkpoint, "cpu")
+    (first, evaluating), (second, training) = got
+    assert (evaluating, training) == (False, True)
+    assert first is second
+    assert isinstance(first, torch.nn.Module)
+    assert [type(child) for child in first.children()] == [torch.nn.Linear]
+    assert seen.calls == {"Linear": 2}
+
+
 def test_what_a_graph_saves_is_kept() -> None:
     moments = measured(plain, *FUNCTION, "note('forward', y)")
     assert [made.region for made in moments["forward"].kept] == ["f"]

@@ -35,7 +35,7 @@ def followed(program: Program) -> Callable[..., None]:
         exec("\n".join(["import torch", *program.preamble, f"torch.manual_seed({program.seed})"]), names)
         for leaf in program.leaves:
             names[leaf.name] = eval(leaf.code, names)
-        note("leaves", tuple(names[leaf.name] for leaf in program.leaves))
+        note("leaves", eval(f"({', '.join(leaf.tensors for leaf in program.leaves)},)", names))
         follow(program.body, names)
         note("forward", tuple(names[output] for output in program.outputs))
         for line in program.driver:

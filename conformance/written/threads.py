@@ -88,3 +88,95 @@ def other_thread(checkpoint: Any, note: Any, device: str, *, forward: bool, back
         note(f"held {turn + 2}", held)
     held.clear()
     note("empty", [])
+
+
+def meanwhile(checkpoint: Any, note: Any, device: str, *, waits: str, nested: bool) -> None:
+    import threading
+
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    reached, gone = threading.Event(), threading.Event()
+    failed = []
+
+    def pause():
+        if threading.current_thread() is thread and not reached.is_set():
+            reached.set()
+            gone.wait(10)
+
+    def inner(h):
+        return h.cos() * h
+
+    def earlier(h):
+        h = h.sin()
+        pause()
+        return checkpoint(inner, h) if nested else inner(h)
+
+    def later(h):
+        h = h * p
+        pause()
+        return h.exp()
+
+    def forward():
+        held.append(checkpoint(later, p * 2))
+
+    def backward():
+        held[0].backward(torch.ones_like(held[0]))
+
+    def there():
+        try:
+            forward() if waits == "forward" else backward()
+        except Exception as error:
+            failed.append(error.with_traceback(None))
+        reached.set()
+
+    thread = threading.Thread(target=there, daemon=True)
+    held = [checkpoint(earlier, p)]
+    thread.start()
+    reached.wait(10)
+    try:
+        backward() if waits == "forward" else forward()
+    finally:
+        gone.set()
+        thread.join()
+    if failed:
+        raise failed[0]
+    note("gradients 0", [p.grad])
+    note("forward", held)
+    held[1].backward(torch.ones_like(held[1]))
+    note("gradients 1", [p.grad])
+    held.clear()
+    note("empty", [])
+
+
+def under_way(checkpoint: Any, note: Any, device: str, *, nested: bool) -> None:
+    import threading
+
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    made, failed = [], []
+
+    def backward():
+        try:
+            made[0].backward(torch.ones_like(made[0]), retain_graph=True)
+        except Exception as error:
+            failed.append(error.with_traceback(None))
+
+    def f(h):
+        h = checkpoint(torch.sin, h) if nested else h.sin()
+        made.append(h)
+        if len(made) == 1:
+            thread = threading.Thread(target=backward, daemon=True)
+            thread.start()
+            thread.join()
+        return h.exp() * p
+
+    held = [checkpoint(f, p)]
+    if failed:
+        raise failed[0]
+    note("gradients 0", [p.grad])
+    note("forward", held)
+    held[0].backward(torch.ones_like(held[0]))
+    note("gradients 1", [p.grad])
+    held.clear()
+    made.clear()
+    note("empty", [])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from deepspeed.runtime.activation_checkpointing.checkpointing import non_reentrant_checkpoint
 
 from impls.implementation import CAPABILITIES, Implementation, known
-from impls.limits import AUTOCAST_LOST, MOVED_BY_AN_ERROR, RUNS_TO_THE_END, TWO_DTYPES, among
+from impls.limits import AUTOCAST_LOST, MOVED_BY_AN_ERROR, RUN_TWICE, RUNS_TO_THE_END, TWO_DTYPES, among
 from impls.peers.torch_limits import TORCH_NONREENTRANT, VERSIONS_NOT_COMPARED
 
 _SEEN = "seen here, deepspeed 0.19.8"
@@ -29,6 +29,7 @@ IMPLEMENTATION = Implementation(
         "subset-requests",
     },
     known=VERSIONS_NOT_COMPARED
+    | RUN_TWICE
     | MOVED_BY_AN_ERROR
     | RUNS_TO_THE_END
     | among(
@@ -118,6 +119,12 @@ IMPLEMENTATION = Implementation(
         _SEEN,
         "backward_inside_a_region",
         "backward_of_another_region_inside_a_region",
+    )
+    | known(
+        "crashes",
+        "what a recomputation needs is noted when forward has ended, and without it there is a TypeError about NoneType",
+        _SEEN,
+        "backward_of_a_region_that_is_under_way",
     )
     | known(
         "diverges",

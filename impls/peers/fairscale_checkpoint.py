@@ -74,5 +74,12 @@ IMPLEMENTATION = Implementation(
         "an_error_leaves_autocast",
     )
     | known("diverges", "a list comes back as a tuple", "seen here, fairscale 0.4.13", "containers_as_outputs")
+    | known(
+        "diverges",
+        "hooks that wrapping puts on batch norms keep their statistics from being updated twice, and no other buffers; a "
+        "module that is wrapped for each call, as here, has them several times, and then they are left switched off",
+        "seen here, fairscale 0.4.13",
+        "a_module_updates_its_buffers_once",
+    )
     | known("diverges", "torch.Generator arguments are not saved", "seen here", "explicit_generators_by_keyword"),
 )

@@ -148,6 +148,12 @@ _CHANGED: dict[str, Known] = {
     ),
     **known(
         "diverges",
+        "a buffer that the module changes in place is changed again by what is recomputed: batches are counted twice",
+        _SEEN,
+        "a_module_updates_its_buffers_once",
+    ),
+    **known(
+        "diverges",
         "where hooks are active, version counters are not compared",
         "pytorch#128545",
         "hooks_around_do_not_hide_changes",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from impls.implementation import Known, known
+from impls.limits import RUN_TWICE
 
 # PyTorch's reentrant checkpoint, and those that began as copies of it.
 TORCH_REENTRANT: dict[str, Known] = {
@@ -113,6 +114,7 @@ TORCH_NONREENTRANT: dict[str, Known] = {
         "default_dtype_is_forwards",
     ),
     **VERSIONS_NOT_COMPARED,
+    **RUN_TWICE,
     **known(
         "diverges",
         "the function runs again on its arguments themselves, so a hook that it registers on one is there once more after "
