@@ -13,7 +13,8 @@ import pytest
 import torch
 
 import impls
-from conformance.law import PROFILES, Explorer, all_laws
+from conformance.exploring import Explorer
+from conformance.law import PROFILES, all_laws
 from conformance.second_device import second
 from conformance.verdicts import Verdict
 from impls import ambient
