@@ -244,16 +244,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def require(device: str) -> None:
     """ValueError for what is not a CUDA device that torch can use here."""
-    try:
-        kind = torch.device(device).type
-    except RuntimeError as error:
-        raise ValueError(f"device is {device!r}: {str(error).splitlines()[0]}") from error
-    if kind != "cuda":
-        raise ValueError(f"device is {device!r}; it must be of type cuda: elsewhere no copy overlaps with anything")
-    try:
-        usable.require(device)
-    except ValueError as error:
-        raise ValueError(f"device is {device!r}, and {error}") from error
+    usable.require_cuda(device, "elsewhere no copy overlaps with anything")
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
