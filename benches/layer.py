@@ -24,7 +24,7 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
-from benches.compare_measuring import MEASURED, RAISES, VOID, Quartiles, device_seconds, quartiles
+from benches.compare_measuring import MEASURED, RAISES, VOID, Quartiles, agreement, device_seconds, quartiles
 from benches.compare_page import size as shown_size
 from benches.compare_page import store
 from benches.papers.korthikanti2022 import FORMULAS, OF_22B, PAPER, TIMES, Run, run
@@ -35,7 +35,6 @@ from conformance.results_file import ROOT
 
 ROUNDS = 15
 DTYPE = torch.bfloat16
-UNITS = 4  # in the last place of a gradient's largest entry: how far apart they may be, where those of none do not repeat
 TOLD = (
     "The whole layer on one device. The paper's times are of one of 8 tensor parallel ranks on A100s, reported (nobody here "
     "has read them in the original). Bytes are what autograd saves, statistics of layer norm apart, which the formulas neglect."
@@ -62,18 +61,6 @@ class Row:
     overhead: Quartiles | None = None
     saved: int | None = None
     statistics: int | None = None
-
-
-def agreement(found: Sequence[Tensor], expected: Sequence[Tensor], repeats: bool) -> str:
-    """How gradients are like the expected ones: "equal", "close", which is enough if those do not repeat, or "differ"."""
-    if all(map(torch.equal, found, expected)):
-        return "equal"
-    return "close" if not repeats and all(map(_close, found, expected)) else "differ"
-
-
-def _close(one: Tensor, other: Tensor) -> bool:
-    most = UNITS * torch.finfo(other.dtype).eps * other.abs().max()
-    return bool((one - other).abs().max() <= most)
 
 
 def measured(shape: Shape, device: str, rounds: int, clock: Callable[[], float] = device_seconds) -> list[Row]:

@@ -30,7 +30,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
-from benches.compare_measuring import MEASURED, RAISES, VOID, Quartiles, close, device_seconds, quartiles
+from benches.compare_measuring import MEASURED, RAISES, VOID, Quartiles, agreement, device_seconds, quartiles
 from benches.compare_page import size as shown_size
 from benches.compare_page import store
 from benches.rounds import interleaved
@@ -152,13 +152,6 @@ class Training:
             self.step()
         kind = torch.device(self.device).type
         return moves.totals[f"cpu→{kind}"], moves.totals[f"{kind}→cpu"]
-
-
-def agreement(found: Sequence[Tensor], expected: Sequence[Tensor], repeats: bool) -> str:
-    """How gradients are like the expected ones: "equal", "close", which is enough if those do not repeat, or "differ"."""
-    if all(map(torch.equal, found, expected)):
-        return "equal"
-    return "close" if not repeats and all(map(close, found, expected)) else "differ"
 
 
 def measured(

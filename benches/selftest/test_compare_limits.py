@@ -12,6 +12,7 @@ import torch
 from rich.console import Console
 
 from benches import compare, compare_limits, compare_page
+from benches import compare_meters as meters
 from benches.compare_limits import LARGE, NOT_JUDGED, NOT_REACHED, REACHED, SMALL, Limit, limits
 from benches.compare_measuring import Row, Subject
 from benches.contenders import checkpointing
@@ -83,7 +84,8 @@ def test_where_theirs_adds_nothing_there_is_no_share() -> None:
 @pytest.mark.parametrize("name", [*LARGE, SMALL])
 @pytest.mark.parametrize(("peak", "reached"), [(979, False), (980, True), (1020, True), (1021, False)])
 def test_a_peak_is_within_the_limit_on_either_side(name: str, peak: int, reached: bool) -> None:
-    found = limits(content(**{name.replace("-", "_"): {"allocated": {"kept": 1, "peak": peak}}}))
+    changes: dict[str, Any] = {name.replace("-", "_"): {"allocated": {"kept": 1, "peak": peak}}}
+    found = limits(content(**changes))
     beyond = [one.name for one in found if one.verdict == NOT_REACHED]
     assert beyond == ([] if reached else [f"{name}, size L: peak of nested / oracle"])
 
@@ -163,7 +165,7 @@ def test_the_oracle_is_near_to_what_nested_takes_and_says_when_there_is_none(mon
     measured = compare_limits.oracle(subject)["predicted"]
     states = len(subject.workload.blocks) * torch.get_rng_state().nbytes  # which are on the CPU, as its blocks are
     step = subject.bind(NESTED, NESTED.plan(subject.workload))
-    assert compare_limits.meters.allocated(step, "cpu").peak == pytest.approx(measured + states, rel=0.02)
+    assert meters.allocated(step, "cpu").peak == pytest.approx(measured + states, rel=0.02)
 
     def over(*_: object) -> int:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB\nand more")
