@@ -15,6 +15,7 @@ from benches import compare, compare_limits, compare_page
 from benches import compare_meters as meters
 from benches.compare_limits import LARGE, NOT_JUDGED, NOT_REACHED, REACHED, SMALL, Limit, limits
 from benches.compare_measuring import Row, Subject
+from benches.compare_steps import Entry
 from benches.contenders import checkpointing
 from benches.workloads import workload
 from impls import get
@@ -183,6 +184,18 @@ def test_an_oracle_is_asked_for_what_has_a_limit_on_cuda() -> None:
     assert not wanted("resnet50", "nested", "cpu")
     assert not wanted("resnet50", "legacy", "cuda")
     assert not wanted("chain", "nested", "cuda")
+
+
+def test_what_is_told_of_a_workload_keeps_its_oracle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compare_limits, "device_type", lambda device: "cuda")
+    subject = Subject(workload("attention"), "cpu")
+    display = compare._Display(Console(file=sys.stderr), 3)
+    entry = Entry("attention", lambda: subject.workload, [NESTED] * 3)
+    for name in ("plain", "nested", "legacy"):
+        display.told(Row("attention", name, "ours", "raises"), subject, entry)
+        assert ("predicted" in display.subjects["attention"]) == (name != "plain")
+    assert display.subjects["attention"] | compare_limits.oracle(subject) == display.subjects["attention"]
+    assert display.subjects["attention"]["blocks"] == len(subject.workload.blocks)
 
 
 def test_extra_time_of_segments_is_told_beside_what_it_must_be() -> None:
