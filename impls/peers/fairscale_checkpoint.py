@@ -76,6 +76,14 @@ IMPLEMENTATION = Implementation(
     | known("diverges", "a list comes back as a tuple", "seen here, fairscale 0.4.13", "containers_as_outputs")
     | known(
         "diverges",
+        "where all tensors are in containers, no input requires grad: the region gives no gradient, and no error where "
+        "another path gives one",
+        "seen here, fairscale 0.4.13",
+        "containers_as_arguments",
+        seed=0,
+    )
+    | known(
+        "diverges",
         "hooks that wrapping puts on batch norms keep their statistics from being updated twice, and no other buffers; a "
         "module that is wrapped for each call, as here, has them several times, and then they are left switched off",
         "seen here, fairscale 0.4.13",
