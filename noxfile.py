@@ -97,7 +97,7 @@ def reproduce(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def compare(session: nox.Session) -> None:
-    """Measure time, memory and work of implementations beside plain and the ideal, peers among them; options as python -m benches.compare."""
+    """Measure time, memory and work of implementations and peers beside plain and the ideal; as python -m benches.compare."""
     options = _install(session, "benches", "peers-need")
     _install_peers(session)
     session.run("python", "-m", "benches.compare", *options, env=_importable(session))

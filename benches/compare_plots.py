@@ -27,11 +27,20 @@ SAME = 0.005  # how far apart curves may be, relatively, that are drawn as one
 FRONT, GRID = "#8c8c86", "#d9d9d4"
 # What each colour is where the reader prefers dark pages. Panels stay opaque: a page may be darker or lighter than preferred.
 DARK = {
-    **{PANEL: "#1b1e22", INK: "#e7e8ea", FRONT: "#8f958f", GRID: "#33383e"},
-    **{"#0b6bb5": "#6db3f2", "#c8480c": "#ff9466", "#1f7f3b": "#6fcf8b", "#a87900": "#e0b23e"},
-    **{"#8a3ea8": "#d08be8", "#c2185b": "#ff7fae", "#00838f": "#4fd0dc"},
+    PANEL: "#1b1e22",
+    INK: "#e7e8ea",
+    FRONT: "#8f958f",
+    GRID: "#33383e",
+    "#0b6bb5": "#6db3f2",
+    "#c8480c": "#ff9466",
+    "#1f7f3b": "#6fcf8b",
+    "#a87900": "#e0b23e",
+    "#8a3ea8": "#d08be8",
+    "#c2185b": "#ff7fae",
+    "#00838f": "#4fd0dc",
 }
-MARKER, STEP, NEAR = 7, 4, 0.03  # points: a marker, by how much one around it is larger; the share of a plot at which they overlap
+MARKER, STEP = 7, 4  # points: the size of a marker, and by how much one around it is larger
+NEAR = 0.03  # as a share of what is drawn: markers this near overlap
 Row = Mapping[str, Any]
 Draw = Callable[[Any], None]
 Styles = dict[str, dict[str, Any]]

@@ -248,14 +248,13 @@ def loaded(name: str, device: str) -> Contender:
     Raises ValueError as ``impls.find`` does, for what is of another kind, and for what declares nothing and fails the smoke
     check, with what is wrong and how to mend it.
     """
-    try:
-        implementation = impls.find(name)
-    except ValueError as error:
-        raise ValueError(f"impl is {name!r}: {error}") from error
+    implementation = impls.find(name)
     if implementation.kind != "checkpoint":
-        raise ValueError(f"impl is {name!r}, which is of kind {implementation.kind!r}; what is compared is of kind 'checkpoint'")
+        raise ValueError(
+            f"impl is {name!r}, which is of kind {implementation.kind!r}; what is compared is of kind 'checkpoint'"
+        )
     if not implementation.declared:
         found = smoke(implementation, "cpu" if device == FAKE else device)
         if found.fault:
-            raise ValueError(f"impl is {name!r}: {found.fault}")
+            raise ValueError(found.fault)
     return checkpointing(name, "yours", implementation.checkpoint)

@@ -46,5 +46,5 @@ def comparisons(directory: Path) -> Iterator[tuple[str, str]]:
     """Of each published comparison the file, and how, on what, with what and when it was measured."""
     for path in sorted(directory.glob("compare-*.json")):
         head: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        how = f"{head['device']}, size {head['size']}, {head['rounds']} rounds, threads: {head['threads']}, backend {head['backend']}"
-        yield path.name, f"{how} · {measured_on(head)}"
+        how = f"{head['device']}, size {head['size']}, {head['rounds']} rounds, threads: {head['threads']}"
+        yield path.name, f"{how}, backend {head['backend']} · {measured_on(head)}"
