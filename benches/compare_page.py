@@ -27,8 +27,8 @@ LEGEND = (
     "time / plain, time / ideal: median and quartiles of the ratios, round by round; the ideal is plain and exactly the "
     "forward work that must be repeated. peak, kept: bytes that a step adds at most, and that are there once forward is over. "
     "FLOPs again, operators again: executed beyond plain's, in brackets the ideal's if others. calls: of blocks in a step, "
-    "forward and recomputation. Python bytes a saved tensor: what Python allocated in forward and still holds after it, divided "
-    "by the tensors that plain saves. gradients: equal to plain's to the last bit, close within rounding, or differ."
+    "forward and recomputation. Python bytes a saved tensor: what Python allocated in forward and still holds after it, "
+    "divided by the tensors that plain saves. gradients: equal to plain's to the last bit, close within rounding, or differ."
 )
 Stored = Mapping[str, Any]
 

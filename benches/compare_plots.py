@@ -109,9 +109,9 @@ def draw_all(content: Mapping[str, Any], directory: Path, suffix: str = ".svg") 
 
     paths = []
     directory.mkdir(parents=True, exist_ok=True)
-    lines = dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color", "text.color"), INK)
     for plot in figures(content):
-        mpl.rcParams.update({"svg.hashsalt": plot.name, "svg.fonttype": "none", **lines})  # text stays text
+        mpl.rcParams.update({"svg.hashsalt": plot.name, "svg.fonttype": "none"})  # text stays text
+        mpl.rcParams.update({"axes.edgecolor": INK, "xtick.color": INK, "ytick.color": INK, "text.color": INK})
         figure, axes = plt.subplots(figsize=(8.6, 4.8), facecolor=PANEL, layout="constrained")
         axes.set_facecolor(PANEL)
         plot.draw(axes)
@@ -119,7 +119,8 @@ def draw_all(content: Mapping[str, Any], directory: Path, suffix: str = ".svg") 
         axes.grid(visible=True, color=GRID, linewidth=0.6)
         axes.set_axisbelow(True)
         legend = figure.legend(fontsize=8, facecolor=PANEL, edgecolor=GRID, labelcolor=INK, loc="outside right upper")
-        for handle in legend.legend_handles:
+        handles: Any = legend.legend_handles
+        for handle in handles:
             handle.set_markersize(min(MARKER, handle.get_markersize()))
         paths.append(directory / f"{plot.name}{suffix}")
         words = {"Date": None, "Title": plot.caption, "Description": plot.description}

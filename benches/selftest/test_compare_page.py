@@ -14,6 +14,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from benches import compare, compare_page, compare_plots
+from benches.papers.plots import INK, PANEL
 from conformance import page_figures
 from conformance.results_file import ROOT
 
@@ -136,10 +137,10 @@ def test_every_colour_of_a_plot_has_one_for_dark_pages_and_is_legible_on_both(tm
         before, after = svg.split("</style>")
         assert "@media (prefers-color-scheme: dark)" in before
         assert set(re.findall(r"(?:fill|stroke): (#\w+)", after)) <= compare_plots.DARK.keys()
-    drawn = [*compare_plots.COLOURS.values(), compare_plots.INK, compare_plots.FRONT]
+    drawn = [*compare_plots.COLOURS.values(), INK, compare_plots.FRONT]
     for panel, colours in (
-        (compare_plots.PANEL, drawn),
-        (compare_plots.DARK[compare_plots.PANEL], map(compare_plots.DARK.get, drawn)),
+        (PANEL, drawn),
+        (compare_plots.DARK[PANEL], map(compare_plots.DARK.get, drawn)),
     ):
         assert min(abs(luminance(colour or "") - luminance(panel)) for colour in colours) > 0.15
 
