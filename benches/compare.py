@@ -3,7 +3,8 @@
 Everything is measured, none of it asserted but that gradients are plain's: a row of which they are not is void. A complete
 run with ``--write`` writes ``results/compare-DEVICE.json``, plots to ``results/compare`` and, for the CPU, the table of
 README.md; other runs write to ``results/runs``. ``--redraw`` and ``--check`` measure nothing: the first makes plots and table
-anew from what was published, the status of the second is 1 when the table is stale.
+anew from what was published, the status of the second is 1 when the table is stale. On CUDA the status is 1 as well when what
+was measured does not reach the limits of ``benches.compare_limits``.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from benches import compare_limits as limits
 from benches import compare_page as page
 from benches.compare_measuring import Row, Subject
 from benches.compare_steps import Comparison, Entry
@@ -86,7 +88,7 @@ class _Display:
         """A row was measured."""
         one = subject.workload
         self.rows.append(row)
-        self.subjects[one.name] = {
+        self.subjects[one.name] = self.subjects.get(one.name, {}) | {
             "size": one.size,
             "blocks": len(one.blocks),
             "saved": subject.saved,
@@ -95,6 +97,8 @@ class _Display:
             "operators": subject.work.operators,
             "repeats": subject.repeats,
         }
+        if limits.needs_oracle(row, subject.device):
+            self.subjects[one.name] |= limits.oracle(subject)
         of_this = [row for row in self.rows if row.workload == one.name]
         self.progress.update(self.task, advance=1, description=f"{row.workload}: {row.contender}")
         self.progress.refresh()
@@ -127,7 +131,7 @@ def measured(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     head = results_file.header(seed=0, profile="compare", device=device)
     there = {one.metadata["Name"] for one in metadata.distributions()}
     names = [name for name in ("pytest-benchmark", "numpy", "matplotlib") if name in there]
-    return {
+    content = {
         **{key: head[key] for key in ("versions", "machine", "suite", "date")},
         "versions": {**head["versions"], **{name: metadata.version(name) for name in names}},
         "device": device,
@@ -139,6 +143,7 @@ def measured(options: argparse.Namespace, console: Console) -> dict[str, Any]:
         "left_out": [asdict(one) for one in missing],
         "rows": [asdict(row) for row in display.rows],
     }
+    return content | {"limits": limits.stored(limits.limits(json.loads(json.dumps(content))))}
 
 
 def _require(device: str) -> None:
@@ -150,7 +155,7 @@ def _require(device: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
-    """The command line; 0, or 1 with the reason on stderr."""
+    """The command line; 0, or 1 with the reason on stderr, also where a limit is not reached."""
     options = _parser().parse_args(arguments)
     if options.rounds < 2:
         _parser().error(f"rounds is {options.rounds}; it must be 2 or more")
@@ -172,13 +177,16 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
         page.store(path, content)
         if options.write:
             page.publish(root, content)
-        for line in page.ending(content):
+        judged = limits.limits(content)
+        if shown := limits.table(judged):
+            console.print(shown)
+        for line in (*page.ending(content), *limits.notes(judged)):
             console.print(line, markup=False, highlight=False)
         console.print(f"{len(content['rows'])} rows in {time.perf_counter() - started:.0f} s: {path}", highlight=False)
     except (OSError, ValueError, RuntimeError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    return 0
+    return 0 if limits.kept(judged) else 1
 
 
 def _place(options: argparse.Namespace, content: dict[str, Any], root: Path) -> Path:

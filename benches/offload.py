@@ -30,7 +30,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
-from benches.compare_measuring import MEASURED, RAISES, VOID, Quartiles, close, device_seconds, quartiles
+from benches.compare_measuring import MEASURED, RAISES, VOID, Quartiles, agreement, device_seconds, quartiles
 from benches.compare_page import size as shown_size
 from benches.compare_page import store
 from benches.rounds import interleaved
@@ -154,13 +154,6 @@ class Training:
         return moves.totals[f"cpu→{kind}"], moves.totals[f"{kind}→cpu"]
 
 
-def agreement(found: Sequence[Tensor], expected: Sequence[Tensor], repeats: bool) -> str:
-    """How gradients are like the expected ones: "equal", "close", which is enough if those do not repeat, or "differ"."""
-    if all(map(torch.equal, found, expected)):
-        return "equal"
-    return "close" if not repeats and all(map(close, found, expected)) else "differ"
-
-
 def measured(
     kind: str, size: str, device: str, rounds: int, clock: Callable[[], float] = device_seconds, ways: Sequence[Way] = WAYS
 ) -> list[Row]:
@@ -244,16 +237,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def require(device: str) -> None:
     """ValueError for what is not a CUDA device that torch can use here."""
-    try:
-        kind = torch.device(device).type
-    except RuntimeError as error:
-        raise ValueError(f"device is {device!r}: {str(error).splitlines()[0]}") from error
-    if kind != "cuda":
-        raise ValueError(f"device is {device!r}; it must be of type cuda: elsewhere no copy overlaps with anything")
-    try:
-        usable.require(device)
-    except ValueError as error:
-        raise ValueError(f"device is {device!r}, and {error}") from error
+    usable.require_cuda(device, "elsewhere no copy overlaps with anything")
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:

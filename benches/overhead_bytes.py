@@ -24,11 +24,12 @@ from torch.autograd.graph import get_gradient_edge
 from torch.nn import functional
 
 from benches import compare_meters as meters
+from benches.blocks import Block
 from benches.compare_measuring import gradients, nothing, step_of
 from benches.compare_meters import Step
 from benches.contenders import PLAIN, checkpointing, each_block, no_region
 from benches.papers.nested90105 import halves
-from benches.workloads import Block, Workload, workload
+from benches.workloads import Workload, workload
 from impls import nested
 from impls.schedules import Plan, binary, interpret, uniform, unit_chain
 

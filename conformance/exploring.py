@@ -45,7 +45,7 @@ class Explorer:
     def __init__(self, device: str, profile: Profile, seed: int) -> None:
         self.device, self.profile, self.seed = device, profile, seed
         self.current: Law | None = None
-        self.drawn: dict[tuple[Any, bool, float], list[Runnable]] = {}
+        self.drawn: dict[tuple[Any, bool, float, int | None], list[Runnable]] = {}
         self.references: dict[str, Observation] = {}
         self.found: list[Outcome] = []  # of the law that is being held
 
@@ -55,10 +55,17 @@ class Explorer:
             self.references[program.source] = plainly(program, device, kind)
         return self.references[program.source]
 
-    def given(self, strategy: SearchStrategy[Any], cases: int, phases: tuple[Phase, ...], use: Callable[[Any], None]) -> None:
+    def given(
+        self,
+        strategy: SearchStrategy[Any],
+        cases: int,
+        phases: tuple[Phase, ...],
+        use: Callable[[Any], None],
+        seed: int | None = None,
+    ) -> None:
         """Let Hypothesis draw programs, the same ones each time, and hand them over."""
 
-        @hypothesis.seed(self.seed)
+        @hypothesis.seed(self.seed if seed is None else seed)
         @settings(max_examples=cases, database=None, deadline=None, phases=phases, report_multiple_bugs=False,
                   suppress_health_check=list(HealthCheck), print_blob=False)  # fmt: skip
         @hypothesis.given(strategy)
@@ -74,10 +81,10 @@ class Explorer:
             return drawn
         return nesting(drawn, allowed=False).filter(lambda program: not self.reference(program, self.device, law.kind).nested)
 
-    def programs(self, law: Law, claims: Implementation, times: float = 1) -> list[Runnable]:
-        """The distinct programs that a law is tried on, ``times`` as many as the profile says."""
+    def programs(self, law: Law, claims: Implementation, times: float = 1, seed: int | None = None) -> list[Runnable]:
+        """The distinct programs that a law is tried on, ``times`` as many as the profile says, of the run's seed or another."""
         times *= claims.share
-        key = (() if isinstance(law.programs, SearchStrategy) else _claimed(claims), law.may_nest(claims), times)
+        key = (() if isinstance(law.programs, SearchStrategy) else _claimed(claims), law.may_nest(claims), times, seed)
         if law is not self.current:
             self.current = law
             self.drawn.clear()
@@ -88,7 +95,7 @@ class Explorer:
             found: dict[str, Runnable] = {}
             cases = max(1, round(self.profile.cases * law.effort * times))
             try:
-                self.given(self.strategy(law, claims), cases, (Phase.generate,), lambda p: found.update({p.source: p}))
+                self.given(self.strategy(law, claims), cases, (Phase.generate,), lambda p: found.update({p.source: p}), seed)
             except hypothesis.errors.Unsatisfiable as error:
                 raise ValueError(f"law {law.name} has no programs for what {claims.name!r} claims; it needs a claim") from error
             self.drawn[key] = list(found.values())
@@ -164,12 +171,17 @@ class Explorer:
         )
 
     def patiently(self, law: Law, implementation: Implementation, claims: Implementation, expected: Verdict) -> list[Outcome]:
-        """Outcomes up to the first with the declared verdict: a rare limit gets more cases before it is said to be gone."""
+        """Outcomes up to the first with the declared verdict: a rare limit gets more cases before it is said to be gone.
+
+        Where its declaration names a seed under which it shows, the programs of that one come first.
+        """
+        limit, times = claims.known.get(law.name), self.profile.patience / (self.profile.cases * law.effort)
         outcomes = self.found = []
-        for program in self.programs(law, claims, self.profile.patience / (self.profile.cases * law.effort)):
-            outcomes.append(self.judge(law, program, implementation))
-            if outcomes[-1].verdict.severity >= expected.severity:
-                break
+        for seed in (None,) if limit is None or limit.seed is None else (limit.seed, None):
+            for program in self.programs(law, claims, times, seed):
+                outcomes.append(self.judge(law, program, implementation))
+                if outcomes[-1].verdict.severity >= expected.severity:
+                    return outcomes
         return outcomes
 
     def size(self, program: Runnable, law: Law) -> tuple[int, int]:

@@ -33,7 +33,6 @@ UNBREAKABLE = {
     "nodes_are_known_as_such": "the check is of the class that torch's nodes are registered with",
     "a_module_updates_its_buffers_once": "nested is declared to diverge here, so no fault changes the verdict",
     "autocast_casts_a_weight_once": "offload is declared to diverge here, so no fault changes the verdict",
-    "cuda_is_not_initialised": "it takes CUDA to initialise it, and the self-test runs without",
     **dict.fromkeys(
         ("the_device_is_not_started_by_a_region_on_the_cpu", "a_device_that_is_started_inside"),
         "it takes a device that is not started yet: the simulated one always is",

@@ -25,7 +25,8 @@ from conformance.results_file import ROOT, VERDICTS, Results
 TEMPLATE, STYLE, PROGRAM = (f"page.{ending}" for ending in ("html.j2", "css", "js"))
 MEANINGS: Mapping[str, str] = {
     "agrees": "Every case is as plain autograd, or the rule that the law states, says.",
-    "refuses": "An error that tells the user what to do, before any gradient is visible.",
+    "refuses": "A RuntimeError, TypeError, ValueError or NotImplementedError that says something, before any wrong gradient is "
+    "visible. Whether the message helps its reader is not judged.",
     "diverges": "Another value, count or lifetime, and no error.",
     "crashes": "Any other exception.",
     "hangs": "No answer in time.",

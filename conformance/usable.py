@@ -14,6 +14,20 @@ def require(device: str) -> None:
         raise ValueError(". ".join(filter(None, [told.rstrip("."), _missing(device)]))) from error
 
 
+def require_cuda(device: str, why: str) -> None:
+    """ValueError for what is not a CUDA device that torch can use here; ``why`` says what it is needed for."""
+    try:
+        kind = torch.device(device).type
+    except RuntimeError as error:
+        raise ValueError(f"device is {device!r}: {str(error).splitlines()[0]}") from error
+    if kind != "cuda":
+        raise ValueError(f"device is {device!r}; it must be of type cuda: {why}")
+    try:
+        require(device)
+    except ValueError as error:
+        raise ValueError(f"device is {device!r}, and {error}") from error
+
+
 def _missing(device: str) -> str:
     try:
         kind = torch.device(device).type

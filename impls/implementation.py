@@ -52,16 +52,21 @@ def capabilities_of(kind: Kind) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Known:
-    """A verdict other than the claimed one that is known and explained: why, and where that is written or was seen."""
+    """A verdict other than the claimed one that is known and explained: why, and where that is written or was seen.
+
+    ``seed`` is one under which a rare limit shows: where the programs of a run's own seed do not show it, those of that one
+    are tried before the limit is said to be gone.
+    """
 
     verdict: VerdictName
     reason: str
     source: str
+    seed: int | None = None
 
 
-def known(verdict: VerdictName, reason: str, source: str, *laws: str) -> dict[str, Known]:
+def known(verdict: VerdictName, reason: str, source: str, *laws: str, seed: int | None = None) -> dict[str, Known]:
     """The same verdict, for the same reason, under several laws."""
-    return dict.fromkeys(laws, Known(verdict, reason, source))
+    return dict.fromkeys(laws, Known(verdict, reason, source, seed))
 
 
 def _no_checkpoint(*_: object, **__: object) -> NoReturn:

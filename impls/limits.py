@@ -150,7 +150,6 @@ DRAWS_ANEW: dict[str, Known] = known(
     "an_error_leaves_the_stream_alone",
     "two_threads_draw_their_own",
     "every_device_is_replayed",
-    "cuda_is_not_initialised",
     "another_thread_draws_the_same",
     "the_same_call_draws_anew",
 )

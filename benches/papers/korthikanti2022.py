@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from benches.compare_measuring import device_seconds
+from benches.papers.layer_times import Layer, timed
 from benches.papers.live import Live
 from benches.papers.paper import Curve, Figure, Paper, Row, exact, trend, unverified
 from benches.papers.saved_bytes import saved_bytes
@@ -39,12 +40,12 @@ class Run:
     gradients: tuple[torch.Tensor, ...]
 
 
-def run(shape: Shape, technique: Technique) -> Run:
-    """Run the layer in bfloat16, on the CPU when it is small, else on the meta device.
+def run(shape: Shape, technique: Technique, *, device: str = "") -> Run:
+    """Run the layer in bfloat16, where no device is named on the CPU when it is small, else on the meta device.
 
     Raises RuntimeError when what hooks saw, beside input and output, is not what is alive after forward.
     """
-    device = "cpu" if shape == SMALL else "meta"
+    device = device or ("cpu" if shape == SMALL else "meta")
     torch.manual_seed(0)
     ranks = split(weights(shape, dtype=torch.bfloat16, device=device), technique.ranks)
     whole = torch.randn(shape.s, shape.b, shape.h, dtype=torch.bfloat16, device=device)
@@ -121,7 +122,7 @@ def more() -> Iterator[Row]:
 
 def _of_22b() -> Iterator[Row]:
     """Bytes of a layer of the 22B model, and its time where there is CUDA: of the whole layer on one device, not of a rank."""
-    measured = {name: seconds(OF_22B, Technique(recompute=name)) for name in TIMES} if torch.cuda.is_available() else {}
+    measured = _seconds() if torch.cuda.is_available() else {}
     for name, says in TIMES.items():
         technique = Technique(recompute=name)
         yield unverified(
@@ -135,20 +136,11 @@ def _of_22b() -> Iterator[Row]:
         yield unverified(f"22B model, time of a layer, recomputation {name}", says=says, measured=timed, note=note)
 
 
-def seconds(shape: Shape, technique: Technique, *, device: str = "cuda", steps: int = 20) -> float:
-    """The median time of forward and backward of a layer in bfloat16, after as many steps to warm up; each is waited for."""
-    ranks = split(weights(shape, dtype=torch.bfloat16, device=device), technique.ranks)
-    value = torch.randn(shape.s, shape.b, shape.h, dtype=torch.bfloat16, device=device).requires_grad_()
-    module, ones = torch.get_device_module(device), torch.ones_like(value)
-    found = []
-    for _ in range(2 * steps):
-        module.synchronize()
-        started = time.perf_counter()
-        (output,) = layer([value], ranks, shape, technique)
-        output.backward(ones)
-        module.synchronize()
-        found.append(time.perf_counter() - started)
-    return statistics.median(found[steps:])
+def _seconds() -> dict[str, float]:
+    """Median times of forward and backward of the layer on CUDA, in bfloat16, interleaved round by round."""
+    layers = {name: Layer(OF_22B, Technique(recompute=name), dtype=torch.bfloat16, device="cuda") for name in TIMES}
+    laps = timed(layers, 20, device_seconds)
+    return {name: statistics.median(lap.combined for lap in those) for name, those in laps.items()}
 
 
 def _split() -> Iterator[Row]:

@@ -20,7 +20,7 @@ from conformance.offloaded import Written, equals_plain, written
 from conformance.programs import Named
 from conformance.strategies import named
 from conformance.verdicts import Diverges, Refuses
-from conformance.written import devices, devices_offload
+from conformance.written import devices, devices_offload, devices_streams
 from impls.schedules import Keep, Plan, Region, interpret, unit_chain
 
 CUDA, SIMULATED = ("cuda",), ("cuda", "sim")
@@ -70,13 +70,13 @@ def test_a_device_that_is_started_inside(case: Case) -> None:
     case.equals_plain()
 
 
-@device_law(named(devices.on_side_streams, first=FIRST, seeds=SEEDS, back=BOTH, nested=BOTH), needs=["rng"])
+@device_law(named(devices_streams.on_side_streams, first=FIRST, seeds=SEEDS, back=BOTH, nested=BOTH), needs=["rng"])
 def test_side_streams_under_delays(case: Case) -> None:
     """Forward and backward on side streams, whatever is delayed there, give plain's values, and functions see their stream."""
     case.equals_plain()
 
 
-@device_law(named(devices.on_two_streams, first=FIRST, seeds=SEEDS, last=st.sampled_from(["here", "there"])))
+@device_law(named(devices_streams.on_two_streams, first=FIRST, seeds=SEEDS, last=st.sampled_from(["here", "there"])))
 def test_a_function_on_two_streams_under_delays(case: Case) -> None:
     """A function that computes on its caller's stream and on one of its own gives plain's gradients, whatever is delayed."""
     case.equals_plain()
@@ -140,7 +140,9 @@ def _plan(regions: tuple[int, ...], rest: int) -> tuple[Plan, int]:
 
 
 @device_law(
-    named(devices.saved_under_delays, first=FIRST, seeds=SEEDS, depth=REGIONS, side=BOTH), kind="graph", recomputes=False
+    named(devices_streams.saved_under_delays, first=FIRST, seeds=SEEDS, depth=REGIONS, side=BOTH),
+    kind="graph",
+    recomputes=False,
 )
 def test_pinned_copies_under_delays(case: Case) -> None:
     """Saved tensors that travel through pinned memory give plain's gradients, whatever is delayed on the streams."""

@@ -170,12 +170,6 @@ def test_every_device_is_replayed(case: Case) -> None:
     case.equals_plain()
 
 
-@law(named(rng.initialising, regions=st.integers(1, 3)), needs=["rng"], floor=2)
-def test_cuda_is_not_initialised(case: Case) -> None:
-    """A region that computes on another device does not initialise CUDA; without CUDA this cannot fail."""
-    case.equals_plain()
-
-
 @law(named(rng.another_thread, draws=st.integers(1, 3), nested=st.booleans()), needs=["rng"], floor=3)
 def test_another_thread_draws_the_same(case: Case) -> None:
     """A backward in another thread than forward recomputes with forward's random numbers."""

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
+import torch
+from hypothesis import strategies as st
 
 from conformance import law as laws
 from conformance.exploring import Explorer
 from conformance.judge import Case
 from conformance.law import Law, Profile
-from conformance.strategies import programs
-from impls import get
+from conformance.programs import Named
+from conformance.result import Result
+from conformance.strategies import named, programs
+from impls import Implementation, Known, get
+from impls.nested import checkpoint as nested
 
 NESTED = get("nested")
 PROFILE = Profile(12, 60, True)
+
+
+def _numbered(checkpoint: Any, note: Any, device: str, *, number: int) -> None:
+    x = torch.ones(2, device=device, requires_grad=True)
+    note("leaves", (x,))
+    checkpoint(lambda h, number: h.sin().exp(), x, number).sum().backward()
+    note("gradients 0", [x.grad])
 
 
 def equal(case: Case) -> None:
@@ -79,3 +92,24 @@ def test_what_takes_long_may_be_held_to_a_share_of_the_cases() -> None:
 def test_a_share_is_a_part_of_the_whole(share: float) -> None:
     with pytest.raises(ValueError, match="it must be more than 0 and at most 1"):
         replace(NESTED, share=share)
+
+
+def test_a_rare_limit_is_looked_for_under_the_seed_that_it_names() -> None:
+    law = Law("made", "family", "It holds.", equal, named(_numbered, number=st.integers(0, 10**9)), floor=3)
+    explorer = Explorer("cpu", replace(PROFILE, patience=24), 0)
+    drawn = [
+        {dict(p.arguments)["number"] for p in cast(list[Named], explorer.programs(law, NESTED, 2, seed))} for seed in (None, 5)
+    ]
+    rare = (drawn[1] - drawn[0]).pop()
+
+    def wrong_for_one(function: Any, x: torch.Tensor, number: int) -> Any:
+        return nested(function, x, number) * (2 if number == rare else 1)
+
+    def judged(seed: int | None) -> Result:
+        limits = {"made": Known("diverges", "doubles", "here", seed)}
+        one = Implementation("open", wrong_for_one, capabilities=NESTED.capabilities, known=limits)
+        return explorer.hold(law, one, one)
+
+    assert judged(5).as_declared
+    assert not judged(None).as_declared
+    assert not judged(6).as_declared

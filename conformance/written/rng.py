@@ -241,20 +241,6 @@ def devices(checkpoint: Any, note: Any, device: str, *, source: str, where: str,
     note("streams after backward", [torch.rand(2, device=place) for place in ("cpu", *devices)])
 
 
-def initialising(checkpoint: Any, note: Any, device: str, *, regions: int) -> None:
-    started = torch.cuda.is_initialized()  # says something where there is CUDA and the run is on another device
-    p = torch.randn(2, 2, device=device, requires_grad=True)
-    note("leaves", (p,))
-    y = p * 1
-    for _ in range(regions):
-        y = checkpoint(lambda h: torch.nn.functional.dropout(h.sin()), y)
-    note("forward", y)
-    note("CUDA was initialised by forward", torch.cuda.is_initialized() and not started)
-    y.backward(torch.ones_like(y))
-    note("gradients 0", [p.grad])
-    note("CUDA was initialised by backward", torch.cuda.is_initialized() and not started)
-
-
 def another_thread(checkpoint, note, device, *, draws, nested):
     from concurrent.futures import ThreadPoolExecutor
     p = torch.randn(4, 4, device=device, requires_grad=True)
