@@ -84,11 +84,15 @@ def show(name: str, rows: Sequence[Stored], console: Console) -> None:
     console.print(table)
 
 
-def ending(content: Stored) -> Iterator[str]:
-    """What a reader must know beside the tables: what columns mean, what was left out, and what is void."""
+def explained(content: Stored) -> Iterator[str]:
+    """What the columns of the tables are, and what medians of few rounds are worth."""
     yield LEGEND
     if content["rounds"] < ENOUGH:
         yield f"{content['rounds']} rounds: medians and quartiles of fewer than {ENOUGH} say little; publish none of them"
+
+
+def ending(content: Stored) -> Iterator[str]:
+    """What a reader must know beside the tables: what was left out, and what is void."""
     for one in content["left_out"]:
         yield f"left out: {one['name']}: {one['reason']}"
     for row in content["rows"]:
