@@ -180,7 +180,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
         judged = limits.limits(content)
         if shown := limits.table(judged):
             console.print(shown)
-        for line in (*page.ending(content), *limits.notes(judged)):
+        for line in (*page.explained(content), *page.ending(content), *limits.notes(judged)):
             console.print(line, markup=False, highlight=False)
         console.print(f"{len(content['rows'])} rows in {time.perf_counter() - started:.0f} s: {path}", highlight=False)
     except (OSError, ValueError, RuntimeError) as error:
