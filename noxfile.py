@@ -27,14 +27,25 @@ WORKERS = ["-n", "auto"]  # one for each core; a -n of the user's comes later an
 PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 
 
-def _install(session: nox.Session, group: str) -> list[str]:
-    """Install a dependency group and torch; the arguments that are left for pytest."""
+def _install(session: nox.Session, *groups: str) -> list[str]:
+    """Install dependency groups and torch; the arguments that are left for what the session runs."""
     parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
     parser.add_argument("--torch", metavar="VERSION")
     options, rest = parser.parse_known_args(session.posargs)
     torch = [f"torch=={options.torch}"] if options.torch else nox.project.dependency_groups(PROJECT, "torch")
-    session.install(*torch, *nox.project.dependency_groups(PROJECT, group))
+    session.install(*torch, *nox.project.dependency_groups(PROJECT, *groups))
     return rest
+
+
+def _install_peers(session: nox.Session) -> None:
+    """Install what others ship one by one, as far as it can be here; what cannot is named, and pip says why."""
+    for requirement in nox.project.dependency_groups(PROJECT, "peers"):
+        try:  # without what they ask for, since that would bring another build of torch
+            session.install(
+                "--no-deps", "--no-build-isolation", requirement, env={"DS_BUILD_OPS": "0", "DS_ACCELERATOR": "cpu"}
+            )
+        except CommandFailed:
+            session.warn(f"{requirement} could not be installed, pip says why above; its peers are left out")
 
 
 def _importable(session: nox.Session) -> dict[str, str]:
@@ -72,13 +83,7 @@ def soak(session: nox.Session) -> None:
 def peers(session: nox.Session) -> None:
     """Judge what others ship, as far as it can be installed here; what cannot is named, and pip says why."""
     rest = _install(session, "peers-need")
-    for requirement in nox.project.dependency_groups(PROJECT, "peers"):
-        try:  # without what they ask for, since that would bring another build of torch
-            session.install(
-                "--no-deps", "--no-build-isolation", requirement, env={"DS_BUILD_OPS": "0", "DS_ACCELERATOR": "cpu"}
-            )
-        except CommandFailed:
-            session.warn(f"{requirement} could not be installed, pip says why above; its peers are left out")
+    _install_peers(session)
     _conformance(session, "--peers", *rest)
 
 
@@ -92,8 +97,9 @@ def reproduce(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def compare(session: nox.Session) -> None:
-    """Measure time, memory and work of implementations beside plain and the ideal; options as python -m benches.compare."""
-    options = _install(session, "benches")
+    """Measure time, memory and work of implementations and peers beside plain and the ideal; as python -m benches.compare."""
+    options = _install(session, "benches", "peers-need")
+    _install_peers(session)
     session.run("python", "-m", "benches.compare", *options, env=_importable(session))
 
 

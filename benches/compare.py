@@ -2,8 +2,9 @@
 
 Everything is measured, none of it asserted but that gradients are plain's: a row of which they are not is void. A complete
 run with ``--write`` writes ``results/compare-DEVICE.json``, plots to ``results/compare`` and, for the CPU, the table of
-README.md; other runs write to ``results/runs``. ``--check`` measures nothing: its status is 1 when the table is stale. On
-CUDA the status is 1 as well when what was measured does not reach the limits of ``benches.compare_limits``.
+README.md; other runs write to ``results/runs``. ``--redraw`` and ``--check`` measure nothing: the first makes plots and table
+anew from what was published, the status of the second is 1 when the table is stale. On CUDA the status is 1 as well when what
+was measured does not reach the limits of ``benches.compare_limits``.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from benches import compare_limits as limits
 from benches import compare_page as page
 from benches.compare_measuring import Row, Subject
 from benches.compare_steps import Comparison, Entry
-from benches.contenders import Contender, LeftOut, contenders, loaded
+from benches.contenders import Contender, contenders
 from benches.workloads import FAKE, KINDS, SIZES, Workload, device_type, sweeps, workload
 from conformance import results_file, usable
 from conformance.results_file import ROOT
@@ -41,7 +42,7 @@ ROUNDS = 15
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benches.compare", description=(__doc__ or "").splitlines()[0])
     add = parser.add_argument
-    add("--impl", action="append", metavar="NAME", help="contender, or pkg.mod:attr of your own; may be repeated")
+    add("--impl", action="append", metavar="NAME", help="contender, installed implementation, or pkg.mod:attr; may be repeated")
     add("--workload", action="append", choices=[*KINDS, "sweeps"], help="workload, or the curves; may be repeated")
     add("--size", choices=SIZES, default="S", help="S and M for the CPU, L for a GPU, XL for bytes and operations alone")
     add("--device", default="cpu", help="where steps run: cpu, cuda, cuda:1, or fake for bytes and operations alone")
@@ -50,26 +51,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--rounds", type=int, default=ROUNDS, metavar="N", help=f"rounds of each timing, {ROUNDS} if not given")
     add("--results", type=Path, metavar="FILE", help="where the results go")
     add("--write", action="store_true", help="publish a complete run: results, plots, and the table of README.md")
+    add("--redraw", action="store_true", help="measure nothing; plots and the table anew from the published results")
     add("--check", action="store_true", help="measure nothing; fail when README.md has another table than the results")
     return parser
-
-
-def chosen(names: Sequence[str], found: Sequence[Contender], missing: Sequence[LeftOut]) -> list[Contender]:
-    """The contenders of these names, plain before them; all that were found without any.
-
-    Raises ValueError for one that does not exist, and with the reason for one that cannot be had here.
-    """
-    if not names:
-        return list(found)
-    there, reasons = {one.name: one for one in found}, {one.name: one.reason for one in missing}
-    picked = [found[0]]
-    for name in dict.fromkeys(names):
-        if name in reasons:
-            raise ValueError(f"impl is {name!r}, which cannot be had here: {reasons[name]}")
-        if name not in there and ":" not in name:
-            raise ValueError(f"impl is {name!r}; it must be one of {', '.join(there)}, or pkg.mod:attr")
-        picked += [one for one in [there.get(name) or loaded(name)] if one.name != "plain"]
-    return picked + [one for one in found if one.name.startswith("planned-")]
 
 
 def entries(names: Sequence[str], size: str, device: str, picked: Sequence[Contender]) -> list[Entry]:
@@ -127,8 +111,8 @@ def measured(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     torch.set_num_threads(1)
     device = FAKE if options.size == "XL" else options.device
     _require(device)
-    found, missing = contenders(device, options.backend, options.budget, options.impl or ())
-    compared = entries(options.workload or (), options.size, device, chosen(options.impl or (), found, missing))
+    picked, missing = contenders(device, options.backend, options.budget, options.impl or ())
+    compared = entries(options.workload or (), options.size, device, picked)
     display = _Display(console, sum(len(entry.contenders) for entry in compared))
     comparison = Comparison(compared, device=device, rounds=options.rounds, told=display.told)
     clock = "device_seconds" if device_type(device) == "cuda" else "processor_seconds"
@@ -180,6 +164,8 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     try:
         if options.check:
             return page.check(root)
+        if options.redraw:
+            return page.redraw(root)
         if options.write:
             page.require_markers(root)
         terminal = os.fdopen(os.dup(sys.stdout.fileno()), "w", 1, encoding="utf-8")  # pytest takes the other for itself
@@ -194,7 +180,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
         judged = limits.limits(content)
         if shown := limits.table(judged):
             console.print(shown)
-        for line in (*page.ending(content), *limits.notes(judged)):
+        for line in (*page.explained(content), *page.ending(content), *limits.notes(judged)):
             console.print(line, markup=False, highlight=False)
         console.print(f"{len(content['rows'])} rows in {time.perf_counter() - started:.0f} s: {path}", highlight=False)
     except (OSError, ValueError, RuntimeError) as error:

@@ -23,6 +23,14 @@ HEADINGS = (
     *("contender", "time / plain", "time / ideal", "peak", "kept", "FLOPs again", "operators again"),
     *("calls", "Python bytes a saved tensor", "gradients"),
 )
+ENOUGH = 10  # rounds below which a median says little
+LEGEND = (
+    "time / plain, time / ideal: median and quartiles of the ratios, round by round; the ideal is plain and exactly the "
+    "forward work that must be repeated. peak, kept: bytes that a step adds at most, and that are there once forward is over. "
+    "FLOPs again, operators again: executed beyond plain's, in brackets the ideal's if others. calls: of blocks in a step, "
+    "forward and recomputation. Python bytes a saved tensor: what Python allocated in forward and still holds after it, "
+    "divided by the tensors that plain saves. gradients: equal to plain's to the last bit, close within rounding, or differ."
+)
 Stored = Mapping[str, Any]
 
 
@@ -76,6 +84,13 @@ def show(name: str, rows: Sequence[Stored], console: Console) -> None:
     console.print(table)
 
 
+def explained(content: Stored) -> Iterator[str]:
+    """What the columns of the tables are, and what medians of few rounds are worth."""
+    yield LEGEND
+    if content["rounds"] < ENOUGH:
+        yield f"{content['rounds']} rounds: medians and quartiles of fewer than {ENOUGH} say little; publish none of them"
+
+
 def ending(content: Stored) -> Iterator[str]:
     """What a reader must know beside the tables: what was left out, and what is void."""
     for one in content["left_out"]:
@@ -114,13 +129,23 @@ def publish(root: Path, content: Stored) -> None:
         readme.write_text(updated(readme.read_text(encoding="utf-8"), markdown(content)), encoding="utf-8")
 
 
+def redraw(root: Path) -> int:
+    """Draw plots and put the table into README.md anew, from all results that are published; 1 when there are none."""
+    found = sorted((root / "results").glob("compare-*.json"))
+    for path in found:
+        publish(root, json.loads(path.read_text(encoding="utf-8")))
+    if not found:
+        sys.stderr.write(f"nothing is published in {root / 'results'}: python -m benches.compare --write\n")
+    return 0 if found else 1
+
+
 def markdown(content: Stored) -> str:
     """The table of one workload, its notes and links to the plots, as README.md has them."""
     heads = "contender", "time / plain", "time / ideal", "peak", "kept after forward", "FLOPs again"
     rows = [row for row in content["rows"] if row["workload"] == SHOWN]
     lines = [heads, ["---"] * len(heads), *(_short(row) for row in rows)]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    names = [path for path, _ in plots.figures(content)]
+    names = [plot.name for plot in plots.figures(content)]
     links = ", ".join(f"[{name.split('-', 1)[1]}](results/compare/{name}.svg)" for name in names)
     return "\n\n".join([table, *notes(content), f"Plots: {links}."])
 
@@ -166,7 +191,8 @@ def check(root: Path) -> int:
         sys.stderr.write(f"README.md has a comparison, or no place for one, and there is no {results}\n")
         return 1
     content = json.loads(results.read_text(encoding="utf-8"))
-    missing = [name for name, _ in plots.figures(content) if not (root / "results" / "compare" / f"{name}.svg").exists()]
+    names = [plot.name for plot in plots.figures(content)]
+    missing = [name for name in names if not (root / "results" / "compare" / f"{name}.svg").exists()]
     if present == updated(present, markdown(content)) and not missing:
         return 0
     told = f"plots are missing: {', '.join(missing)}" if missing else "the comparison in README.md is stale"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -15,6 +15,7 @@ from torch._functorch import config
 
 import impls
 from benches.workloads import FAKE, Workload
+from conformance.smoke import smoke
 from impls import schedules
 from impls.schedules import Keep, Plan, Region, kept
 
@@ -40,6 +41,9 @@ class Contender:
     prepare: Callable[[Sequence[Function], Plan, Tensor], Forward]
     plan: Callable[[Workload], Plan]
     compiled: bool = False
+
+
+Make = Callable[[], Contender]
 
 
 @dataclass(frozen=True)
@@ -161,37 +165,67 @@ def within(budget: str) -> Contender:
     return planned(f"planned-{budget}", plan)
 
 
-def contenders(
-    device: str, backend: str, budgets: Sequence[str] = (), names: Collection[str] = ()
-) -> tuple[list[Contender], list[LeftOut]]:
-    """All that can be had on this machine for a device, plain first, and what cannot.
-
-    Whether anything compiles is tried out, unless there are ``names`` and none of them is of the compiler.
-    """
-    found, missing = [PLAIN], list[LeftOut]()
+def offered(device: str, backend: str) -> dict[str, Make]:
+    """What makes each contender that there may be, by name, plain first. It raises ValueError where that cannot be had."""
+    made: dict[str, Make] = {"plain": lambda: PLAIN}
     for name in impls.names("checkpoint"):
-        family = "torch" if name.startswith("torch-") else "ours"
         if name != "plain":
-            found.append(checkpointing(name, family, impls.get(name).checkpoint))
+            made[name] = functools.partial(_built_in, name)
         if name == "nested":
-            whole = functools.partial(impls.get(name).checkpoint, early_stop=False)
-            found.append(checkpointing("nested-full", family, whole))
+            made["nested-full"] = functools.partial(_built_in, name, "nested-full", early_stop=False)
     for name, peer in impls.PEERS.items():
         if peer.kind == "checkpoint" and name not in COMPILED_HERE:
-            reason = "" if peer.runs_on("cpu" if device == FAKE else device) else f"it computes on {peer.device} alone"
-            try:
-                found += [checkpointing(name, "peer", peer.load().checkpoint)] if not reason else []
-            except ValueError as error:
-                reason = str(error)
-            missing += [LeftOut(name, reason)] if reason else []
+            made[name] = functools.partial(_peer, name, "cpu" if device == FAKE else device)
     for name in ("graph", "torch-graph"):
-        found.append(on_host(f"{name}-save_on_cpu", impls.get(name).provides))
-    ways = [compiled_regions(backend), *(compiled(fraction, backend) for fraction in FRACTIONS)]
-    if not names or any(way.name in names for way in ways):
-        reason = uncompilable(device, backend)
-        missing += [LeftOut(way.name, reason) for way in ways if reason]
-        found += [] if reason else ways
-    found.append(planned("chen-sqrt", lambda workload: schedules.sqrt_segments(len(workload.blocks))))
+        made[f"{name}-save_on_cpu"] = functools.partial(on_host, f"{name}-save_on_cpu", impls.get(name).provides)
+    reason = functools.cache(functools.partial(uncompilable, device, backend))  # tried out when first asked for
+    for way in (compiled_regions(backend), *(compiled(fraction, backend) for fraction in FRACTIONS)):
+        made[way.name] = functools.partial(_unless, reason, way)
+    made["chen-sqrt"] = lambda: planned("chen-sqrt", lambda workload: schedules.sqrt_segments(len(workload.blocks)))
+    return made
+
+
+def _built_in(name: str, called: str = "", **options: Any) -> Contender:
+    family = "torch" if name.startswith("torch-") else "ours"
+    return checkpointing(called or name, family, functools.partial(impls.get(name).checkpoint, **options))
+
+
+def _peer(name: str, device: str) -> Contender:
+    peer = impls.PEERS[name]
+    if not peer.runs_on(device):
+        raise ValueError(f"it computes on {peer.device} alone")
+    return checkpointing(name, "peer", peer.load().checkpoint)
+
+
+def _unless(reason: Callable[[], str], contender: Contender) -> Contender:
+    if told := reason():
+        raise ValueError(told)
+    return contender
+
+
+def contenders(
+    device: str, backend: str, budgets: Sequence[str] = (), names: Sequence[str] = ()
+) -> tuple[list[Contender], list[LeftOut]]:
+    """Plain and the contenders of these names, or all that can be had on this machine for a device; and what cannot.
+
+    Raises ValueError for a name that does not exist, and with the reason for one that cannot be had here.
+    """
+    there = offered(device, backend)
+    for name in names:
+        if name not in there and ":" not in name and name not in impls.installed():
+            accepted = ", ".join([*there, *impls.installed()])
+            raise ValueError(f"impl is {name!r}; it must be one of {accepted}, or pkg.mod:attr of your own")
+    found, missing = list[Contender](), list[LeftOut]()
+    for name in dict.fromkeys(("plain", *names)) if names else there:
+        if name not in there:
+            found.append(loaded(name, device))
+            continue
+        try:
+            found.append(there[name]())
+        except ValueError as error:
+            if names:
+                raise ValueError(f"impl is {name!r}, which cannot be had here: {error}") from error
+            missing.append(LeftOut(name, str(error)))
     return found + [within(budget) for budget in budgets], missing
 
 
@@ -208,6 +242,19 @@ def uncompilable(device: str, backend: str) -> str:
     return ""
 
 
-def loaded(reference: str) -> Contender:
-    """The contender of a user: a checkpoint at ``pkg.mod:attr``. Raises ValueError as ``impls.load`` does."""
-    return checkpointing(reference, "yours", impls.load(reference).checkpoint)
+def loaded(name: str, device: str) -> Contender:
+    """The contender of a user: a checkpoint that a distribution brings, or one at ``pkg.mod:attr``.
+
+    Raises ValueError as ``impls.find`` does, for what is of another kind, and for what declares nothing and fails the smoke
+    check, with what is wrong and how to mend it.
+    """
+    implementation = impls.find(name)
+    if implementation.kind != "checkpoint":
+        raise ValueError(
+            f"impl is {name!r}, which is of kind {implementation.kind!r}; what is compared is of kind 'checkpoint'"
+        )
+    if not implementation.declared:
+        found = smoke(implementation, "cpu" if device == FAKE else device)
+        if found.fault:
+            raise ValueError(found.fault)
+    return checkpointing(name, "yours", implementation.checkpoint)

@@ -118,7 +118,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "chain": Kind("tiny operators, sines one after the other", _operators, _depths(16, 32, 32, 100)),
         "attention": Kind("GPT-2-like layers, attention written out", _transformer(fused=False), _depths(6, 8, 12, 96)),
         "fused-attention": Kind(
-            "the same with fused attention", _transformer(fused=True), _depths(6, 8, 12, 96), {"L": torch.bfloat16}
+            "GPT-2-like layers with fused attention", _transformer(fused=True), _depths(6, 8, 12, 96), {"L": torch.bfloat16}
         ),
         "resnet": Kind("residual blocks of two convolutions", _residual, _depths(8, 12, 24, 500)),
         "resnet50": Kind("blocks in the shape of ResNet-50", _resnet50, _depths(16, 16, 16, 16)),

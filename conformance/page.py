@@ -8,16 +8,17 @@ they were measured, and asks nothing of a network.
 from __future__ import annotations
 
 import argparse
-import base64
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import torch
 
 import impls
 from conformance import report
 from conformance.matrix import SYMBOLS
+from conformance.page_figures import comparisons, figures
 from conformance.page_tables import Entry, distinct, editions, entries
 from conformance.results_file import ROOT, VERDICTS, Results
 
@@ -30,22 +31,6 @@ MEANINGS: Mapping[str, str] = {
     "crashes": "Any other exception.",
     "hangs": "No answer in time.",
 }
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A drawing that stands in the page itself, as the URL of its data."""
-
-    name: str
-    data: str
-
-
-def figures(directory: Path) -> list[Figure]:
-    """The SVG files of a directory, if there is one. As images they neither run scripts nor share names of their parts."""
-    return [
-        Figure(path.stem.replace("-", " "), "data:image/svg+xml;base64," + base64.b64encode(path.read_bytes()).decode())
-        for path in sorted(directory.glob("*.svg"))
-    ]
 
 
 def rendered(found: Sequence[Results], directory: Path) -> str:
@@ -74,6 +59,8 @@ def rendered(found: Sequence[Results], directory: Path) -> str:
         dates=sorted({run.header["date"][:10] for one in found for run in one.runs or (one,)}),
         files=distinct(one.path.name for one in found),
         figures=figures(directory / "compare"),
+        comparisons=list(comparisons(directory)),
+        random_state=torch.get_rng_state().nbytes,
         linked=[path.relative_to(directory).as_posix() for path in linked],
         verdicts=VERDICTS,
         symbols=SYMBOLS,

@@ -202,12 +202,12 @@ def editions(shown: Sequence[Entry]) -> list[Edition]:
 
 
 def measured_on(head: Mapping[str, Any]) -> str:
-    """Machine, versions, profile, seed, commit and date of a run."""
+    """Machine, versions, commit and date of a run; profile and seed where it drew programs."""
     machine, suite = head["machine"], head["suite"]
     where = [machine["accelerator"], machine["processor"], f"{machine['cpus']} CPUs", machine["platform"]]
     versions = [f"{name} {version}" for name, version in head["versions"].items()]
     commit = f"suite at {suite['commit'][:10]}" + (" with uncommitted changes" if suite["dirty"] else "")
-    drawn = [f"profile {head['profile']}", f"seed {head['seed']}"]
+    drawn = [f"{name} {head[name]}" for name in ("profile", "seed") if name in head]
     made = datetime.fromisoformat(head["date"]).astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
     return " · ".join(part for part in [*where, *versions, *drawn, commit, made] if part)
 

@@ -145,6 +145,6 @@ def load(reference: str, kind: Kind = "checkpoint") -> Implementation:
             raise ValueError(f"{reference!r} has no {', '.join(missing)}; of kind graph are the names of torch.autograd.graph")
     elif not callable(value):
         told = f"{reference!r} is a {type(value).__name__}, neither callable nor an Implementation"
-        raise ValueError(f"{told}; a namespace of hooks and graph tools is judged with --like graph")
+        raise ValueError(f"{told}; a namespace of hooks and graph tools is for conformance, with --like graph")
     subject: dict[str, Any] = {"checkpoint": value} if kind == "checkpoint" else {"provides": value}
     return Implementation(reference, kind=kind, summary="declares nothing", source=reference, declared=False, **subject)

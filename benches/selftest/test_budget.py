@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import runpy
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import torch
 
 from benches import budget
 from benches.budget_costs import BUDGETS, Row, measured, mebi, require_equal, training
+from conformance.results_file import ROOT
 from impls.examples import within_budget
 from impls.examples.within_budget import BUDGET, ROOM, batch, network
 from impls.schedules import kept, plan_for, sqrt_segments
@@ -85,6 +87,38 @@ def test_gradients_that_are_not_plain_s_are_noticed() -> None:
 def test_a_budget_below_the_least_is_refused_with_the_least() -> None:
     with pytest.raises(ValueError, match=r"budget_bytes is 1000000; the least that any plan of this model needs is \d+ bytes"):
         plan_for(network(), batch()[0], 1_000_000)
+
+
+@pytest.mark.parametrize("given", ["-3", "0.5", "abc", "nan", "inf", "1e9", "", "7 8"])
+def test_a_budget_that_makes_no_sense_is_refused_with_what_does(given: str) -> None:
+    told = rf"MiB is '{given}'; it must be one number, at least ([\d.]+), .* and at most ([\d.]+), "
+    with pytest.raises(ValueError, match=told):
+        within_budget.budget_from(given.split(" "), network())
+
+
+def test_the_budgets_that_are_named_are_accepted_and_those_beyond_them_are_not() -> None:
+    with pytest.raises(ValueError, match="MiB is 'abc'") as raised:
+        within_budget.budget_from(["abc"], network())
+    least, most = map(float, re.findall(r"\d+\.\d\d", str(raised.value)))
+    for named, beyond in ((least, least - 0.01), (most, most + 0.01)):
+        accepted = within_budget.budget_from([f"{named}"], network())
+        assert accepted == int(named * 2**20)
+        with pytest.raises(ValueError, match="it must be one number"):
+            within_budget.budget_from([f"{beyond:.2f}"], network())
+        assert plan_for(network(), batch()[0], accepted - ROOM)
+
+
+def test_the_example_ends_with_the_reason_and_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["within_budget", "0.5"])
+    with pytest.raises(SystemExit, match=r"MiB is '0\.5'; it must be"):
+        runpy.run_path(str(within_budget.__file__), run_name="__main__")
+    assert not capsys.readouterr().out
+
+
+def test_the_readme_says_the_margin() -> None:
+    assert f"The plan gets {ROOM // 2**10} KiB less than the budget" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_example_trains_within_the_budget(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from torch._prims.rng_prims import run_with_rng_state
 from benches import compare
 from benches import compare_meters as meters
 from benches.compare_measuring import MEASURED, RAISES, VOID, Subject, ideal, measure, nothing, quartiles, repetitions, step_of
-from benches.contenders import PLAIN, Contender, checkpointing, compiled_regions, contenders, each_block, planned, within
+from benches.contenders import PLAIN, Contender, checkpointing, compiled_regions, each_block, planned, within
 from benches.workloads import FAKE, KINDS, Workload, sweeps, workload
 from impls import get
 from impls.schedules import Keep, Plan, Region, sqrt_segments
@@ -267,15 +267,6 @@ def test_a_budget_is_bytes_or_a_fraction(subjects: dict[str, Subject]) -> None:
             within(wrong)
 
 
-def test_peers_that_cannot_be_had_are_named() -> None:
-    found, missing = contenders("cpu", "eager", names=["nested"])
-    names = {one.name for one in found}
-    assert {"plain", "nested", "nested-full", "torch-reentrant", "torch-selective", "graph-save_on_cpu", "chen-sqrt"} <= names
-    assert not names & {one.name for one in missing}
-    assert "megatron-core" in {one.name for one in missing}
-    assert all(one.reason for one in missing)
-
-
 def test_compiled_regions_are_compiled_once_for_each_block(subjects: dict[str, Subject]) -> None:
     passes: list[int] = []
 
@@ -288,18 +279,6 @@ def test_compiled_regions_are_compiled_once_for_each_block(subjects: dict[str, S
     for _ in range(3):
         assert subject.agreement(step, rounded=True) in ("equal", "close")
     assert len(passes) == len(subject.workload.blocks)
-
-
-def test_nothing_is_compiled_for_fake_tensors() -> None:
-    found, missing = contenders(FAKE, "aot_eager")
-    assert not any(one.compiled for one in found)
-    assert {"compile-0", "compile-1", "torch-compile"} <= {one.name for one in missing}
-
-
-def test_a_backend_that_does_not_exist_is_left_out_with_the_reason() -> None:
-    _, missing = contenders("cpu", "no-such-backend")
-    reasons = {one.name: one.reason for one in missing}
-    assert "no-such-backend" in reasons["compile-0.5"]
 
 
 def test_workloads_of_the_curves_grow() -> None:

@@ -41,7 +41,7 @@ def content(size: str = "L", device: str = "cuda", **changes: Any) -> dict[str, 
     for one in rows:
         one |= changes.get(one["workload"].replace("-", "_"), {}) if one["contender"] == "nested" else {}
     about = {name: {"predicted": 1000, "x": 0, "flops": 4} for name in (*LARGE, SMALL)}
-    return {"device": device, "size": size, "rows": rows, "workloads": about, "left_out": []}
+    return {"device": device, "size": size, "rows": rows, "workloads": about, "left_out": [], "rounds": 15}
 
 
 def verdicts(found: list[Limit]) -> dict[str, str]:

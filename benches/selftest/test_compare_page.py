@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from benches import compare, compare_page, compare_plots
+from benches.papers.plots import INK, PANEL
+from conformance import page_figures
 from conformance.results_file import ROOT
 
 MARKERS = f"before\n{compare_page.BEGIN}\nold\n{compare_page.END}\nafter\n"
@@ -45,7 +48,9 @@ def test_the_command_measures_prints_and_stores(run: tuple[str, dict[str, Any]])
     assert all(len(row["times"]) == 3 and min(row["times"]) > 0 for row in of_attention)
     assert {"torch", "pytest-benchmark", "python"} <= content["versions"].keys()
     assert content["suite"]["commit"]
-    assert "left out: megatron-core: " in printed
+    assert "left out" not in printed  # nobody asked for what is not there
+    assert "calls: of blocks in a step" in printed
+    assert "2 rounds: medians and quartiles of fewer than 10 say little" in printed
     for row in of_attention:
         assert compare_page.cells(row)[1] in printed
 
@@ -108,8 +113,67 @@ def test_a_void_row_has_no_numbers_and_no_point(content: dict[str, Any]) -> None
     assert compare_page.cells(void)[1:] == ["void", *["–"] * 7, "gradients are not those of plain"]
     assert "void: nested on attention: gradients are not those of plain" in list(compare_page.ending(content))
     assert "| `nested` | void | – | – | – | – |" in compare_page.markdown(content)
-    left = [name for name, _ in compare_plots.figures(content)]
+    left = [plot.name for plot in compare_plots.figures(content)]
     assert left == ["cpu-attention", "cpu-saved", "cpu-depth"]
+
+
+def test_a_plot_says_in_words_what_it_shows(tmp_path: Path, content: dict[str, Any]) -> None:
+    attention, saved, depth = compare_plots.figures(content)
+    assert attention.caption == (
+        "Memory against time on cpu: attention, GPT-2-like layers, attention written out; size S, 6 regions"
+    )
+    assert "Each of 3 contenders is a point" in attention.description
+    assert "On the Pareto front: plain, " in attention.description or "; plain, " in attention.description
+    assert "at 1, 10, 100, 1000. A curve for each of 1 contenders: nested." in saved.description
+    assert "at 2, 4, 8, 16, 32. A curve for each of 3 contenders" in depth.description
+    for drawn, plot in zip(compare_plots.draw_all(content, tmp_path), (attention, saved, depth), strict=True):
+        figure = next(one for one in page_figures.figures(tmp_path) if one.file == f"{tmp_path.name}/{drawn.name}")
+        assert (figure.caption, figure.description) == (plot.caption, plot.description)
+
+
+def test_every_colour_of_a_plot_has_one_for_dark_pages_and_is_legible_on_both(tmp_path: Path, content: dict[str, Any]) -> None:
+    for path in compare_plots.draw_all(content, tmp_path):
+        svg = path.read_text(encoding="utf-8")
+        before, after = svg.split("</style>")
+        assert "@media (prefers-color-scheme: dark)" in before
+        assert set(re.findall(r"(?:fill|stroke): (#\w+)", after)) <= compare_plots.DARK.keys()
+    drawn = [*compare_plots.COLOURS.values(), INK, compare_plots.FRONT]
+    for panel, colours in (
+        (PANEL, drawn),
+        (compare_plots.DARK[PANEL], map(compare_plots.DARK.get, drawn)),
+    ):
+        assert min(abs(luminance(colour or "") - luminance(panel)) for colour in colours) > 0.15
+
+
+def luminance(colour: str) -> float:
+    shares = (int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5))
+    return sum(share**2.2 * weight for share, weight in zip(shares, (0.2126, 0.7152, 0.0722), strict=True))
+
+
+def test_of_points_in_one_place_the_first_is_drawn_around_the_others() -> None:
+    assert compare_plots.covered([(1.0, 1.0), (1.01, 1.0), (1.0, 2.0), (3.0, 1.0), (1.0, 1.01)]) == [2, 1, 0, 0, 0]
+    assert compare_plots.covered([(1.0, 1.0)]) == [0]
+
+
+def test_plots_and_table_are_drawn_anew_from_what_was_published(
+    tmp_path: Path, content: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "README.md").write_text(MARKERS, encoding="utf-8")
+    assert compare.main(["--redraw"], tmp_path) == 1
+    assert "nothing is published in" in capsys.readouterr().err
+    compare_page.store(tmp_path / "results" / "compare-cpu.json", content)
+    assert compare.main(["--redraw"], tmp_path) == 0
+    assert compare.main(["--check"], tmp_path) == 0
+
+
+def test_what_was_left_out_is_told_and_enough_rounds_are_not(content: dict[str, Any]) -> None:
+    content |= {"rounds": 10, "left_out": [{"name": "best", "reason": "it is not here"}]}
+    assert list(compare_page.explained(content)) == [compare_page.LEGEND]
+    assert next(compare_page.ending(content)) == "left out: best: it is not here"
+
+
+def test_every_column_is_explained() -> None:
+    assert all(heading in compare_page.LEGEND for heading in compare_page.HEADINGS if heading != "contender")
 
 
 def test_the_front_is_what_nothing_beats_in_both() -> None:
@@ -122,7 +186,9 @@ def test_the_front_is_what_nothing_beats_in_both() -> None:
     [
         (["--impl", "nowhere"], "impl is 'nowhere'; it must be one of plain, "),
         (["--impl", "megatron-core"], "impl is 'megatron-core', which cannot be had here: "),
+        (["--impl", "nowhere"], "torch-compile, compile-0, compile-0.25, compile-0.5, compile-0.75, compile-1, chen-sqrt, or"),
         (["--impl", "json:nothing"], "has no attribute 'nothing'"),
+        (["--impl", "operator:call", "--impl", "builtins:print"], "builtins:print cannot be judged: checkpoint(function, x) "),
         (["--budget", "half"], "budget is 'half'"),
     ],
 )

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import impls
-from conformance import page
+from conformance import page, page_figures
 from conformance.merge import united
 from conformance.page_tables import editions, entries
 from conformance.results_file import ROOT, Results, is_unexpected, read_all, write, write_all
@@ -186,11 +186,26 @@ def test_figures_stand_in_the_page(tmp_path: Path) -> None:
     assert not made(tmp_path, results()).all("img")
     (tmp_path / "compare").mkdir()
     (tmp_path / "compare" / "memory-by-depth.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
-    (tmp_path / "compare-memory.json").write_text("{}")
-    ((image, _),) = made(tmp_path, results()).all("img")
+    head = {**HEADER, "device": "cpu", "size": "S", "rounds": 15, "threads": 1, "backend": "eager"}
+    (tmp_path / "compare-cpu.json").write_text(json.dumps(head))
+    found = made(tmp_path, results())
+    ((image, _),) = found.all("img")
     assert image["alt"] == "memory by depth"
     assert (image["src"] or "").startswith("data:image/svg+xml;base64,")
-    assert made(tmp_path, results()).all("a", href="compare-memory.json")
+    assert found.all("a", href="compare-cpu.json")
+    assert len(found.all("a", href="compare/memory-by-depth.svg")) == 2
+    ((name, about),) = page_figures.comparisons(tmp_path)
+    assert name == "compare-cpu.json"
+    assert about.startswith("cpu, size S, 15 rounds, threads: 1, backend eager · ")
+
+
+def test_a_figure_is_told_as_its_drawing_says(tmp_path: Path) -> None:
+    agent = "<dc:creator><dc:title>who drew it</dc:title></dc:creator>"
+    words = f"<dc:title>what</dc:title>{agent}<dc:description>in words</dc:description>"
+    work = f"<metadata xmlns:dc='http://purl.org/dc/elements/1.1/'><work>{words}</work></metadata>"
+    (tmp_path / "some-plot.svg").write_text(f"<svg xmlns='http://www.w3.org/2000/svg'>{work}</svg>")
+    (figure,) = page_figures.figures(tmp_path)
+    assert (figure.caption, figure.description) == ("what", "in words")
 
 
 def test_nothing_is_asked_of_a_network(tmp_path: Path) -> None:

@@ -26,7 +26,10 @@ def test_torchs_own_peers_need_no_package(name: str) -> None:
 def test_a_peer_that_is_not_installed_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     peers = {"best": Peer("checkpoint", "best", "no_such_package", "no-such-package")}
     monkeypatch.setattr(impls, "PEERS", peers)
-    told = "the peer 'best' cannot be had: it needs no-such-package, which is not installed; nox -s peers installs it"
+    told = (
+        "the peer 'best' cannot be had: it needs no-such-package, which is not installed here; nox -s peers and nox -s compare "
+        "have environments of their own, and install it there or say why they cannot"
+    )
     with pytest.raises(ValueError, match=told):
         impls.get("best")
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
 
-from impls.schedules import checkpoint_sequential, plan_for, text
+from impls.schedules import checkpoint_sequential, interpret, kept, least_memory, measure, plan_for, text
 from impls.schedules.live import Live
 
 BUDGET = 15 * 2**19  # bytes
@@ -47,9 +48,36 @@ def train(model: nn.Module, forward: Callable[[Tensor], Tensor], steps: int) -> 
         yield loss.item(), [parameter.grad for parameter in model.parameters() if parameter.grad is not None], live.peak
 
 
+def budget_from(arguments: Sequence[str], model: nn.Sequential) -> int:
+    """The bytes of a budget given in MiB, ``BUDGET`` without any.
+
+    Raises ValueError for one that no plan for ``model`` meets, and for one that ``model`` does not exceed plain.
+    """
+    if not arguments:
+        return BUDGET
+    chain = measure(model, batch()[0])
+    least, plain = (interpret(plan, chain).peak for plan in (least_memory(chain), kept(0, len(chain))))
+    least += ROOM
+    try:
+        budget = float(*arguments) * 2**20
+    except (TypeError, ValueError):
+        budget = math.nan
+    if not (least <= budget < plain):
+        low, high = math.ceil(least / 2**20 * 100) / 100, math.floor(plain / 2**20 * 100) / 100
+        raise ValueError(
+            f"MiB is {' '.join(arguments)!r}; it must be one number, at least {low:.2f}, which the least of all plans for this "
+            f"network needs, and at most {high:.2f}, since plain takes more than that"
+        )
+    return int(budget)
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)  # on a busy machine, threads that wait for each other spoil the times that a plan is made from
-    plain, planned, budget = network(), network(), int(float(sys.argv[1]) * 2**20) if sys.argv[1:] else BUDGET
+    plain, planned = network(), network()
+    try:
+        budget = budget_from(sys.argv[1:], planned)
+    except ValueError as error:
+        sys.exit(str(error))
     plan = plan_for(planned, batch()[0], budget - ROOM, repeats=3)
     print(f"plan for {budget:,} bytes: {text(plan)}")
     runs = train(plain, plain, 8), train(planned, lambda points: checkpoint_sequential(planned, plan, points), 8)

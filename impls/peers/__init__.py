@@ -34,8 +34,9 @@ class Peer:
     def load(self) -> Implementation:
         """What the adapter declares. Raises ValueError, which says what to do, where its package cannot be had."""
         if self.package and importlib.util.find_spec(self.package) is None:
-            told = f"it needs {self.distribution}, which is not installed"
-            raise ValueError(f"{told}; nox -s peers installs it, or says why it cannot")
+            told = f"it needs {self.distribution}, which is not installed here"
+            where = "nox -s peers and nox -s compare have environments of their own"
+            raise ValueError(f"{told}; {where}, and install it there or say why they cannot")
         try:
             return importlib.import_module(f"impls.peers.{self.module}").IMPLEMENTATION
         except Exception as error:
