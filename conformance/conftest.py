@@ -17,6 +17,7 @@ import torch
 
 import impls
 from conformance import matrix, page, programs_written, report, results_file, usable
+from conformance.arguments import natural
 from conformance.choosing import DEFAULT, Subject, subjects
 from conformance.gathering import PROPERTY, Gathering
 from conformance.law import LAWS, PROFILES, Law
@@ -37,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--like", help=f"whose claims judge a callable that declares nothing: {DEFAULT} unless given")
     group.addoption("--device", default="cpu", help="a device type: cpu, cuda, ...")
     group.addoption("--profile", default="default", choices=list(PROFILES), help="how many cases a law is tried on")
-    group.addoption("--seed", type=int, default=0, help="seed of the programs that are drawn")
+    group.addoption("--seed", type=natural, default=0, help="seed of the programs that are drawn")
     group.addoption("--until", type=float, help="begin no law from then on, in seconds since 1970", metavar="TIME")
     group.addoption("--in-process", action="store_true", help="judge also what is not built in within this process")
     group.addoption("--memory-limit", type=float, default=4.0, metavar="GIB", help="what is not built in may take, on Linux")
