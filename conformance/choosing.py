@@ -76,7 +76,7 @@ def _found(setting: Setting, apart: Contained | None) -> Implementation:
     try:
         return apart.implementation if apart else impls.find(setting.name, setting.kind)
     except ValueError as error:
-        raise ValueError(f"--impl {setting.name}: {error}") from error
+        raise ValueError(f"--impl: {error}") from error
 
 
 def require_implementations(names: Iterable[str], device: str) -> None:
@@ -96,7 +96,7 @@ def subjects(options: Any, chosen: Iterable[str]) -> list[Subject]:
     try:
         like = impls.get(options.like or DEFAULT)
     except ValueError as error:
-        raise ValueError(f"--like {options.like}: {error}") from error
+        raise ValueError(f"--like: {error}") from error
     profile, memory = PROFILES[options.profile], options.memory_limit
     names = list(dict.fromkeys(chosen))
     settings = [Setting(name, like.kind, options.device, profile, options.seed, memory) for name in names]

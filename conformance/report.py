@@ -74,7 +74,8 @@ def _chosen(rows: Sequence[Row], key: str, value: str, option: str) -> list[Row]
     chosen = [row for row in rows if row[key] == value]
     if not chosen:
         there = sorted({row[key] for row in rows})
-        nearest = difflib.get_close_matches(value, there, NEAREST, cutoff=0.0)
+        similar = [name for name in there if value in name] + difflib.get_close_matches(value, there, NEAREST, cutoff=0.0)
+        nearest = list(dict.fromkeys(similar))[:NEAREST]
         told = f"there are {', '.join(there)}" if len(there) <= FEW else f"nearest of {len(there)}: {', '.join(nearest)}"
         raise ValueError(f"{option}: no result has {key} {value!r}; {told}")
     return chosen

@@ -167,7 +167,8 @@ def _offered(value: Any) -> str:
     imported = {
         name
         for name, one in vars(value).items()
-        if (inspect.isclass(one) or inspect.isroutine(one)) and one.__module__ != value.__name__
+        if ((inspect.isclass(one) or inspect.isroutine(one)) and one.__module__ != value.__name__)
+        or type(one).__module__ == "typing"
     }
     there = [name for name, one in vars(value).items() if name[0] != "_" and (callable(one) or isinstance(one, Implementation))]
     own = [name for name in there if name not in imported] or there

@@ -15,6 +15,7 @@ import impls
 
 ROOT = Path(__file__).parents[2]
 MODULE = """
+from typing import Any, Callable
 import torch
 from impls import CAPABILITIES, Implementation, Known
 from impls.nested import checkpoint as right
@@ -134,12 +135,12 @@ def test_peers_are_judged_as_far_as_they_are_there_and_the_others_named(judged: 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("unknown name", "--impl best: no implementation is called 'best'; there are plain, legacy, reentrant, nested"),
+        ("unknown name", "--impl: no implementation is called 'best'; there are plain, legacy, reentrant, nested"),
         (
             "unknown attribute",
-            "--impl somebody:missing: 'somebody:missing': 'somebody' has no attribute 'missing'; callables there",
+            "--impl: 'somebody:missing': 'somebody' has no attribute 'missing'; callables there",
         ),
-        ("unknown like", "--like best: no implementation is called 'best'"),
+        ("unknown like", "--like: no implementation is called 'best'"),
         ("like without effect", "--like is 'nested' and has no effect"),
         ("negative seed", "argument --seed: it is -1; accepted is a whole number, 0 or more"),
         ("unknown device", "--device nonsense: torch cannot use it here"),

@@ -190,6 +190,6 @@ def test_an_implementation_that_does_not_exist_is_an_error(tmp_path: Path) -> No
     command = [sys.executable, "-m", "conformance.soak", "--impl", "best", "-n", "0", "--findings", str(tmp_path / "f.jsonl")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2
-    assert done.stderr.startswith("--impl best: no implementation is called 'best'; there are ")
+    assert done.stderr.startswith("--impl: no implementation is called 'best'; there are ")
     assert done.stdout == ""
     assert not (tmp_path / "f.jsonl").exists()
