@@ -71,16 +71,37 @@ def _explorer(setting: Setting) -> Explorer:
     return Explorer(setting.device, setting.profile, setting.seed)
 
 
+def _found(setting: Setting, apart: Contained | None) -> Implementation:
+    """What an ``--impl`` names, loaded in the process that is to judge it; ValueError, which names the option, if it cannot."""
+    try:
+        return apart.implementation if apart else impls.find(setting.name, setting.kind)
+    except ValueError as error:
+        raise ValueError(f"--impl: {error}") from error
+
+
+def require_implementations(names: Iterable[str], device: str) -> None:
+    """ValueError for the first of these names that a run could not judge, each loaded in a process of its own."""
+    for name in dict.fromkeys(names):
+        setting = Setting(name, impls.get(DEFAULT).kind, device, next(iter(PROFILES.values())), seed=0)
+        apart = None if name in impls.names() else Contained(setting)
+        _found(setting, apart)
+        if apart:
+            apart.close()
+
+
 def subjects(options: Any, chosen: Iterable[str]) -> list[Subject]:
     """The implementations of these names, judged as the options say. Raises ValueError for one not there, or twice."""
     if options.memory_limit <= 0:
         raise ValueError(f"--memory-limit is {options.memory_limit}; it must be a number of GiB above 0")
-    like = impls.get(options.like or DEFAULT)
+    try:
+        like = impls.get(options.like or DEFAULT)
+    except ValueError as error:
+        raise ValueError(f"--like: {error}") from error
     profile, memory = PROFILES[options.profile], options.memory_limit
     names = list(dict.fromkeys(chosen))
     settings = [Setting(name, like.kind, options.device, profile, options.seed, memory) for name in names]
     apart = {one.name: Contained(one) for one in settings if not (options.in_process or one.name in impls.names())}
-    found = [apart[one.name].implementation if one.name in apart else impls.find(one.name, like.kind) for one in settings]
+    found = [_found(one, apart.get(one.name)) for one in settings]
     if twice := [name for name, times in Counter(one.name for one in found).items() if times > 1]:
         raise ValueError(f"--impl: more than one implementation is called {twice[0]!r}")
     if options.like and all(one.declared for one in found):

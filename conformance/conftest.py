@@ -17,11 +17,13 @@ import torch
 
 import impls
 from conformance import matrix, page, programs_written, report, results_file, usable
+from conformance.arguments import natural
 from conformance.choosing import DEFAULT, Subject, subjects
 from conformance.gathering import PROPERTY, Gathering
 from conformance.law import LAWS, PROFILES, Law
 from conformance.progress import Live
 from conformance.results_file import Row, is_unexpected
+from conformance.summary import summary
 from conformance.workers import scheduler
 
 GATHERING = pytest.StashKey[Gathering]()
@@ -37,7 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--like", help=f"whose claims judge a callable that declares nothing: {DEFAULT} unless given")
     group.addoption("--device", default="cpu", help="a device type: cpu, cuda, ...")
     group.addoption("--profile", default="default", choices=list(PROFILES), help="how many cases a law is tried on")
-    group.addoption("--seed", type=int, default=0, help="seed of the programs that are drawn")
+    group.addoption("--seed", type=natural, default=0, help="seed of the programs that are drawn")
     group.addoption("--until", type=float, help="begin no law from then on, in seconds since 1970", metavar="TIME")
     group.addoption("--in-process", action="store_true", help="judge also what is not built in within this process")
     group.addoption("--memory-limit", type=float, default=4.0, metavar="GIB", help="what is not built in may take, on Linux")
@@ -171,6 +173,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     results_file.write(path, header, rows)  # before what takes time and may be interrupted
     rows = programs_written.write(path, rows, reduce_all=published)
     results_file.write(path, header, rows)
+    if told := summary(rows):
+        terminalreporter.write_line(told)
     terminalreporter.write_line(f"results: {path}")
     for name in dict.fromkeys(row["impl"] for row in rows if row["program"]):
         terminalreporter.write_line(f"programs: {sys.executable} -m conformance.report --show {name} --results {path}")
@@ -224,6 +228,13 @@ def _import_laws() -> None:
         importlib.import_module(f"conformance.laws.{path.stem}")
 
 
+def _declared_in(stem: str, chosen: Iterable[str], name: str) -> str:
+    """The name of the file for a declaration, with the implementation's once: that of the results may end with all chosen."""
+    slugs = [re.sub(r"\W+", "_", one) for one in (stem, *chosen, name)]
+    kept = slugs[0].removesuffix("_" + "_".join(slugs[1:-1]))
+    return f"{kept}_{slugs[-1]}_declared.py"
+
+
 def _declare(reporter: pytest.TerminalReporter, config: pytest.Config, path: Path, rows: list[Row]) -> None:
     """For what declares nothing: what it can declare, printed and written beside the results."""
     for subject in config.stash[CHOSEN]:
@@ -237,6 +248,6 @@ def _declare(reporter: pytest.TerminalReporter, config: pytest.Config, path: Pat
             reporter.write_line(f"declaration of {name}: only after a run of all {due} laws; this one held {len(mine)}")
             continue
         text = subject.declaration(mine)
-        beside = path.with_name(re.sub(r"\W+", "_", f"{path.stem}_{name}_declared") + ".py")
+        beside = path.with_name(_declared_in(path.stem, [one.implementation.name for one in config.stash[CHOSEN]], name))
         beside.write_text(text, encoding="utf-8")
         reporter.write_line(f"declaration of {name}, to paste: {beside}\n\n{text}")

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import itertools
 import re
-import textwrap
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
 from hypothesis.strategies import SearchStrategy
 
+from conformance.causes import cause
 from conformance.law import LAWS, Law
 from conformance.script_parts import SUBJECTS
 from impls import Implementation, Known
@@ -128,8 +128,8 @@ def _limits(claims: Implementation, found: Mapping[str, Row], source: str) -> di
         needs = LAWS[law].needs
         if row["verdict"] != ("agrees" if needs <= claims.capabilities else "refuses"):
             missing = ", ".join(sorted(needs - claims.capabilities))
-            reason = row["detail"] or f"agrees, though other laws that need {missing} do not"
-            limits[law] = Known(row["verdict"], textwrap.shorten(reason, 110), source)
+            reason = cause(row["detail"]) or f"agrees, though other laws that need {missing} do not"
+            limits[law] = Known(row["verdict"], reason, source)
     return limits
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import signal
 import threading
-import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -21,7 +20,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from conformance.isolation import isolated
-from conformance.metered import MeteredModule
+from conformance.metered import metered
 from conformance.meters import Calls, Meter
 from conformance.programs import Runnable, load
 from conformance.references import REFERENCES
@@ -102,28 +101,6 @@ def limited(seconds: int) -> Iterator[None]:
         announce(0)
 
 
-def _metered(checkpoint: Callable[..., Any], meters: Sequence[Meter]) -> Callable[..., Any]:
-    """The checkpoint, with meters around the functions that it is given; one function stays one function."""
-    known: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-
-    def through(function: Any, *args: Any, **kwargs: Any) -> Any:
-        if not callable(function):
-            return checkpoint(function, *args, **kwargs)
-        compiling = torch.compiler.is_compiling()  # what is known here is nothing that a compiler could see through
-        metered = None if compiling else known.get(id(function))  # it holds the function, so the identity is taken
-        if metered is None:
-            metered = function
-            for meter in meters:
-                metered = meter.around(metered)
-            if isinstance(function, torch.nn.Module):
-                metered = MeteredModule(function, metered)
-            if not compiling:
-                known[id(function)] = metered
-        return checkpoint(metered, *args, **kwargs)
-
-    return through
-
-
 def execute(
     program: Runnable, subject: Any, device: str, meters: Sequence[Meter] = (), kind: Kind = "checkpoint"
 ) -> Observation:
@@ -146,7 +123,7 @@ def execute(
             with _disable_current_modes():  # the suite's own copies are not part of the run
                 seen.notes[label] = freeze(value)
 
-    through = _metered(subject, (calls, *meters)) if kind == "checkpoint" else subject
+    through = metered(subject, (calls, *meters)) if kind == "checkpoint" else subject
     with isolated(device), ExitStack() as stack:
         for meter in meters:
             stack.enter_context(meter)

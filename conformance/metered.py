@@ -1,11 +1,14 @@
-"""A module that is a region's function stays a module when meters are put around it."""
+"""Meters around the functions of regions: one function stays one function, and a module stays a module."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+
+from conformance.meters import Meter
 
 
 class MeteredModule(torch.nn.Module):
@@ -26,3 +29,25 @@ class MeteredModule(torch.nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.call(*args, **kwargs)
+
+
+def metered(checkpoint: Callable[..., Any], meters: Sequence[Meter]) -> Callable[..., Any]:
+    """The checkpoint, with meters around the functions that it is given; one function stays one function."""
+    known: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
+    def through(function: Any, *args: Any, **kwargs: Any) -> Any:
+        if not callable(function):
+            return checkpoint(function, *args, **kwargs)
+        compiling = torch.compiler.is_compiling()  # what is known here is nothing that a compiler could see through
+        made = None if compiling else known.get(id(function))  # it holds the function, so the identity is taken
+        if made is None:
+            made = function
+            for meter in meters:
+                made = meter.around(made)
+            if isinstance(function, torch.nn.Module):
+                made = MeteredModule(function, made)
+            if not compiling:
+                known[id(function)] = made
+        return checkpoint(made, *args, **kwargs)
+
+    return through

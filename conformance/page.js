@@ -20,6 +20,8 @@
     numbers.set(free, number);
   });
 
+  const reasons = (row) => all("button", row).map((button) => records[button.dataset.entry].known?.reason || "").join(" ");
+
   const tables = all("table").map((table) => ({
     table,
     edition: table.closest(".edition"),
@@ -33,7 +35,7 @@
       tallies: all("td", head),
       lines: all("tr", head.nextElementSibling).map((row) => ({
         row,
-        text: find("th", row).textContent.toLowerCase(),
+        text: `${find("th", row).textContent} ${reasons(row)}`.toLowerCase(),
         cells: all("td", row).map((cell) => ({ cell, buttons: all("button", cell) })),
       })),
     })),
@@ -230,7 +232,8 @@
   const hint = (record) => {
     const [before, file] = record.file ? ["", `results/${record.file}`] : ["Save it as FILE. ", "FILE"];
     const shows = record.standalone ? "ends with status 1 while the fault is there" : "prints what it measures";
-    return `${before}In the root of a clone, PYTHONPATH=. python ${file} ${shows}.`;
+    if (record.takes === "this project") return `${before}In the root of a clone, PYTHONPATH=. python ${file} ${shows}.`;
+    return `${before}${record.file ? "In the root of a clone, python" : "python"} ${file} ${shows}; it takes ${record.takes}.`;
   };
 
   const show = (number) => {

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 import impls
-from conformance import report
+from conformance import readme, report
 from conformance.matrix import SYMBOLS
 from conformance.page_figures import comparisons, figures
 from conformance.page_tables import Entry, distinct, editions, entries
@@ -33,10 +33,11 @@ MEANINGS: Mapping[str, str] = {
 }
 
 
-def rendered(found: Sequence[Results], directory: Path) -> str:
-    """The page of these results; ``directory`` is where it will be, and where figures and what it links to are.
+def rendered(found: Sequence[Results], directory: Path, text: str) -> str:
+    """The page of these results and of two lists in the ``text`` of README.
 
-    Raises ValueError for results without verdicts, ModuleNotFoundError without Jinja2.
+    ``directory`` is where the page will be, and where figures and what it links to are.
+    Raises ValueError for results without verdicts and a README without these lists, ModuleNotFoundError without Jinja2.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # here: to judge, it is not needed
     from markupsafe import Markup
@@ -62,6 +63,8 @@ def rendered(found: Sequence[Results], directory: Path) -> str:
         comparisons=list(comparisons(directory)),
         random_state=torch.get_rng_state().nbytes,
         linked=[path.relative_to(directory).as_posix() for path in linked],
+        rules=[readme.spans(item) for item in readme.items(text, readme.RULES)],
+        not_covered=[readme.spans(item) for item in readme.items(text, readme.NOT_COVERED)],
         verdicts=VERDICTS,
         symbols=SYMBOLS,
         meanings=MEANINGS,
@@ -82,7 +85,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     options = parser.parse_args(arguments)
     path = root / "results" / "index.html"
     try:
-        wanted = rendered(report.results(root), path.parent)
+        wanted = rendered(report.results(root), path.parent, (root / "README.md").read_text(encoding="utf-8"))
     except (OSError, ValueError, ModuleNotFoundError) as error:
         sys.stderr.write(f"{path} is not made: {error}\n")
         return 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -16,6 +17,7 @@ from conformance.replay import standalone
 from conformance.results_file import Results, Row, is_unexpected
 
 T = TypeVar("T", bound=Hashable)
+IMPORTS_OURS, OURS = re.compile(r"^\s*(?:from|import) (?:impls|conformance)\b", re.MULTILINE), "this project"
 KINDS: Mapping[str, str] = {"checkpoint": "Checkpointing", "graph": "Graph hooks", "offload": "Offloaded models"}
 
 
@@ -77,6 +79,16 @@ class Entry:
         return next((path.relative_to(beside).as_posix() for path in paths if path.is_file()), "")
 
     @property
+    def takes(self) -> str:
+        """What its script takes to run; OURS where that is a clone of this project."""
+        peer, name = impls.PEERS.get(self.row["impl"]), self.row["impl"]
+        if IMPORTS_OURS.search(self.row["program"]):
+            return OURS
+        if peer and peer.distribution:
+            return f"torch and {peer.distribution}"
+        return "torch alone" if peer or name in impls.names() else "torch and what it imports"
+
+    @property
     def known(self) -> Mapping[str, str] | None:
         """Reason and source of a declared limit; for rows from before they said so, as what is built in declares now."""
         if "known" in self.row or self.row["impl"] not in impls.names():
@@ -98,6 +110,7 @@ class Entry:
             "command": self.command,
             "file": self.script_file,
             "standalone": bool(standalone([self.row])),
+            "takes": self.takes,
         }
 
 

@@ -20,6 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from conformance import findings
+from conformance.arguments import readable
 from conformance.results_file import Row, read_all
 
 SECONDS = 60
@@ -109,7 +110,9 @@ def _become(script: Path, outputs: Sequence[Path]) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m conformance.replay", description=__doc__.splitlines()[0])
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="results of conformance runs, findings of soaks")
+    parser.add_argument(
+        "files", nargs="+", type=readable, metavar="FILE", help="results of conformance runs, findings of soaks"
+    )
     try:
         found = [row for path in parser.parse_args(arguments).files for row in _written(path)]
     except (OSError, ValueError) as error:

@@ -8,17 +8,20 @@ show it).
 from __future__ import annotations
 
 import argparse
+import difflib
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import impls
 from conformance import matrix, programs_written
+from conformance.arguments import readable
 from conformance.merge import united
 from conformance.results_file import ROOT, Results, Row, is_unexpected, read_all
 
 BEGIN, END = "<!-- matrix:begin -->", "<!-- matrix:end -->"
 SCRIPT_BEGIN, SCRIPT_END = "<!-- script:begin -->", "<!-- script:end -->"
+FEW, NEAREST = 24, 5  # so many names are all listed, and of more of them so many
 SHOWN = "torch-nonreentrant", "hooks_that_a_function_registers_on_its_argument"  # the script that README shows
 
 
@@ -58,20 +61,23 @@ def limits(rows: Sequence[Row], name: str, law: str | None = None) -> str:
 
     Raises ValueError for an implementation or a law of which there are no rows.
     """
-    mine = _chosen(rows, "impl", name)
+    mine = _chosen(rows, "impl", name, "--show")
     if law is not None:
-        mine = _chosen(mine, "law", law)
+        mine = _chosen(mine, "law", law, "--law")
     broken = [row for row in mine if row["verdict"] != "agrees" or is_unexpected(row)]
     if not broken:
         return f"# {name}: agrees on {len(mine)} of {len(mine)} laws, {sum(row['cases'] for row in mine)} cases"
     return "\n\n\n".join(_limit(row) for row in broken)
 
 
-def _chosen(rows: Sequence[Row], key: str, value: str) -> list[Row]:
+def _chosen(rows: Sequence[Row], key: str, value: str, option: str) -> list[Row]:
     chosen = [row for row in rows if row[key] == value]
     if not chosen:
-        there = ", ".join(sorted({row[key] for row in rows}))
-        raise ValueError(f"no result has {key} {value!r}; there are {there}")
+        there = sorted({row[key] for row in rows})
+        similar = [name for name in there if value in name] + difflib.get_close_matches(value, there, NEAREST, cutoff=0.0)
+        nearest = list(dict.fromkeys(similar))[:NEAREST]
+        told = f"there are {', '.join(there)}" if len(there) <= FEW else f"nearest of {len(there)}: {', '.join(nearest)}"
+        raise ValueError(f"{option}: no result has {key} {value!r}; {told}")
     return chosen
 
 
@@ -97,15 +103,17 @@ def _declared(row: Row) -> list[str]:
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     """The command line; 0, or 1 with the reason on stderr."""
     parser = argparse.ArgumentParser(prog="python -m conformance.report", description=__doc__.splitlines()[0])
-    action = parser.add_mutually_exclusive_group(required=True)
+    action = parser.add_mutually_exclusive_group()
     action.add_argument("--write", action="store_true", help="put the matrix into README.md")
     action.add_argument(
         "--check", action="store_true", help="fail when README.md does not have this matrix, or other scripts are written down"
     )
     action.add_argument("--show", metavar="IMPL", help="print what IMPL does not keep")
     parser.add_argument("--law", help="with --show: this law only")
-    parser.add_argument("--results", type=Path, metavar="FILE", help="with --show: of this run, not of the published ones")
+    parser.add_argument("--results", type=readable, metavar="FILE", help="with --show: of this run, not of the published ones")
     options = parser.parse_args(arguments)
+    if not (options.write or options.check or options.show):
+        parser.error("one of --write, --check and --show IMPL is required")
     if (options.law or options.results) and not options.show:
         parser.error("--law and --results go with --show")
     try:

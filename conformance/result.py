@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from conformance.programs import Runnable
+from conformance.results_file import Row, is_unexpected
 from conformance.scripts import script
 from conformance.verdicts import VALUES, Measured, Verdict
 from impls import Implementation, Known
@@ -78,6 +79,11 @@ class Result:
 def as_declared(implementation: Implementation, verdict: Verdict, expected: Verdict) -> bool:
     """Whether this is the verdict that was declared; for a callable that declares nothing, or a better one."""
     return verdict == expected if implementation.declared else verdict.rank <= expected.rank
+
+
+def is_worse(row: Row) -> bool:
+    """Whether the verdict is worse than the declared one: a limit that does not show, or a vacuous law, is not."""
+    return is_unexpected(row) and Verdict(row["verdict"]).severity > Verdict(row["expected"]).severity
 
 
 def _written(value: Any) -> str:

@@ -25,23 +25,20 @@ from typing import Any
 import pytest
 
 from conformance import findings, results_file
+from conformance.arguments import natural, positive
+from conformance.choosing import require_implementations
 from conformance.findings import Finding, Findings
 from conformance.gathering import PROPERTY
 from conformance.law import PROFILES
 from conformance.programs_written import with_smaller_programs
 from conformance.progress import Silent, display
 from conformance.replay import replay
-from conformance.results_file import ROOT, Row, is_unexpected
-from conformance.verdicts import Verdict
+from conformance.result import is_worse
+from conformance.results_file import ROOT, Row
 
 WORKERS = (os.cpu_count() or 1) if importlib.util.find_spec("xdist") else 0
 SEEDS = 2**31
 RAN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
-
-
-def is_worse(row: Row) -> bool:
-    """Whether the verdict is worse than the declared one: a limit that does not show, or a vacuous law, is not."""
-    return is_unexpected(row) and Verdict(row["verdict"]).severity > Verdict(row["expected"]).severity
 
 
 @dataclass(eq=False)  # a plugin has to be hashable
@@ -227,30 +224,16 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _minutes(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"--minutes is {text}; it must be a positive number")
-    return value
-
-
-def _natural(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{text} is negative; 0 or more is accepted")
-    return value
-
-
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m conformance.soak", description=__doc__.splitlines()[0])
-    parser.add_argument("--minutes", type=_minutes, default=20.0, metavar="N", help="begin nothing after that (default 20)")
+    parser.add_argument("--minutes", type=positive, default=20.0, metavar="N", help="begin nothing after that (default 20)")
     parser.add_argument(
-        "-n", type=_natural, default=WORKERS, metavar="WORKERS", dest="workers", help=f"default {WORKERS}; 0: this process"
+        "-n", type=natural, default=WORKERS, metavar="WORKERS", dest="workers", help=f"default {WORKERS}; 0: this process"
     )
     parser.add_argument("--impl", action="append", default=[], help="as in a conformance run; default: all built in")
     parser.add_argument("--device", default="cpu", help="a device type: cpu, cuda, ...")
     parser.add_argument(
-        "--seed", type=_natural, metavar="BASE", help="of the first round, the next has the next; default: fresh"
+        "--seed", type=natural, metavar="BASE", help="of the first round, the next has the next; default: fresh"
     )
     parser.add_argument("--profile", choices=list(PROFILES), default="round", help="the size of a round")
     parser.add_argument("--findings", type=Path, default=findings.DATABASE, metavar="FILE", help="the database")
@@ -260,6 +243,11 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     options = _options(arguments)
+    try:
+        require_implementations(options.impl, options.device)
+    except ValueError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
     base = int.from_bytes(os.urandom(4)) % SEEDS if options.seed is None else options.seed
     until = time.time() + 60 * options.minutes
     file = os.fdopen(os.dup(sys.__stdout__.fileno()), "w") if sys.__stdout__ else None  # pytest takes the other one

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Mapping
 from importlib import metadata
 from types import MappingProxyType
@@ -52,6 +53,13 @@ _MODULES: dict[str, tuple[Kind, str]] = {
     "torch-graph": ("graph", "impls.peers.torch_graph"),
     "offload": ("offload", "impls.offload"),
 }
+
+
+_CALLED: Mapping[Kind, str] = {
+    "checkpoint": "checkpoint(function, *args, **kwargs)",
+    "offload": "OffloadModel(model, device, ...)",
+}
+_LISTED = 8  # so many names at most
 
 
 def names(kind: Kind | None = None) -> tuple[str, ...]:
@@ -136,7 +144,8 @@ def load(reference: str, kind: Kind = "checkpoint") -> Implementation:
         raise ValueError(f"{reference!r}: importing {module_name!r} failed: {type(error).__name__}: {error}") from error
     for part in attribute.split("."):
         if not hasattr(value, part):
-            raise ValueError(f"{reference!r}: {module_name!r} has no attribute {attribute!r} (looked for {part!r})")
+            where = "" if part == attribute else f" (looked for {part!r})"
+            raise ValueError(f"{reference!r}: {module_name!r} has no attribute {attribute!r}{where}{_offered(value)}")
         value = getattr(value, part)
     if isinstance(value, Implementation):
         return value
@@ -144,7 +153,24 @@ def load(reference: str, kind: Kind = "checkpoint") -> Implementation:
         if missing := [name for name in GRAPH_NAMES if not hasattr(value, name)]:
             raise ValueError(f"{reference!r} has no {', '.join(missing)}; of kind graph are the names of torch.autograd.graph")
     elif not callable(value):
-        told = f"{reference!r} is a {type(value).__name__}, neither callable nor an Implementation"
-        raise ValueError(f"{told}; a namespace of hooks and graph tools is for conformance, with --like graph")
+        accepted = f"a callable, called as {_CALLED[kind]}, or an impls.Implementation"
+        told = f"{reference!r} is {value!r:.60}, of type {type(value).__name__}; accepted is {accepted}"
+        raise ValueError(f"{told}. A namespace of hooks and graph tools is for conformance, with --like graph")
     subject: dict[str, Any] = {"checkpoint": value} if kind == "checkpoint" else {"provides": value}
     return Implementation(reference, kind=kind, summary="declares nothing", source=reference, declared=False, **subject)
+
+
+def _offered(value: Any) -> str:
+    """What there is in a module that could be judged: its public callables, without what it imported."""
+    if not inspect.ismodule(value):
+        return ""
+    imported = {
+        name
+        for name, one in vars(value).items()
+        if ((inspect.isclass(one) or inspect.isroutine(one)) and one.__module__ != value.__name__)
+        or type(one).__module__ == "typing"
+    }
+    there = [name for name, one in vars(value).items() if name[0] != "_" and (callable(one) or isinstance(one, Implementation))]
+    own = [name for name in there if name not in imported] or there
+    more = f" and {len(own) - _LISTED} more" if len(own) > _LISTED else ""
+    return f"; callables there: {', '.join(own[:_LISTED])}{more}" if own else "; there is nothing there to be called"

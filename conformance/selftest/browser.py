@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -44,6 +45,26 @@ return [...root.querySelectorAll('*')].filter((element) => element.checkVisibili
     return [element.outerHTML.slice(0, 90), (both[0] + 0.05) / (both[1] + 0.05)];
   });
 """
+
+
+def started(user_data: Path) -> Any:
+    """A driver of headless Chromium that keeps what it stores in this directory.
+
+    Raises ModuleNotFoundError without selenium, and FileNotFoundError without the programs.
+    """
+    from selenium import webdriver
+
+    programs = [shutil.which(name) for name in ("chromium", "chromedriver")]
+    if not all(programs):
+        raise FileNotFoundError("chromium or chromedriver is missing: apt-get install chromium chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = programs[0] or ""
+    for flag in [*FLAGS, f"user-data-dir={user_data}"]:
+        options.add_argument(f"--{flag}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(programs[1]))
+    driver.set_page_load_timeout(120)
+    return driver
 
 
 class Browser:

@@ -14,6 +14,17 @@ HEADER: dict[str, Any] = {
     "date": "2026-11-21T14:00:00+00:00",
 }
 
+README = """
+## The rules of nesting
+
+1. A saved tensor belongs to `one` region.
+2. <b>Another</b> rule.
+
+## What is not covered
+
+- Random numbers.
+"""
+
 
 def row(law: str, impl: str, verdict: str = "agrees", **others: Any) -> dict[str, Any]:
     made = {
@@ -57,5 +68,9 @@ PAGE_ROWS = [
     ),
     row("packs", "hooks", family="hooks", subject="graph", statement="A hook packs what is saved & nothing else."),
     row("packs", "torch-hooks", "hangs", family="hooks", subject="graph", program="while True: pass"),
+]
+ELSEWHERE = [
+    row("masks", "older", "crashes", family="rng", device="cuda", expected="agrees"),
+    row("masks", "older", family="rng"),
 ]
 PEER_ROWS = [row("subsets", "torch-selective"), row("masks", "torch-selective", "refuses", family="rng", known=None)]

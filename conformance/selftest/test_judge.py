@@ -181,22 +181,6 @@ def test_an_error_that_comes_before_plains_is_not_agreement() -> None:
     assert outcome(raising(RuntimeError("no")), LATER).verdict is Verdict.CRASHES
 
 
-def _expecting(checkpoint: Any, note: Any, device: str) -> None:
-    x = torch.ones(2, requires_grad=True, device=device)
-    y = checkpoint(torch.sin, x).exp()
-    note("expected value", 1)
-    note("seen value", 1)
-    y.sum().backward()
-    y.sum().backward()
-
-
-def test_a_run_that_ends_with_plains_error_is_not_as_expected() -> None:
-    def check(of: Case) -> None:
-        of.as_expected()
-
-    assert outcome(lambda function, x: function(x), Named(_expecting), check=check).verdict is Verdict.REFUSES
-
-
 def _costing(checkpoint: Any, note: Any, device: str) -> None:
     x = torch.ones(2, requires_grad=True, device=device)
     note("leaves", (x,))

@@ -16,10 +16,11 @@ from conformance import matrix
 from conformance.exploring import Explorer
 from conformance.judge import Case
 from conformance.law import Law, Profile
+from conformance.programs import Named
 from conformance.references import GRAPH, REFERENCES
 from conformance.scripts import script
 from conformance.strategies import named
-from conformance.verdicts import VALUES, Diverges, Verdict
+from conformance.verdicts import VALUES, Diverges, Refuses, Verdict
 from impls import Implementation
 
 PROFILE = Profile(12, 20, True)
@@ -77,6 +78,19 @@ def test_what_is_expected_and_not_seen_diverges() -> None:
     del case.seen.notes["expected gradient"]
     with pytest.raises(ValueError, match="notes nothing that it expects"):
         case.as_expected()
+
+
+def _failing(checkpoint: Any, note: Any, device: str) -> None:
+    y = checkpoint(torch.sin, torch.ones(2, requires_grad=True, device=device)).exp()
+    note("expected value", 1)
+    note("seen value", 1)
+    y.sum().backward()
+    y.sum().backward()
+
+
+def test_a_run_that_ends_with_plains_error_is_not_as_expected() -> None:
+    with pytest.raises(Refuses):
+        Case(Named(_failing), impls.get("plain"), "cpu").as_expected()
 
 
 def test_costs_are_not_compared() -> None:

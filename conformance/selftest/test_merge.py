@@ -187,5 +187,17 @@ def test_a_file_of_several_runs_is_not_one(merged: list[str], tmp_path: Path) ->
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert merge.main([str(tmp_path / "out.jsonl"), str(tmp_path / "nowhere.jsonl")]) == 2
-    assert "nowhere.jsonl" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        merge.main([str(tmp_path / "out.jsonl"), str(tmp_path / "nowhere.jsonl")])
+    assert "argument FILE: " in (told := capsys.readouterr().err)
+    assert "nowhere.jsonl does not exist; accepted is a file that a run wrote" in told
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_is_not_there_is_not_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = made(tmp_path / "one.jsonl")
+    for out, why in ((tmp_path / "nowhere" / "out.jsonl", "is not a directory; make it first"), (tmp_path, "is a directory")):
+        with pytest.raises(SystemExit, match="2"):
+            merge.main([str(out), str(one)])
+        assert why in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [one]

@@ -15,6 +15,7 @@ import impls
 
 ROOT = Path(__file__).parents[2]
 MODULE = """
+from typing import Any, Callable
 import torch
 from impls import CAPABILITIES, Implementation, Known
 from impls.nested import checkpoint as right
@@ -62,6 +63,7 @@ RUNS = {
     "unknown attribute": ["--impl", "somebody:missing"],
     "unknown like": ["--impl", "plain", "--like", "best"],
     "like without effect": ["--impl", "plain", "--like", "nested"],
+    "negative seed": ["--impl", "plain", "--seed", "-1"],
     "unknown device": ["--impl", "plain", "--device", "nonsense"],
     "no such device": ["--impl", "plain", "--device", "cuda"],
     "nothing selected": ["--impl", "plain", "-k", "no_such_law"],
@@ -133,10 +135,14 @@ def test_peers_are_judged_as_far_as_they_are_there_and_the_others_named(judged: 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("unknown name", "no implementation is called 'best'; there are plain, legacy, reentrant, nested"),
-        ("unknown attribute", "'somebody' has no attribute 'missing'"),
-        ("unknown like", "no implementation is called 'best'"),
+        ("unknown name", "--impl: no implementation is called 'best'; there are plain, legacy, reentrant, nested"),
+        (
+            "unknown attribute",
+            "--impl: 'somebody:missing': 'somebody' has no attribute 'missing'; callables there",
+        ),
+        ("unknown like", "--like: no implementation is called 'best'"),
         ("like without effect", "--like is 'nested' and has no effect"),
+        ("negative seed", "argument --seed: it is -1; accepted is a whole number, 0 or more"),
         ("unknown device", "--device nonsense: torch cannot use it here"),
     ],
 )
@@ -165,9 +171,15 @@ def test_a_run_in_which_nothing_is_selected_fails(judged: dict[str, tuple[int, s
         ("somebody:", "'somebody:' is not of the form pkg.mod:attr"),
         ("nobody:right", "importing 'nobody' failed: ModuleNotFoundError: No module named 'nobody'"),
         ("broken:right", "importing 'broken' failed: ModuleNotFoundError: No module named 'nowhere'"),
-        ("somebody:missing", "'somebody' has no attribute 'missing'"),
+        (
+            "somebody:missing",
+            "'somebody' has no attribute 'missing'; callables there: doubling, without_keywords, frank, modest, boasting, over",
+        ),
         ("somebody:frank.missing.deep", "has no attribute 'frank.missing.deep' .looked for 'missing'."),
-        ("somebody:NUMBER", "is a int, neither callable nor an Implementation"),
+        (
+            "somebody:NUMBER",
+            r"is 3, of type int; accepted is a callable, called as checkpoint\(function, \*args, \*\*kwargs\), or an impls",
+        ),
     ],
 )
 def test_a_reference_that_leads_nowhere_says_which_part_failed(reference: str, message: str, somebody: str) -> None:

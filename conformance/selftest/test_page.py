@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -14,11 +15,11 @@ from typing import Any
 import pytest
 
 import impls
-from conformance import page, page_figures
+from conformance import page, page_figures, readme
 from conformance.merge import united
 from conformance.page_tables import editions, entries
 from conformance.results_file import ROOT, Results, is_unexpected, read_all, write, write_all
-from conformance.selftest.synthetic_results import HEADER, HOSTILE, NEWER, PAGE_ROWS, PEER_ROWS, ROWS, SCRIPT, row
+from conformance.selftest.synthetic_results import HEADER, HOSTILE, NEWER, PAGE_ROWS, PEER_ROWS, README, ROWS, SCRIPT, row
 
 pytest.importorskip("jinja2", reason="the page is made with Jinja2")
 
@@ -58,7 +59,7 @@ def results(*rows: Any, path: str = "results/conformance-cpu.jsonl", **header: A
 
 
 def made(tmp_path: Path, *found: Results) -> Elements:
-    return Elements(page.rendered(found, tmp_path))
+    return Elements(page.rendered(found, tmp_path, README))
 
 
 def records(elements: Elements) -> list[dict[str, Any]]:
@@ -217,9 +218,60 @@ def test_nothing_is_asked_of_a_network(tmp_path: Path) -> None:
     assert "@import" not in styles
 
 
+def test_two_lists_of_readme_are_shown(tmp_path: Path) -> None:
+    shown = made(tmp_path, results())
+    assert [text.strip() for _, text in shown.all("li")][:3] == [
+        "A saved tensor belongs to  region.",
+        "<b>Another</b> rule.",
+        "Random numbers.",
+    ]
+    assert "one" in [text for _, text in shown.all("code")]
+    readme.items((ROOT / "README.md").read_text(), readme.NOT_COVERED)
+    assert len(readme.items((ROOT / "README.md").read_text(), readme.RULES)) == 6
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "has no heading '## The rules of nesting'"),
+        (README.replace("1. ", "").replace("2. ", ""), "has no list under '## The rules of nesting'"),
+        (README.replace("2. ", "3. "), r"are numbered \[1, 3\]; 1 to 2 is due"),
+        (README.replace("What is not", "What is"), "has no heading '## What is not covered'"),
+    ],
+)
+def test_a_readme_without_these_lists_makes_no_page(
+    text: str, told: str, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (root / "README.md").write_text(text)
+    assert page.main([], root) == 1
+    assert re.search(told, capsys.readouterr().err)
+    assert not (root / "results" / "index.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("impl", "program", "takes"),
+    [
+        ("nested", "from impls.nested import checkpoint", "this project"),
+        ("torch-nonreentrant", "import torch\nfrom conformance.second_device import second", "this project"),
+        ("torch-nonreentrant", "import torch  # impls", "torch alone"),
+        ("torch-remat", "import torch_remat", "torch and torch-remat"),
+        ("theirs", "import theirs", "torch and what it imports"),
+    ],
+)
+def test_what_a_script_takes_is_told(impl: str, program: str, takes: str) -> None:
+    (entry,) = entries([results(row("masks", impl, "diverges", program=program))])
+    assert entry.takes == takes
+
+
+def test_plain_is_said_to_be_there_for_comparison(tmp_path: Path) -> None:
+    beside = {"class": "beside"}
+    assert len(made(tmp_path, results(row("masks", "plain"))).all("p", **beside)) == 1
+    assert not made(tmp_path, results()).all("p", **beside)
+
+
 def test_results_without_verdicts_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="hold no verdicts"):
-        page.rendered([Results(Path("none"), HEADER, (), {})], tmp_path)
+        page.rendered([Results(Path("none"), HEADER, (), {})], tmp_path, README)
 
 
 @pytest.fixture
@@ -227,6 +279,7 @@ def root(tmp_path: Path) -> Path:
     """A project with results of the suite's own implementations and of peers."""
     write(tmp_path / "results" / "conformance-cpu.jsonl", HEADER, PAGE_ROWS)
     write(tmp_path / "results" / "peers-cpu.jsonl", HEADER, PEER_ROWS)
+    (tmp_path / "README.md").write_text(README)
     return tmp_path
 
 

@@ -7,45 +7,27 @@ skipped, unless REPRISE_BROWSER is "required".
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from conformance import page, report
-from conformance.results_file import Results
-from conformance.selftest.browser import CONTRAST, DOWN, ENTER, ESCAPE, FLAGS, RIGHT, TAB, WIDTHS, Browser
-from conformance.selftest.synthetic_results import HEADER, HOSTILE, NEWER, PAGE_ROWS, PEER_ROWS, SCRIPT, row
+from conformance.results_file import ROOT, Results
+from conformance.selftest.browser import CONTRAST, DOWN, ENTER, ESCAPE, RIGHT, TAB, WIDTHS, Browser, started
+from conformance.selftest.synthetic_results import ELSEWHERE, HEADER, HOSTILE, NEWER, PAGE_ROWS, PEER_ROWS, README, SCRIPT, row
 
 REQUIRED = os.environ.get("REPRISE_BROWSER") == "required"
 STRANGE = row(HOSTILE, HOSTILE, "diverges", program=HOSTILE, detail=HOSTILE, statement=HOSTILE, family=HOSTILE)
-ELSEWHERE = [
-    row("masks", "older", "crashes", family="rng", device="cuda", expected="agrees"),
-    row("masks", "older", family="rng"),
-]
 SHOWN = len(PAGE_ROWS) + len(PEER_ROWS) + len(ELSEWHERE) + 1
 
 
 @pytest.fixture(scope="module")
 def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    programs = [shutil.which(name) for name in ("chromium", "chromedriver")]
     try:
-        from selenium import webdriver
-    except ModuleNotFoundError:
-        programs.append(None)
-    if not all(programs):
-        missing = (
-            "selenium, chromium or chromedriver is missing: nox installs the first, apt-get install chromium chromium-driver"
-        )
-        (pytest.fail if REQUIRED else pytest.skip)(missing)
-    options = webdriver.ChromeOptions()
-    options.binary_location = programs[0] or ""
-    for flag in [*FLAGS, f"user-data-dir={tmp_path_factory.mktemp('chromium')}"]:
-        options.add_argument(f"--{flag}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(programs[1]))
-    driver.set_page_load_timeout(120)
+        driver = started(tmp_path_factory.mktemp("chromium"))
+    except (ModuleNotFoundError, FileNotFoundError) as missing:
+        (pytest.fail if REQUIRED else pytest.skip)(str(missing))
     yield Browser(driver)
     driver.quit()
 
@@ -70,7 +52,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         Results(directory / "peers-cpu.jsonl", HEADER, tuple(PEER_ROWS), {}),
         Results(directory / "conformance-cuda.jsonl", HEADER | {"versions": NEWER}, tuple(ELSEWHERE), {}),
     ]
-    (directory / "index.html").write_text(page.rendered(found, directory), encoding="utf-8")
+    (directory / "index.html").write_text(page.rendered(found, directory, README), encoding="utf-8")
     return directory / "index.html"
 
 
@@ -80,7 +62,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("jinja2")
     found = report.results()
     path = tmp_path_factory.mktemp("published") / "index.html"
-    path.write_text(page.rendered(found, found[0].path.parent), encoding="utf-8")
+    path.write_text(page.rendered(found, found[0].path.parent, (ROOT / "README.md").read_text()), encoding="utf-8")
     return path
 
 
@@ -149,8 +131,13 @@ def test_statements_are_searched(browser: Browser, path: Path) -> None:
     browser.visit(path)
     browser.one("input[type='search']").send_keys("drawn RANDOM")
     assert browser.laws() == ["streams"]
+    browser.one("input[type='search']").send_keys(" nobody waits")  # the reason of a limit
+    assert browser.laws() == ["streams"]
     browser.one("input[type='search']").send_keys(" nowhere")
-    assert browser.one("#nothing").text == "No verdict fits these filters."
+    assert (
+        browser.one("#nothing").text
+        == "No verdict fits these filters. Search finds laws with all of its words in name, statement or reasons."
+    )
 
 
 def test_the_address_holds_filters_and_verdict(browser: Browser, path: Path) -> None:
@@ -225,7 +212,9 @@ def test_all_of_it_works_by_keyboard(browser: Browser, path: Path) -> None:
     assert browser.one("#panel-facts dd:last-child").text == "pytorch#1, https://example.org/?a=<b>; and a book"
     links = [one.get_attribute("href") for one in browser.all("#panel-facts a")]
     assert links == ["https://github.com/pytorch/pytorch/issues/1", "https://example.org/?a=%3Cb%3E"]
-    assert "python FILE ends with status 1 while the fault is there" in browser.one("#panel-hint").text
+    assert "Save it as FILE. python FILE ends with status 1 while the fault is there; it takes torch" in browser.text(
+        "#panel-hint"
+    )
     browser.press(ESCAPE)
     assert not browser.all("#panel")
     assert browser.eventually(browser.focused, browser.cell("streams", "older"))
@@ -280,6 +269,16 @@ def test_the_published_page_can_be_read(
     contrast = browser.run(CONTRAST)
     assert len(contrast) > 10
     assert [text for text, ratio in contrast if ratio < 4.5] == []
+
+
+def test_the_choice_of_implementations_ends_before_its_arrow(browser: Browser, path: Path) -> None:
+    for width in WIDTHS:
+        browser.look(width, "light")
+        browser.visit(path)
+        summary, text = "document.querySelector('.menu summary')", "document.querySelector('.menu summary span')"
+        ends = browser.run(f"return [{text}.getBoundingClientRect().right, {summary}.getBoundingClientRect().right]")
+        assert ends[1] - ends[0] > 16
+        assert browser.run(f"return {text}.scrollWidth <= {text}.clientWidth")
 
 
 def test_light_and_dark_differ(browser: Browser, path: Path) -> None:

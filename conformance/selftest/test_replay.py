@@ -259,6 +259,12 @@ def test_published_scripts_show_their_fault(path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_a_file_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        replay.main(["nowhere.jsonl"])
+    assert "argument FILE: nowhere.jsonl does not exist; accepted is a file that a run wrote" in capsys.readouterr().err
+
+
 def test_only_faults_are_replayed() -> None:
     rows = [
         {"verdict": "diverges", "program": "sys.exit(0)"},

@@ -161,6 +161,29 @@ def test_unknown_names_are_answered_with_the_known(
     assert f"'none'; there are {there}" in capsys.readouterr().err
 
 
+def test_of_many_names_the_nearest_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert report.main(["--show", "nested", "--law", "dropout_mask"]) == 1
+    told = capsys.readouterr().err
+    assert "--law: no result has law 'dropout_mask'; nearest of " in told
+    assert "dropout_masks_are_replayed" in told
+    assert told.count(",") == report.NEAREST - 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--bad"], "unrecognized arguments: --bad"),
+        ([], "one of --write, --check and --show IMPL is required"),
+        (["--show", "nested", "--results", "nowhere.jsonl"], "argument --results: nowhere.jsonl does not exist; accepted is"),
+        (["--show", "nested", "--results", "."], "argument --results: . is no file; accepted is"),
+    ],
+)
+def test_a_wrong_argument_is_refused(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        report.main(arguments)
+    assert message in capsys.readouterr().err
+
+
 def test_known_reasons_are_shown_with_their_source(monkeypatch: pytest.MonkeyPatch) -> None:
     known = {"subsets": impls.Known("refuses", "the engine cannot", "pytorch#1")}
     monkeypatch.setattr(impls, "names", lambda: ("older",))

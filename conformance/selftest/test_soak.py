@@ -14,6 +14,7 @@ import pytest
 
 from conformance import findings, soak
 from conformance.gathering import PROPERTY
+from conformance.result import is_worse
 from conformance.results_file import ROOT
 from conformance.selftest.synthetic_results import row
 
@@ -165,16 +166,17 @@ def test_a_law_that_cannot_be_collected_is_told(started: soak.Soak, monkeypatch:
     ],
 )
 def test_what_is_worse_than_declared(expected: str, verdict: str, as_declared: bool, worse: bool) -> None:
-    assert soak.is_worse(row("law", "impl", verdict, expected=expected, as_declared=as_declared)) is worse
+    assert is_worse(row("law", "impl", verdict, expected=expected, as_declared=as_declared)) is worse
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--minutes", "0"], "--minutes is 0; it must be a positive number"),
-        (["--minutes", "nan"], "--minutes is nan"),
-        (["-n", "-1"], "-1 is negative"),
-        (["--seed", "-1"], "-1 is negative"),
+        (["--minutes", "0"], "argument --minutes: it is 0; accepted is a number above 0"),
+        (["--minutes", "nan"], "--minutes: it is nan"),
+        (["--minutes", "x"], "--minutes: it is x; accepted is a number above 0"),
+        (["-n", "-1"], "argument -n: it is -1; accepted is a whole number, 0 or more"),
+        (["--seed", "1.5"], "argument --seed: it is 1.5; accepted is a whole number, 0 or more"),
         (["--profile", "huge"], "invalid choice: 'huge'"),
     ],
 )
@@ -188,4 +190,6 @@ def test_an_implementation_that_does_not_exist_is_an_error(tmp_path: Path) -> No
     command = [sys.executable, "-m", "conformance.soak", "--impl", "best", "-n", "0", "--findings", str(tmp_path / "f.jsonl")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2
-    assert "no implementation is called 'best'" in done.stderr
+    assert done.stderr.startswith("--impl: no implementation is called 'best'; there are ")
+    assert done.stdout == ""
+    assert not (tmp_path / "f.jsonl").exists()

@@ -1,0 +1,43 @@
+"""A few lines at the end of a run that is not as declared: how many laws, of which families, and where to look first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from conformance.causes import GRADIENT, cause
+from conformance.result import is_worse
+from conformance.results_file import Row, is_unexpected
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """What is worse than declared, by implementation and family, wrong gradients first; "" where all is as declared."""
+    return "\n".join(line for name in dict.fromkeys(row["impl"] for row in rows) for line in _of(name, rows))
+
+
+def _of(name: str, rows: Sequence[Row]) -> list[str]:
+    unexpected = [row for row in rows if row["impl"] == name and is_unexpected(row)]
+    worse = sorted(filter(is_worse, unexpected), key=_urgency)
+    untested = [row for row in unexpected if row["verdict"] == "agrees" == row["expected"]]
+    lines = []
+    if worse:
+        families = Counter(row["family"] for row in worse)
+        by_family = sorted(families, key=lambda family: (family != "gradients", -families[family]))
+        told = ", ".join(f"{family}: {_laws(families[family])}" for family in by_family)
+        wrong = sum(cause(row["detail"]) == GRADIENT for row in worse)
+        lines.append(f"{name}: {_laws(len(worse))} worse than declared; of these {wrong} with a wrong gradient")
+        lines += [f"  {told}", f"  look first at {worse[0]['law']}: {worse[0]['verdict']}, {cause(worse[0]['detail'])}"]
+    if untested:
+        lines.append(f"{name}: {_laws(len(untested))} not tested, since too few cases prove anything")
+    if gone := len(unexpected) - len(worse) - len(untested):
+        lines.append(f"{name}: {_laws(gone)} with a declared limit that did not show as declared")
+    return lines
+
+
+def _urgency(row: Row) -> tuple[bool, bool, int]:
+    """Wrong gradients, then other faults with a program, and of these the smallest program first."""
+    return cause(row["detail"]) != GRADIENT, not row["program"], len(row["program"])
+
+
+def _laws(count: int) -> str:
+    return f"{count} {'law' if count == 1 else 'laws'}"
