@@ -6,6 +6,7 @@ A merged file has a line that says how many runs it holds, and then each of them
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -25,6 +26,7 @@ ROW_KEYS = ("law", "impl", "device", "expected", "verdict", "cases", "detail", "
 HEADER_KEYS = ("versions", "machine", "seed", "profile", "suite", "date")
 FORMAT = 1
 ROOT = Path(__file__).resolve().parent.parent
+NVIDIA = Path("/sys/module/nvidia/version")
 
 Row = Mapping[str, Any]
 
@@ -217,7 +219,16 @@ def _accelerator(device: str) -> str | None:
         return None
     module = torch.get_device_module(device)
     named: Callable[[], str] | None = getattr(module, "get_device_name", None)
-    return named() if named else device
+    name = named() if named else device
+    return f"{name}, driver {_nvidia_driver()}" if torch.device(device).type == "cuda" else name
+
+
+def _nvidia_driver() -> str:
+    """The version of Nvidia's kernel module, "unknown" where the system does not tell it."""
+    with contextlib.suppress(OSError):
+        return NVIDIA.read_text(encoding="ascii").strip()
+    asked = _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+    return asked.splitlines()[0] if asked else "unknown"
 
 
 def _suite() -> dict[str, Any]:
@@ -228,8 +239,13 @@ def _suite() -> dict[str, Any]:
 
 
 def _git(*arguments: str) -> str | None:
+    return _output("git", "-C", str(ROOT), *arguments)
+
+
+def _output(*command: str) -> str | None:
+    """What a command prints, None if it fails or is not there."""
     try:
-        run = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False)
+        run = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:
         return None
     return run.stdout.strip() if run.returncode == 0 else None

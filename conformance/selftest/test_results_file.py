@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
+from conformance import results_file
 from conformance.results_file import VERDICTS, header, is_unexpected, read, totals, write
 from conformance.selftest.synthetic_results import HEADER, ROWS, row
 
@@ -126,6 +129,16 @@ def test_programs_of_several_lines_survive(tmp_path: Path) -> None:
     path = tmp_path / "one.jsonl"
     write(path, HEADER, [row("masks", "nested", program="a = 1\n\u2028b = '\x85'\n")])
     assert read(path).rows[0]["program"] == "a = 1\n\u2028b = '\x85'\n"
+
+
+@pytest.mark.parametrize("told", ["580.65.06\n", None])
+def test_the_header_tells_a_gpu_and_its_driver(told: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_device_module", lambda device: SimpleNamespace(get_device_name=lambda: "NVIDIA H200"))
+    monkeypatch.setattr(results_file, "NVIDIA", tmp_path / "version")
+    monkeypatch.setenv("PATH", str(tmp_path))  # without nvidia-smi
+    if told:
+        (tmp_path / "version").write_text(told)
+    assert header(0, "quick", "cuda")["machine"]["accelerator"] == f"NVIDIA H200, driver {told.strip() if told else 'unknown'}"
 
 
 def test_the_header_tells_versions_machine_seed_and_commit() -> None:
