@@ -25,8 +25,7 @@ def storages(tree):
 
 class Watch(torch.utils._python_dispatch.TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        made.update(storages(result := func(*args, **(kwargs or {}))))
-        return result
+        return made.update(storages(result := func(*args, **(kwargs or {})))) or result
 
 def note(label, value=None):
     leaves.extend(value if label == "leaves" else ())

@@ -28,12 +28,12 @@ def storages(tree):
     return {torch.multiprocessing.reductions.StorageWeakRef(x.untyped_storage()) for x in tensors}
 class Watch(torch.utils._python_dispatch.TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        made.update(storages(result := func(*args, **(kwargs or {}))))
-        return result
+        return made.update(storages(result := func(*args, **(kwargs or {})))) or result
 def note(label, value=None):
     leaves.extend(value if label == "leaves" else ())
     seen[label] = sum(not one.expired() for one in made - storages([value, leaves, [x.grad for x in leaves]]))
 gc.disable()  # what only the collector finds lives too long
-with Watch(): run(checkpoint, note, "cpu")
+with Watch():
+    run(checkpoint, note, "cpu")
 print("held 2: due is 0, torch-nonreentrant", seen.get("held 2", 0))
 sys.exit(seen.get("held 2", 0) != 0)

@@ -24,8 +24,7 @@ def storages(tree):
     return {torch.multiprocessing.reductions.StorageWeakRef(x.untyped_storage()) for x in tensors}
 class Watch(torch.utils._python_dispatch.TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        made.update(storages(result := func(*args, **(kwargs or {}))))
-        return result
+        return made.update(storages(result := func(*args, **(kwargs or {})))) or result
 def note(label, value=None):
     leaves.extend(value if label == "leaves" else ())
     seen[label] = sum(not one.expired() for one in made - storages([value, leaves, [x.grad for x in leaves]]))

@@ -1,20 +1,20 @@
-"""legacy, law cuda_is_not_initialised. A region that computes on another device does not initialise CUDA; without CUDA this
-cannot fail."""
+"""nested, law a_module_updates_its_buffers_once. Statistics and other buffers that a module updates in forward are, after
+backward, what plain leaves."""
 import os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
-from impls.legacy import checkpoint
+from impls.nested import checkpoint
 
 def run(checkpoint, note, device):
     torch.manual_seed(0)
-    p = torch.randn(2, 2, device=device, requires_grad=True)
-    y = p * 1
-    y = checkpoint(lambda h: torch.nn.functional.dropout(h.sin()), y)
+    p = torch.randn(4, 3, device=device, requires_grad=True)
+    m = torch.nn.BatchNorm1d(3, momentum=0.1, device=device)
+    y = checkpoint(m, p)
     y.backward(torch.ones_like(y))
-    note('gradients 0', [p.grad])
+    note('buffers 0', [*m.buffers()])
 
 plain = lambda function, *args, **kwargs: function(*args, **kwargs)
-show = lambda x: (type(x).__name__, [f'{y:.4g}' for y in x.ravel().tolist()], x.requires_grad) if torch.is_tensor(x) else x
+show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x
 note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
 expected, seen = {}, {}
 for notes, judged in (expected, plain), (seen, checkpoint):
@@ -24,5 +24,5 @@ for notes, judged in (expected, plain), (seen, checkpoint):
         notes["error"] = print("error:", repr(error)) or "raised"
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
 for label in wrong:
-    print(f"{label}: plain {expected.get(label)}, legacy {seen.get(label)}")
+    print(f"{label}: plain {expected.get(label)}, nested {seen.get(label)}")
 sys.exit(len(wrong) > 0)
