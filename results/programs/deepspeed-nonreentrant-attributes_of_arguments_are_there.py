@@ -1,0 +1,33 @@
+"""deepspeed-nonreentrant, law attributes_of_arguments_are_there. A Python attribute that an argument carries is there in the
+recomputation too."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from deepspeed.runtime.activation_checkpointing.checkpointing import non_reentrant_checkpoint as checkpoint
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p = torch.nn.Parameter(torch.randn(2, 2, device=device))
+    x = {'leaf': torch.randn(2, 2, device=device)}['leaf']
+    x.scale = 3.0
+    def inner(a):
+        return (a * p).sin() * getattr(a, 'scale', 1.0)
+    def outer(a):
+        return inner(a).cos()
+    y = checkpoint(outer, x)
+    y.backward(torch.ones_like(y))
+    note('gradients 0', [p.grad])
+
+plain = lambda function, *args, **kwargs: function(*args, **kwargs)
+show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x
+note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
+expected, seen = {}, {}
+for notes, judged in (expected, plain), (seen, checkpoint):
+    try:
+        run(judged, note, "cpu")
+    except Exception as error:
+        notes["error"] = print("error:", repr(error)) or "raised"
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong:
+    print(f"{label}: plain {expected.get(label)}, deepspeed-nonreentrant {seen.get(label)}")
+sys.exit(len(wrong) > 0)

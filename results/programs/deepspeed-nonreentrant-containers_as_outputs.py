@@ -1,0 +1,29 @@
+"""deepspeed-nonreentrant, law containers_as_outputs. A result in containers comes back in containers of the same types, and
+carries gradients."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from deepspeed.runtime.activation_checkpointing.checkpointing import non_reentrant_checkpoint as checkpoint
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
+    def f1(a2):
+        h3 = torch.sin(a2)
+        return [h3]
+    f1_value = checkpoint(f1, p0)
+    note('f1 returned', f1_value)
+
+plain = lambda function, *args, **kwargs: function(*args, **kwargs)
+show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x
+note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
+expected, seen = {}, {}
+for notes, judged in (expected, plain), (seen, checkpoint):
+    try:
+        run(judged, note, "cpu")
+    except Exception as error:
+        notes["error"] = print("error:", repr(error)) or "raised"
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong:
+    print(f"{label}: plain {expected.get(label)}, deepspeed-nonreentrant {seen.get(label)}")
+sys.exit(len(wrong) > 0)

@@ -1,0 +1,33 @@
+"""deepspeed-nonreentrant, law default_dtype_is_forwards. A recomputation runs under forward's default dtype, and backward
+leaves its own in force."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from deepspeed.runtime.activation_checkpointing.checkpointing import non_reentrant_checkpoint as checkpoint
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p = torch.randn(2, 2, device=device, requires_grad=True, dtype=torch.float32)
+    def inner(h):
+        return h * torch.full((2,), 0.1, device=device)
+    def outer(h):
+        return inner(h).sin()
+    torch.set_default_dtype(torch.float32)
+    y = checkpoint(outer, p * 1)
+    torch.set_default_dtype(torch.float64)
+    y.backward(torch.ones_like(y), retain_graph=False)
+    note('gradients 0', [p.grad])
+
+plain = lambda function, *args, **kwargs: function(*args, **kwargs)
+show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x
+note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
+expected, seen = {}, {}
+for notes, judged in (expected, plain), (seen, checkpoint):
+    try:
+        run(judged, note, "cpu")
+    except Exception as error:
+        notes["error"] = print("error:", repr(error)) or "raised"
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong:
+    print(f"{label}: plain {expected.get(label)}, deepspeed-nonreentrant {seen.get(label)}")
+sys.exit(len(wrong) > 0)

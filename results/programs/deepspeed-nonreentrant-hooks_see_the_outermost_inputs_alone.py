@@ -1,0 +1,31 @@
+"""deepspeed-nonreentrant, law hooks_see_the_outermost_inputs_alone. Hooks on saved tensors see what is saved outside regions
+and each input of the outermost ones, nothing else."""
+import collections, os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from deepspeed.runtime.activation_checkpointing.checkpointing import non_reentrant_checkpoint as checkpoint
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
+    def f1(a2):
+        h3 = torch.sin(a2)
+        def f4(a5):
+            h6 = torch.sin(a5)
+            return h6
+        h7 = checkpoint(f4, h3)
+        return h7
+    h8 = checkpoint(f1, p0)
+    end = h8 * p0
+    note('saved', [p0, h8, p0])
+
+seen = []
+
+def note(label, value=None):
+    if label == "saved":
+        due, packed = (collections.Counter(x.untyped_storage()._cdata for x in tensors) for tensors in (value, seen))
+        print(f"hooks see: due {due.total()}, deepspeed-nonreentrant {packed.total()}, missing {(due - packed).total()}")
+        sys.exit(bool(due - packed or packed.keys() - due.keys()))
+
+with torch.autograd.graph.saved_tensors_hooks(lambda x: seen.append(x) or x, lambda x: x):
+    run(checkpoint, note, "cpu")

@@ -1,0 +1,36 @@
+"""deepspeed-reentrant, law a_backward_of_some_outputs_keeps_nothing. After a backward of some outputs, and of others later
+on, what was recomputed but not needed is gone."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from deepspeed.runtime.activation_checkpointing.checkpointing import checkpoint
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
+    def forward():
+        def f1(a2):
+            h3 = torch.sin(a2)
+            h4 = torch.sin(h3)
+            return (h4, h3)
+        f1_value = checkpoint(f1, p0)
+        h5 = f1_value[0]
+        f1_aside = f1_value[1]
+        return h5, f1_aside,
+    graph1 = forward()
+    torch.autograd.backward([graph1[1]], [torch.ones_like(graph1[1])], retain_graph=True)
+    torch.autograd.backward([graph1[0]], [torch.ones_like(graph1[0])])
+
+plain = lambda function, *args, **kwargs: function(*args, **kwargs)
+show = lambda x: (type(x).__name__, [f'{y:.4g}' for y in x.ravel().tolist()], x.requires_grad) if torch.is_tensor(x) else x
+note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
+expected, seen = {}, {}
+for notes, judged in (expected, plain), (seen, checkpoint):
+    try:
+        run(judged, note, "cpu")
+    except Exception as error:
+        notes["error"] = print("error:", repr(error)) or "raised"
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong:
+    print(f"{label}: plain {expected.get(label)}, deepspeed-reentrant {seen.get(label)}")
+sys.exit(len(wrong) > 0)

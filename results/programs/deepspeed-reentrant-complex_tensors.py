@@ -1,0 +1,36 @@
+"""deepspeed-reentrant, law complex_tensors. Gradients of complex tensors equal plain's."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from deepspeed.runtime.activation_checkpointing.checkpointing import checkpoint
+
+def run(checkpoint, note, device):
+    torch.manual_seed(3)
+    p0 = torch.randn(2, 2, dtype=torch.complex64, device=device).requires_grad_()
+    def f1(a2):
+        h3 = torch.sin(a2)
+        def f4(a5, a6):
+            h7 = torch.tanh(a5)
+            h8 = h7.conj()
+            return h8
+        h9 = checkpoint(f4, h3, a2)
+        h10 = h9 * a2.conj()
+        return h10
+    h11 = checkpoint(f1, p0)
+    h12 = h11 * p0
+    h12.backward(torch.ones_like(h12))
+    note('gradients 0', [p0.grad])
+
+plain = lambda function, *args, **kwargs: function(*args, **kwargs)
+show = lambda x: (type(x).__name__, [f'{y:.4g}' for y in x.ravel().tolist()], x.requires_grad) if torch.is_tensor(x) else x
+note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
+expected, seen = {}, {}
+for notes, judged in (expected, plain), (seen, checkpoint):
+    try:
+        run(judged, note, "cpu")
+    except Exception as error:
+        notes["error"] = print("error:", repr(error)) or "raised"
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong:
+    print(f"{label}: plain {expected.get(label)}, deepspeed-reentrant {seen.get(label)}")
+sys.exit(len(wrong) > 0)

@@ -1,0 +1,27 @@
+"""deepspeed-reentrant, law hooks_around_do_not_hide_changes. Saved-tensor hooks around a region do not make a wrong gradient
+of a change in place that is an error without."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from deepspeed.runtime.activation_checkpointing.checkpointing import checkpoint
+
+from contextlib import suppress
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p, x = (torch.randn(2, 2, device=device, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    def f(h):
+        return (h * p).exp()
+    expected = torch.autograd.grad(f(x * 1).sum(), (p, x))
+    a = x * 1
+    y = checkpoint(f, a)
+    a.mul_(2)
+    with suppress(RuntimeError):
+        y.backward(torch.ones_like(y))
+    pairs = zip((p, x), expected, strict=True)
+    note('right or none', [leaf.grad is None or torch.allclose(leaf.grad, one) for leaf, one in pairs])
+
+seen = {}
+run(checkpoint, lambda label, value=None: seen.update({label: str(value)}), "cpu")
+print("right or none: due is '[True, True]', deepspeed-reentrant", seen.get("right or none", 0))
+sys.exit(seen.get("right or none", 0) != '[True, True]')

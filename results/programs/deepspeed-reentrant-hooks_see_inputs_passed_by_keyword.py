@@ -1,0 +1,31 @@
+"""deepspeed-reentrant, law hooks_see_inputs_passed_by_keyword. A tensor passed by keyword is saved like one that is passed
+by position."""
+import collections, os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from deepspeed.runtime.activation_checkpointing.checkpointing import checkpoint
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p0 = torch.randn(3, 3, dtype=torch.float64, device=device).requires_grad_()
+    def f1(a2):
+        h3 = a2 * a2
+        def f4(a5, a6):
+            h7 = a5 * a6
+            return h7
+        h8 = checkpoint(f4, h3, a6=a2)
+        return h8
+    h9 = checkpoint(f1, a2=p0)
+    end = h9 * p0
+    note('saved', [p0, h9, p0])
+
+seen = []
+
+def note(label, value=None):
+    if label == "saved":
+        due, packed = (collections.Counter(x.untyped_storage()._cdata for x in tensors) for tensors in (value, seen))
+        print(f"hooks see: due {due.total()}, deepspeed-reentrant {packed.total()}, missing {(due - packed).total()}")
+        sys.exit(bool(due - packed or packed.keys() - due.keys()))
+
+with torch.autograd.graph.saved_tensors_hooks(lambda x: seen.append(x) or x, lambda x: x):
+    run(checkpoint, note, "cpu")

@@ -1,0 +1,32 @@
+"""deepspeed-reentrant, law no_input_requires_grad. A region of which no input requires grad still gives gradients to the
+parameters that it reads."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from deepspeed.runtime.activation_checkpointing.checkpointing import checkpoint
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    c0 = torch.randn(2, 2, dtype=torch.float64, device=device)
+    p0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
+    def f1(a2):
+        h3 = torch.sin(p0)
+        return h3
+    h4 = checkpoint(f1, c0)
+    h5 = h4 * p0
+    h5.backward(torch.ones_like(h5))
+    note('gradients 0', [p0.grad])
+
+plain = lambda function, *args, **kwargs: function(*args, **kwargs)
+show = lambda x: (type(x).__name__, [f'{y:.4g}' for y in x.ravel().tolist()], x.requires_grad) if torch.is_tensor(x) else x
+note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
+expected, seen = {}, {}
+for notes, judged in (expected, plain), (seen, checkpoint):
+    try:
+        run(judged, note, "cpu")
+    except Exception as error:
+        notes["error"] = print("error:", repr(error)) or "raised"
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong:
+    print(f"{label}: plain {expected.get(label)}, deepspeed-reentrant {seen.get(label)}")
+sys.exit(len(wrong) > 0)

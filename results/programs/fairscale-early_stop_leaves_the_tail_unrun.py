@@ -1,0 +1,39 @@
+"""fairscale, law early_stop_leaves_the_tail_unrun. A recomputation does not reach the end of a function whose last operators
+save nothing."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from fairscale.nn.checkpoint import checkpoint_wrapper
+class Calling(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+    def forward(self, *args, **kwargs):
+        return self.function(*args, **kwargs)
+def checkpoint(function, *args, **kwargs):
+    return checkpoint_wrapper(Calling(function))(*args, **kwargs)
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    ran = []
+    def f(h, level):
+        ran.append(level)
+        return h
+    y = checkpoint(lambda x: f(x, 1), p)
+    y.backward(torch.ones_like(y), retain_graph=False)
+    note('ran to the end', len(ran))
+
+plain = lambda function, *args, **kwargs: function(*args, **kwargs)
+show = lambda x: (type(x).__name__, [f'{y:.4g}' for y in x.ravel().tolist()], x.requires_grad) if torch.is_tensor(x) else x
+note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
+expected, seen = {}, {}
+for notes, judged in (expected, plain), (seen, checkpoint):
+    try:
+        run(judged, note, "cpu")
+    except Exception as error:
+        notes["error"] = print("error:", repr(error)) or "raised"
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong:
+    print(f"{label}: plain {expected.get(label)}, fairscale {seen.get(label)}")
+sys.exit(len(wrong) > 0)

@@ -1,0 +1,38 @@
+"""torch-compile, law more_saved_tensors_are_reported. A recomputation that runs to its end and saves more tensors than
+forward did is an error."""
+import os, sys, types
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+import torch._dynamo
+torch.utils._python_dispatch.TorchDispatchMode.ignore_compile_internals = classmethod(lambda cls: True)  # modes only watch
+def region(function, *args, **kwargs):
+    return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, **kwargs)
+def checkpoint(function, *args, **kwargs):
+    if torch.compiler.is_compiling():
+        return region(function, *args, **kwargs)  # belongs to what is being compiled
+    anew = types.FunctionType(region.__code__.replace(), globals())
+    with torch._dynamo.config.patch(skip_fwd_side_effects_in_bwd_under_checkpoint=True):
+        return torch.compile(anew, backend="aot_eager")(function, *args, **kwargs)
+
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p = torch.randn(2, 2, device=device, dtype=torch.float64, requires_grad=True)
+    recomputing = []
+    def inner(h):
+        changed = 'more' if recomputing else ''
+        if changed == 'more':
+            h = h.tanh()
+        k, h = (h, h.cos())
+        return h
+    def outer(h):
+        return inner(h)
+    y = checkpoint(outer, p * 1)
+    recomputing.append(True)
+    y.backward(torch.ones_like(y))
+
+try:
+    run(checkpoint, lambda label, value=None: None, "cpu")
+except Exception as error:
+    sys.exit(print("an error is due, and there is one:", repr(error)))
+sys.exit(print("an error is due, and torch-compile raises none") or 1)

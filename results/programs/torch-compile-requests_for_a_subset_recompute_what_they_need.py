@@ -1,0 +1,38 @@
+"""torch-compile, law requests_for_a_subset_recompute_what_they_need. A request for the gradients of some leaves recomputes
+the regions on the way to them alone."""
+import collections, functools, os, sys, types
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+import torch._dynamo
+torch.utils._python_dispatch.TorchDispatchMode.ignore_compile_internals = classmethod(lambda cls: True)  # modes only watch
+def region(function, *args, **kwargs):
+    return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, **kwargs)
+def checkpoint(function, *args, **kwargs):
+    if torch.compiler.is_compiling():
+        return region(function, *args, **kwargs)  # belongs to what is being compiled
+    anew = types.FunctionType(region.__code__.replace(), globals())
+    with torch._dynamo.config.patch(skip_fwd_side_effects_in_bwd_under_checkpoint=True):
+        return torch.compile(anew, backend="aot_eager")(function, *args, **kwargs)
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
+    def f1(a2):
+        h3 = torch.sin(a2)
+        return h3
+    h4 = checkpoint(f1, p0)
+    gradients = torch.autograd.grad([h4], [p0], [torch.ones_like(h4)], allow_unused=True, retain_graph=True)
+    h4.backward(torch.ones_like(h4))
+
+seen = collections.Counter()
+
+def counting(function, *args, **kwargs):
+    @functools.wraps(function, ())
+    def counted(*args, **kwargs):
+        seen[getattr(function, "__name__", type(function).__name__)] += 1
+        return function(*args, **kwargs)
+    return checkpoint(counted, *args, **kwargs)
+
+run(counting, lambda label, value=None: None, "cpu")
+print("f1: due is 3, torch-compile", seen.get("f1", 0))
+sys.exit(seen.get("f1", 0) != 3)

@@ -1,0 +1,33 @@
+"""torch-remat, law all_distributions_are_replayed. Whatever distribution a function draws from, the recomputation draws the
+same."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+import torch_remat
+def checkpoint(function, *args, **kwargs):
+    options = {name: kwargs.pop(name) for name in ("determinism_check", "preserve_rng_state") if name in kwargs}
+    return torch_remat.checkpoint(**options)(function)(*args, **kwargs)
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
+    def f1(a2):
+        h3 = a2 * torch.randn(3, device=device).sum()
+        return h3
+    h4 = checkpoint(f1, p0)
+    h4.backward(torch.ones_like(h4))
+    note('gradients 1', [p0.grad])
+
+plain = lambda function, *args, **kwargs: function(*args, **kwargs)
+show = lambda x: (type(x).__name__, [f'{y:.4g}' for y in x.ravel().tolist()], x.requires_grad) if torch.is_tensor(x) else x
+note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
+expected, seen = {}, {}
+for notes, judged in (expected, plain), (seen, checkpoint):
+    try:
+        run(judged, note, "cpu")
+    except Exception as error:
+        notes["error"] = print("error:", repr(error)) or "raised"
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong:
+    print(f"{label}: plain {expected.get(label)}, torch-remat {seen.get(label)}")
+sys.exit(len(wrong) > 0)

@@ -1,0 +1,34 @@
+"""torch-selective, law steps_leave_nothing_behind. Step after step, over one retained graph or over new ones, there are no
+more Python objects than before."""
+import functools, gc, os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+products = [getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm")]
+contexts = functools.partial(create_selective_checkpoint_contexts, products)
+checkpoint = functools.partial(checkpoint, use_reentrant=False, context_fn=contexts)
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    def forward():
+        y = p * 1
+        y = checkpoint(lambda h: (h * p).sin().cos(), y)
+        return y
+    y = forward()
+    for _ in range(12):
+        y.backward(torch.ones_like(y), retain_graph=True)
+        note('step')
+
+counts = []
+
+def note(label, value=None):
+    gc.collect()
+    counts.extend([len(gc.get_objects())] * (label == "step"))
+
+run(checkpoint, lambda label, value=None: None, "cpu")  # whatever is made once only is made here
+gc.freeze()
+run(checkpoint, note, "cpu")
+growth = [count - counts[2] for count in counts[2:]]
+print("objects more than after the third step; due: 0; torch-selective:", growth)
+sys.exit(any(growth))
