@@ -61,6 +61,7 @@ class Observation:
     nested: bool = False
     error: BaseException | None = None
     leaves: tuple[torch.Tensor, ...] = ()
+    tried: list[Any] = field(default_factory=list)  # the leaves' gradients after each backward that the program lets fail
 
     @property
     def gradients(self) -> list[Any]:
@@ -122,6 +123,8 @@ def execute(
         else:
             with _disable_current_modes():  # the suite's own copies are not part of the run
                 seen.notes[label] = freeze(value)
+                if label.startswith("attempt"):
+                    seen.tried.append(tuple(freeze(leaf.grad) for leaf in seen.leaves if leaf.requires_grad))
 
     through = metered(subject, (calls, *meters)) if kind == "checkpoint" else subject
     with isolated(device), ExitStack() as stack:
@@ -193,7 +196,7 @@ class Case:
         return self.run()
 
     def no_wrong_gradient(self, seen: Observation) -> None:
-        """After an error a leaf's gradient is the last one noted, or already what plain has next."""
+        """After an error a leaf's gradient is the last one noted, or already what plain has next, be it of a failed attempt."""
         mine = [value for label, value in seen.notes.items() if label.startswith("gradients")]
         theirs = [value for label, value in self.plain.notes.items() if label.startswith("gradients")]
         require = [leaf for leaf in seen.leaves if leaf.requires_grad]
@@ -204,9 +207,10 @@ class Case:
             after = tuple(freeze(leaf.grad) for leaf in self.plain.leaves if leaf.requires_grad)
         else:
             after = theirs[len(mine)][1] if len(theirs) > len(mine) else before
-        for leaf, old, new in zip(require, before, after, strict=True):
+        failed = next(iter(self.plain.tried[len(seen.tried) :]), after)
+        for leaf, old, new, partial in zip(require, before, after, failed, strict=True):
             now = freeze(leaf.grad)
-            if difference(old, now, self.exact, "", self.scale) and difference(new, now, self.exact, "", self.scale):
+            if all(difference(one, now, self.exact, "", self.scale) for one in (old, new, partial)):
                 told = f"raised {type(seen.error).__name__}, but left a gradient that is wrong: {now}, plain {new}"
                 raise Diverges(told, Measured("left"))
 

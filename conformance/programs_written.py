@@ -108,7 +108,8 @@ def _earlier(row: Row, directory: Path | None) -> str:
 
 
 def _control(row: Row) -> str:
-    """The lines that bind the control of a row; none where the control itself is at fault."""
+    """The lines that bind the control of a row; none where the control itself is at fault, or does not keep the law."""
     kind: Kind = row.get("subject", "checkpoint")
-    control = CONTROLS[kind]
-    return "" if row["impl"] == control else binding(impls.get(control), row.get("options", ""))
+    control = impls.get(CONTROLS[kind])
+    own = row["impl"] == control.name or row["law"] in control.known
+    return "" if own else binding(control, row.get("options", ""))

@@ -127,6 +127,37 @@ def test_a_refusal_after_the_next_right_gradient_refuses() -> None:
     assert outcome(raising(RuntimeError("this is not supported; do that"), gradient=right)).verdict is Verdict.REFUSES
 
 
+def _trying(checkpoint: Any, note: Any, device: str) -> None:
+    p, x = (torch.ones(2, device=device, requires_grad=True) for _ in range(2))
+    note("leaves", (p, x))
+    y = checkpoint(torch.sin, x) + p
+    y.sum().backward()
+    note("gradients 0", [p.grad, x.grad])
+    try:
+        y.sum().backward()
+    except RuntimeError:
+        note("attempt 1", "raised")
+    p.grad = x.grad = None
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1, Verdict.CRASHES), (5, Verdict.DIVERGES)])
+def test_an_error_may_leave_what_plain_leaves_where_it_fails(factor: int, verdict: Verdict) -> None:
+    def checkpoint(function: Any, x: torch.Tensor) -> torch.Tensor:
+        y = function(x)
+        calls: list[None] = []
+
+        def fail(grad: torch.Tensor) -> None:
+            calls.append(None)
+            if len(calls) == 2 and x.grad is not None:
+                x.grad *= factor
+                raise KeyError("state")
+
+        y.register_hook(fail)
+        return y
+
+    assert outcome(checkpoint, Named(_trying)).verdict is verdict
+
+
 def test_a_refusal_that_halves_an_earlier_gradient_diverges() -> None:
     def checkpoint(function: Any, x: torch.Tensor) -> torch.Tensor:
         y = function(x)

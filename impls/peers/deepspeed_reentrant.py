@@ -56,6 +56,7 @@ IMPLEMENTATION = Implementation(
         "backward_in_another_thread",
         "a_retained_backward_keeps_nothing",
         "a_backward_of_some_outputs_keeps_nothing",
+        "a_backward_that_is_refused_keeps_nothing",
         "dropping_the_outputs_frees_everything",
         "recomputed_tensors_live_no_longer_than_saved_ones",
         "a_callable_of_any_kind_makes_no_cycle",
@@ -65,12 +66,6 @@ IMPLEMENTATION = Implementation(
         "every_backward_draws_the_same",
         "a_partial_backward_draws_the_same",
         "steps_leave_nothing_behind",
-    )
-    | known(
-        "diverges",
-        "a second backward ends in a TypeError about NoneType, and gradients beside the region were added twice by then",
-        _SEEN,
-        "a_backward_that_is_refused_keeps_nothing",
     )
     | known(
         "diverges",
