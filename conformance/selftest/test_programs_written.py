@@ -214,7 +214,6 @@ NOT_ALONE: dict[str, str] = {}
 # Scripts of peers that are longer than a screen, with the number of their lines and the reason.
 _RARE = "one program of many shows it, which is not drawn again to be shrunk"
 LONGER = {
-    "deepspeed-reentrant-a_backward_that_is_refused_keeps_nothing.py": ("59 lines", _RARE),
     "deepspeed-reentrant-backward_in_another_thread.py": ("40 lines", "what counts storages and what runs threads stay"),
     "torch-compile-all_claimed_features_combined.py": ("43 lines", _RARE),
     "torch-compile-schedules_in_any_order.py": ("43 lines", _RARE),
