@@ -207,7 +207,9 @@ class Case:
             after = tuple(freeze(leaf.grad) for leaf in self.plain.leaves if leaf.requires_grad)
         else:
             after = theirs[len(mine)][1] if len(theirs) > len(mine) else before
-        failed = next(iter(self.plain.tried[len(seen.tried) :]), after)
+        coming = (label.split()[0] for label in [*self.plain.notes][len(seen.notes) :])
+        attempt = next((label for label in coming if label in ("gradients", "attempt")), "") == "attempt"
+        failed = self.plain.tried[len(seen.tried)] if attempt else after
         for leaf, old, new, partial in zip(require, before, after, failed, strict=True):
             now = freeze(leaf.grad)
             if all(difference(one, now, self.exact, "", self.scale) for one in (old, new, partial)):

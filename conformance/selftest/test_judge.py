@@ -130,7 +130,7 @@ def test_a_refusal_after_the_next_right_gradient_refuses() -> None:
 def _trying(checkpoint: Any, note: Any, device: str) -> None:
     p, x = (torch.ones(2, device=device, requires_grad=True) for _ in range(2))
     note("leaves", (p, x))
-    y = checkpoint(torch.sin, x) + p
+    y = checkpoint(lambda a, b: a.sin(), x, p) + p
     y.sum().backward()
     note("gradients 0", [p.grad, x.grad])
     try:
@@ -140,16 +140,18 @@ def _trying(checkpoint: Any, note: Any, device: str) -> None:
     p.grad = x.grad = None
 
 
-@pytest.mark.parametrize(("factor", "verdict"), [(1, Verdict.CRASHES), (5, Verdict.DIVERGES)])
-def test_an_error_may_leave_what_plain_leaves_where_it_fails(factor: int, verdict: Verdict) -> None:
-    def checkpoint(function: Any, x: torch.Tensor) -> torch.Tensor:
-        y = function(x)
+@pytest.mark.parametrize(
+    ("fails", "factor", "verdict"), [(2, 1, Verdict.CRASHES), (2, 5, Verdict.DIVERGES), (1, 2, Verdict.DIVERGES)]
+)
+def test_an_error_may_leave_what_plain_leaves_where_it_fails(fails: int, factor: int, verdict: Verdict) -> None:
+    def checkpoint(function: Any, x: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
+        y = function(x, p)
         calls: list[None] = []
 
         def fail(grad: torch.Tensor) -> None:
             calls.append(None)
-            if len(calls) == 2 and x.grad is not None:
-                x.grad *= factor
+            if len(calls) == fails and p.grad is not None:
+                p.grad *= factor
                 raise KeyError("state")
 
         y.register_hook(fail)
