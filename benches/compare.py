@@ -1,10 +1,10 @@
 """``python -m benches.compare``: time, memory and work of implementations on workloads, beside plain and the ideal.
 
 Everything is measured, none of it asserted but that gradients are plain's: a row of which they are not is void. A complete
-run with ``--write`` writes ``results/compare-DEVICE.json``, plots to ``results/compare`` and, for the CPU, the table of
-README.md; other runs write to ``results/runs``. ``--redraw`` and ``--check`` measure nothing: the first makes plots and table
-anew from what was published, the status of the second is 1 when the table is stale. On CUDA the status is 1 as well when what
-was measured does not reach the limits of ``benches.compare_limits``.
+run with ``--write`` writes ``results/compare-DEVICE.json``, plots to ``results/compare``, for the CPU the table of README.md,
+and the page of results anew; other runs write to ``results/runs``. ``--redraw`` and ``--check`` measure nothing: the first
+makes plots, table and page from what was published, the status of the second is 1 when the table is stale. On CUDA the
+status is 1 as well when what was measured does not reach the limits of ``benches.compare_limits``.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from benches.compare_measuring import Row, Subject
 from benches.compare_steps import Comparison, Entry
 from benches.contenders import Contender, contenders
 from benches.workloads import FAKE, KINDS, SIZES, Workload, device_type, sweeps, workload
+from conformance import page as html
 from conformance import results_file, usable
 from conformance.results_file import ROOT
 
@@ -51,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--rounds", type=int, default=ROUNDS, metavar="N", help=f"rounds of each timing, {ROUNDS} if not given")
     add("--results", type=Path, metavar="FILE", help="where the results go")
     add("--write", action="store_true", help="publish a complete run: results, plots, and the table of README.md")
-    add("--redraw", action="store_true", help="measure nothing; plots and the table anew from the published results")
+    add("--redraw", action="store_true", help="measure nothing; plots, table and page anew from the published results")
     add("--check", action="store_true", help="measure nothing; fail when README.md has another table than the results")
     return parser
 
@@ -165,7 +166,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
         if options.check:
             return page.check(root)
         if options.redraw:
-            return page.redraw(root)
+            return page.redraw(root) or _shown_anew(root)
         if options.write:
             page.require_markers(root)
         terminal = os.fdopen(os.dup(sys.stdout.fileno()), "w", 1, encoding="utf-8")  # pytest takes the other for itself
@@ -177,6 +178,8 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
         page.store(path, content)
         if options.write:
             page.publish(root, content)
+            if _shown_anew(root):
+                return 1
         judged = limits.limits(content)
         if shown := limits.table(judged):
             console.print(shown)
@@ -187,6 +190,11 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0 if limits.kept(judged) else 1
+
+
+def _shown_anew(root: Path) -> int:
+    """Make the page of all results anew, which shows the plots, where there is one; 1 when it cannot be made."""
+    return html.main([], root) if (root / "results" / "index.html").exists() else 0
 
 
 def _place(options: argparse.Namespace, content: dict[str, Any], root: Path) -> Path:

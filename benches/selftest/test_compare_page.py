@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 from benches import compare, compare_page, compare_plots
 from benches.papers.plots import INK, PANEL
+from conformance import page as html
 from conformance import page_figures
 from conformance.results_file import ROOT
 
@@ -164,6 +166,22 @@ def test_plots_and_table_are_drawn_anew_from_what_was_published(
     compare_page.store(tmp_path / "results" / "compare-cpu.json", content)
     assert compare.main(["--redraw"], tmp_path) == 0
     assert compare.main(["--check"], tmp_path) == 0
+    assert not (tmp_path / "results" / "index.html").exists()  # plots alone make no page
+
+
+def test_the_page_shows_the_plots_that_were_published_last(
+    tmp_path: Path, content: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy(ROOT / "README.md", tmp_path)
+    compare_page.store(tmp_path / "results" / "compare-cpu.json", content)
+    shown = tmp_path / "results" / "index.html"
+    shown.write_text("an old page", encoding="utf-8")
+    assert compare.main(["--redraw"], tmp_path) == 1
+    assert f"{shown} is not made: " in capsys.readouterr().err
+    shutil.copy(ROOT / "results" / "conformance-cpu.jsonl", tmp_path / "results")
+    assert compare.main(["--redraw"], tmp_path) == 0
+    assert html.main(["--check"], tmp_path) == 0
+    assert "compare/cpu-attention.svg" in shown.read_text(encoding="utf-8")
 
 
 def test_what_was_left_out_is_told_and_enough_rounds_are_not(content: dict[str, Any]) -> None:
