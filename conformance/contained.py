@@ -14,7 +14,9 @@ import os
 import re
 import resource
 import signal
+import socket
 import tempfile
+import threading
 import time
 from collections import Counter
 from contextlib import suppress
@@ -29,6 +31,7 @@ from conformance.verdicts import Verdict
 from impls import Implementation
 
 GRACE = 5  # seconds after the alarm, which Python code reacts to, that kernels and blocked signals are waited for
+WHOLE = 30  # seconds in which a message that has begun is there to its end
 QUIET = 600  # seconds in which a process may draw programs or compare, and say nothing
 GIB = 2**30
 FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<name>\S+)')
@@ -167,7 +170,7 @@ class Contained:
         while True:
             if self.connection.poll(0.05):
                 try:
-                    what, *told = self.connection.recv()
+                    what, *told = self._received()
                 except (EOFError, OSError):
                     raise self._ended() from None
                 except Exception as error:  # whatever reading rubbish raises
@@ -184,6 +187,27 @@ class Contained:
             elif not self.process.is_alive() and not self.connection.poll(0):
                 raise self._ended()  # what it started may still hold the connection
             self._check_limits(limit, time.monotonic() - since)
+
+    def _received(self) -> Any:
+        """The message that has begun. Raises ValueError for one that does not end, as rubbish that tells a length may not."""
+        late = threading.Event()
+        with socket.socket(fileno=os.dup(self.connection.fileno())) as line:
+
+            def cut() -> None:
+                late.set()
+                line.shutdown(socket.SHUT_RDWR)  # so that reading ends, whoever else holds the other end
+
+            watch = threading.Timer(WHOLE, cut)
+            watch.start()
+            try:
+                return self.connection.recv()
+            except (EOFError, OSError):
+                if late.is_set():
+                    raise ValueError(f"a message has not come to its end in {WHOLE} seconds") from None
+                raise
+            finally:
+                watch.cancel()
+                watch.join()
 
     def _check_limits(self, limit: int, silent: float) -> None:
         if _resident(self.process.pid) - self.base > self.setting.memory * GIB:

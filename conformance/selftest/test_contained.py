@@ -65,11 +65,11 @@ def threads():
 def interrupt():
     raise KeyboardInterrupt
 
-def scribble():
+def scribble(rubbish=b"\\0\\0\\0\\5hello"):
     for number in range(3, 256):
         try:
             if stat.S_ISSOCK(os.fstat(number).st_mode):
-                os.write(number, b"\\0\\0\\0\\5hello")
+                os.write(number, rubbish)
         except OSError:
             pass
 
@@ -83,6 +83,7 @@ def open_all(held=[]):
 aborts = on_keywords(os.abort)
 interrupts = on_keywords(interrupt)
 scribbles = on_keywords(scribble)
+promises = on_keywords(lambda: scribble(b"\\0\\x7f\\0\\0a message of 8 MB begins"))
 opens = on_keywords(open_all)
 sinks = on_keywords(lambda: sys.setrecursionlimit(60))
 copies = on_keywords(os.fork)
@@ -116,6 +117,7 @@ def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     (tmp_path / "ending.py").write_text("import os\nos._exit(9)\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(contained, "GRACE", 1)
+    monkeypatch.setattr(contained, "WHOLE", 3)
     made: list[Contained] = []
 
     def make(name: str) -> Contained:
@@ -135,6 +137,7 @@ ENDINGS = [
     ("exits", "crashes", "SystemExit: 5"),
     ("interrupts", "crashes", "KeyboardInterrupt: (no message)"),
     ("scribbles", "crashes", "the process wrote into its connection to the suite"),
+    ("promises", "crashes", "the process wrote into its connection to the suite"),
     ("hangs", "hangs", "the process gave no answer in 2 seconds, nor to the alarm, in hang_in_c ("),
     ("spins", "hangs", "no answer in time"),
     ("grows", "crashes", "the process took more than 0.5 GiB of memory"),
