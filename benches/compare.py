@@ -112,6 +112,7 @@ def measured(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     torch.set_num_threads(1)
     device = FAKE if options.size == "XL" else options.device
     _require(device)
+    head = results_file.header(seed=0, profile="compare", device="cpu" if device == FAKE else device)  # before what takes long
     picked, missing = contenders(device, options.backend, options.budget, options.impl or ())
     compared = entries(options.workload or (), options.size, device, picked)
     display = _Display(console, sum(len(entry.contenders) for entry in compared))
@@ -129,7 +130,6 @@ def measured(options: argparse.Namespace, console: Console) -> dict[str, Any]:
         gc.unfreeze()
     if status not in (0, 5):
         raise RuntimeError(f"pytest ended with status {int(status)}; what it printed says why")
-    head = results_file.header(seed=0, profile="compare", device=device)
     there = {one.metadata["Name"] for one in metadata.distributions()}
     names = [name for name in ("pytest-benchmark", "numpy", "matplotlib") if name in there]
     content = {

@@ -57,6 +57,22 @@ def test_the_command_measures_prints_and_stores(run: tuple[str, dict[str, Any]])
         assert compare_page.cells(row)[1] in printed
 
 
+def test_fake_tensors_are_counted_and_not_timed(tmp_path: Path, content: dict[str, Any]) -> None:
+    arguments = "--device", "fake", "--workload", "attention", "--impl", "nested", "--results", str(tmp_path / "fake.json")
+    done = command(*arguments)
+    assert done.returncode == 0, done.stderr
+    fake = json.loads((tmp_path / "fake.json").read_text(encoding="utf-8"))
+    assert (fake["device"], fake["machine"]["accelerator"]) == ("fake", None)
+    real = {row["contender"]: row for row in content["rows"] if row["workload"] == "attention"}
+    assert [row["contender"] for row in fake["rows"]] == ["plain", "nested"]
+    for row in fake["rows"]:
+        assert (row["times"], row["ledger"], row["calls"]) == (
+            None,
+            real[row["contender"]]["ledger"],
+            real[row["contender"]]["calls"],
+        )
+
+
 def test_the_curves_have_a_place_for_each_workload(content: dict[str, Any]) -> None:
     about = {name: one["x"] for name, one in content["workloads"].items() if one["x"]}
     assert about == {f"saved-{n}": n for n in (1, 10, 100, 1000)} | {f"depth-{n}": n for n in (2, 4, 8, 16, 32)}
