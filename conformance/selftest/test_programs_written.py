@@ -218,7 +218,7 @@ LONGER = {
     "torch-compile-all_claimed_features_combined.py": ("43 lines", _RARE),
     "torch-compile-schedules_in_any_order.py": ("43 lines", _RARE),
     "torch-remat-a_graph_that_failed_is_freed_when_dropped.py": ("44 lines", _RARE),
-    "torch-remat-two_threads_over_one_graph.py": ("54 lines", "a race: threads that do not meet show nothing"),
+    "torch-remat-two_threads_over_one_graph.py": ("48 lines", "a race: threads that do not meet show nothing"),
 }
 
 

@@ -12,11 +12,8 @@ def run(checkpoint, note, device):
     torch.manual_seed(0)
     p = torch.randn(4, 3, device=device, requires_grad=True)
     m = torch.nn.BatchNorm1d(3, momentum=0.1, device=device)
-    note('leaves', (p, *m.parameters()))
     y = checkpoint(m, p)
-    note('forward 0', y)
     y.backward(torch.ones_like(y))
-    note('gradients 0', [p.grad, *(each.grad for each in m.parameters())])
     note('buffers 0', [*m.buffers()])
 
 plain = lambda function, *args, **kwargs: function(*args, **kwargs)

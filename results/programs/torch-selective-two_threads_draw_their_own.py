@@ -1,6 +1,6 @@
 """torch-selective, law two_threads_draw_their_own. Two threads that run backward at once, over a graph each, draw the
 numbers of their own forward."""
-import concurrent.futures, functools, os, sys
+import concurrent.futures, functools, os, sys, time
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
@@ -11,7 +11,9 @@ checkpoint = functools.partial(checkpoint, use_reentrant=False, context_fn=conte
 def run(checkpoint, note, device):
     torch.manual_seed(0)
     leaves = [torch.randn(4, 4, device=device, requires_grad=True) for _ in range(2)]
+    pauses = iter([0, 0, 0.1, 0.15])
     def f(h):
+        time.sleep(next(pauses, 0))
         return torch.nn.functional.dropout(h.sin(), 0.3).exp()
     outputs = [checkpoint(f, leaf * 1) for leaf in leaves]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
