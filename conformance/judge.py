@@ -225,7 +225,7 @@ class Case:
             self.no_wrong_gradient(seen)
             judged = from_error(seen.error)
             if type(seen.error) is not type(self.plain.error) and judged.verdict is not Verdict.REFUSES:
-                judged.measured = None  # a script does not tell an error from plain's
+                judged.measured = Measured("error") if isinstance(seen.error, Exception) else None
                 raise judged
         for label, value in self.plain.notes.items():
             if label.startswith("cost"):

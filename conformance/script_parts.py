@@ -52,6 +52,7 @@ for label in wrong:
     print(f"{label}: plain {expected.get(label)}, NAME {seen.get(label)}")
 sys.exit(len(wrong) > 0)
 """
+ERROR = VALUES.replace('"raised"', "type(error).__name__")
 LEFT = """def observe(SUBJECT):
     leaves, shown = [], []
     SHOW
@@ -225,7 +226,7 @@ COUNTED_ONCE = """print("LABEL: due is BOUNDNUMBER, NAME", seen.get("LABEL", 0))
 sys.exit(seen.get("LABEL", 0) SIGN NUMBER)
 """
 TAILS: Mapping[str, str] = MappingProxyType(
-    {"values": VALUES, "left": LEFT, "expected": EXPECTED, "raises": RAISES, "fails": FAILS, "ends": ENDS}
+    {"values": VALUES, "error": ERROR, "left": LEFT, "expected": EXPECTED, "raises": RAISES, "fails": FAILS, "ends": ENDS}
     | {"saved": SAVED, "objects": OBJECTS}
     | {"noted": NOTED + COUNTED, "calls": CALLS + COUNTED, "kernels": KERNELS + COUNTED, "alive": ALIVE + COUNTED}
     | {"inside": INSIDE + COUNTED, "recomputed": INSIDE + COUNTED, "packed": PACKED + COUNTED, "moved": MOVED + COUNTED}

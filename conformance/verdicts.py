@@ -32,9 +32,10 @@ class Verdict(enum.StrEnum):
 class Measured:
     """What decided a verdict, so that a script can measure it again: notes, or numbers of which these are ``due``.
 
-    "values": notes that differ from plain's, or an error; "left": gradients that an error left behind; "expected": notes that
-    differ from those that the program itself expects; "noted": notes whose text is not what is due; "raises": an error that
-    did not come, "fails": one that came; "ends": that of the process. "calls" are told by function, "kernels" by operator.
+    "values": notes that differ from plain's, or an error; "error": one of another type than plain's; "left": gradients that an
+    error left behind; "expected": notes that differ from those that the program itself expects; "noted": notes whose text is
+    not what is due; "raises": an error that did not come, "fails": one that came; "ends": that of the process. "calls" are
+    told by function, "kernels" by operator.
     By note are told "alive", storages that the program does not hold, and "inside", those made in functions of regions, of
     ``region`` if one is named, or "recomputed" there. "saved": storages that hooks are to see are those in the note "saved",
     each once where ``at_most``; "packed": how many they see in forward, in backward. "objects": Python's at notes called
@@ -43,6 +44,7 @@ class Measured:
 
     what: Literal[
         "values",
+        "error",
         "left",
         "expected",
         "noted",

@@ -35,12 +35,16 @@ def _program(case: Case) -> Program:
     return cast(Program, case.program)
 
 
-def _differ(what: Literal["calls", "kernels", "calls in a later backward"], expected: Counter[str], seen: Counter[str]) -> None:
-    if expected != seen:
-        wrong = sorted(name for name in expected | seen if expected[name] != seen[name])
-        told = ", ".join(f"{what} of {name}: {expected[name]} due, {seen[name]} seen" for name in wrong)
-        measured = Measured(what, tuple((name, expected[name]) for name in wrong)) if what in ("calls", "kernels") else None
-        raise Diverges(told, measured)
+def _told(what: str, expected: Counter[str], seen: Counter[str]) -> str:
+    wrong = sorted(name for name in expected | seen if expected[name] != seen[name])
+    return ", ".join(f"{what} of {name}: {expected[name]} due, {seen[name]} seen" for name in wrong)
+
+
+def _differ(what: Literal["calls", "kernels"], expected: Counter[str], seen: Counter[str], told: str = "") -> None:
+    """Raise Diverges, which a script measures, where two counts differ, and say so, or what is ``told``."""
+    due = tuple((name, expected[name]) for name in sorted(expected | seen) if expected[name] != seen[name])
+    if due:
+        raise Diverges(told or _told(what, expected, seen), Measured(what, due))
 
 
 def _calls(case: Case, early_stop: bool) -> None:
@@ -129,10 +133,12 @@ def test_every_backward_recomputes_anew(case: Case) -> None:
     """Each backward over a retained graph calls every function as often as the first one did."""
     calls = Calls()
     case.run(calls)
-    until = [counts for label, counts in calls.until.items() if label == "forward" or label.startswith("gradients")]
-    first, *others = [after - before for before, after in itertools.pairwise(until)]
+    forward, *until = [it for label, it in calls.until.items() if label == "forward" or label.startswith("gradients")]
+    first, *others = [after - before for before, after in itertools.pairwise([forward, *until])]
     for other in others:
-        _differ("calls in a later backward", first, other)
+        if told := _told("calls in a later backward", first, other):
+            _differ("calls", sum([first] * len(until), forward), until[-1], told)
+            raise Diverges(told, None)  # in another backward there are as many too few or too many
 
 
 def _watched(program: Program) -> Program:

@@ -98,8 +98,12 @@ NESTED, GRAPH = get("nested"), get("graph")
 PROGRAM = Named(_twice)
 GROWING = Named(_twice).source + "\ndef once(checkpoint, note, device, run=run, kept=[]):\n    for _ in range(6):\n"
 GROWING += "        run(checkpoint, note, device)\n        kept.append([])\nrun = once\n"
+OTHER_ERROR = "def checkpoint(function, *args, **kwargs):\n    raise TypeError('another')"
 CASES: list[tuple[str, Implementation, Measured, int]] = [
     (PROGRAM.source, NESTED, Measured("values"), 0),
+    (Named(_raising).source, NESTED, Measured("error"), 0),
+    (Named(_raising).source, replace(NESTED, binding=OTHER_ERROR), Measured("values"), 0),
+    (Named(_raising).source, replace(NESTED, binding=OTHER_ERROR), Measured("error"), 1),
     (PROGRAM.source, get("legacy"), Measured("left"), 0),
     (Named(_raising).source, NESTED, Measured("left"), 0),
     (PROGRAM.source, NESTED, Measured("expected"), 0),
