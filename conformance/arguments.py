@@ -1,13 +1,25 @@
 """Values of command-line options: what is not accepted is refused with what was given and what is accepted.
 
-Each is a type for argparse, which names the option in front of the message and ends with status 2.
+Each is a type for argparse, which names the option in front of the message and ends with status 2. And commands of this
+project, as one types them.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import shlex
+import sys
 from pathlib import Path
+
+from conformance.results_file import ROOT
+
+
+def command(module: str, *arguments: object) -> str:
+    """A command of this project as one types it where one is: Python finds its modules from the root of the clone alone."""
+    words = [str(one.resolve()) if isinstance(one, Path) else str(one) for one in arguments]
+    line = shlex.join([sys.executable, "-m", f"conformance.{module}", *words])
+    return line if Path.cwd() == ROOT else f"cd {shlex.quote(str(ROOT))} && {line}"
 
 
 def readable(text: str) -> Path:

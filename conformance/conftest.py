@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import importlib
 import re
-import sys
 import time
 from collections.abc import Callable, Iterable
 from importlib import metadata
@@ -17,13 +16,13 @@ import torch
 
 import impls
 from conformance import matrix, page, programs_written, report, results_file, usable
-from conformance.arguments import natural
+from conformance.arguments import command, natural
 from conformance.choosing import DEFAULT, Subject, subjects
 from conformance.gathering import PROPERTY, Gathering
 from conformance.law import LAWS, PROFILES, Law
 from conformance.progress import Live
 from conformance.results_file import Row, is_unexpected
-from conformance.summary import summary
+from conformance.summary import nothing_selected, summary
 from conformance.workers import scheduler
 
 GATHERING = pytest.StashKey[Gathering]()
@@ -150,10 +149,12 @@ def _unexpected(row: Row, declared: bool) -> str:
     return "\n".join([*filter(None, lines), "", row["program"]]).rstrip()
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:
     config.stash[GATHERING].display.stop()
     rows = config.stash[GATHERING].rows
     if not rows:
+        if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and (told := nothing_selected(config.option.keyword)):
+            terminalreporter.write_line(told)
         return
     writer = config.get_terminal_writer()
     width = writer.fullwidth if writer._file.isatty() else None
@@ -173,11 +174,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     results_file.write(path, header, rows)  # before what takes time and may be interrupted
     rows = programs_written.write(path, rows, reduce_all=published)
     results_file.write(path, header, rows)
-    if told := summary(rows):
+    if told := summary(rows, [*config.stash[WARNINGS]]):
         terminalreporter.write_line(told)
     terminalreporter.write_line(f"results: {path}")
     for name in dict.fromkeys(row["impl"] for row in rows if row["program"]):
-        terminalreporter.write_line(f"programs: {sys.executable} -m conformance.report --show {name} --results {path}")
+        terminalreporter.write_line(f"programs: {command('report', '--show', name, '--results', path)}")
     if published:
         report.main(["--write"])
         page.main([])

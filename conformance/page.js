@@ -313,6 +313,10 @@
     event.preventDefault();
     next.focus();
   };
+  const shown = (event) => {
+    // Taking the focus scrolls without heed of scroll-margin, which keeps a verdict off the first column and the head.
+    event.target.closest(".laws td button")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  };
 
   form.addEventListener("submit", (event) => event.preventDefault());
   const changed = () => { apply(); written(); };
@@ -334,6 +338,7 @@
     toldUnfold();
   });
   find("main").addEventListener("keydown", moved);
+  find("main").addEventListener("focusin", shown);
   document.addEventListener("keydown", (event) => {
     if (event.key !== "Escape" || !menu.open) return;
     menu.open = false;

@@ -66,7 +66,9 @@ def replay(rows: Iterable[Row]) -> Iterator[tuple[Row, int, str]]:
                 status, printed, errors = _run(script)
                 if status != 0:
                     break
-            if status == 1 and not compares(row["program"], printed):
+            if status == -signal.SIGALRM and row["verdict"] == "hangs":
+                status, printed = 1, f"{printed}no answer in {SECONDS} seconds, as is due\n"
+            elif status == 1 and not compares(row["program"], printed):
                 status, errors = OTHER, f"{errors}status 1, and nothing is compared\n"
             yield row, status, printed + errors
 
@@ -123,12 +125,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if len(found) > len(rows):
         sys.stdout.write(f"{len(found) - len(rows)} more only print, for their laws measure more: they are not run\n")
     sys.stdout.flush()
-    gone = 0
+    gone = failed = 0
     for row, status, output in replay(rows):
         if status != 1:
             gone += 1
+            failed += status == OTHER
             sys.stdout.write(f"{row['impl']}, law {row['law']}: status {status}, 1 is due\n{output}\n")
-    sys.stdout.write(f"{len(rows) - gone} of {len(rows)} scripts show their fault\n")
+    ended = f"; {failed} ended with another error, and show nothing" if failed else ""
+    sys.stdout.write(f"{len(rows) - gone} of {len(rows)} scripts show their fault{ended}\n")
     return 1 if gone or not rows else 0
 
 

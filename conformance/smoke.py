@@ -7,6 +7,7 @@ may well not be able to do, such as passing keyword arguments on, is a warning: 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -117,7 +118,20 @@ def _guessed(checkpoint: Any, device: str) -> str:
             value = checkpoint(given)
             if callable(value):
                 return _mend(value)
+    with suppress(Fault), _told("a guess"):
+        if isinstance(checkpoint(_leaf(device), lambda x: x.sin()), torch.Tensor):
+            return "It takes the function last; adapt it: checkpoint = lambda function, *args: yours(*args, function)"
+    if needed := ", ".join(f"{name}=..." for name in _needed(checkpoint)):
+        return f"Give what it cannot do without: checkpoint = functools.partial(yours, {needed})"
     return "When it takes another argument before the function, adapt it: checkpoint = functools.partial(yours, argument)"
+
+
+def _needed(checkpoint: Any) -> list[str]:
+    """The arguments that must be given by keyword, as far as the signature tells."""
+    with suppress(TypeError, ValueError):
+        parameters = inspect.signature(checkpoint).parameters.values()
+        return [one.name for one in parameters if one.kind is one.KEYWORD_ONLY and one.default is one.empty]
+    return []
 
 
 def _function(checkpoint: Any, device: str, _: list[str]) -> None:

@@ -2,8 +2,9 @@
 
 Run as ``python -m conformance.soak --minutes N``. Every round is a run of all laws with a seed of its own. A finding is a
 verdict worse than the declared one, or the end of a process; a declared limit that does not show in a round is none. It
-is shrunk and kept in a database, which the next soak begins with: what no longer shows is marked as mended. Status 1
-while there are open findings or a law failed by itself, 2 for arguments or a database that cannot be used.
+is shrunk and kept in a database, which the next soak of the implementation begins with: what no longer shows is marked as
+mended. Status 1 while there are open findings of what is judged or a law failed by itself, 2 for arguments or a database
+that cannot be used.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from typing import Any
 
 import pytest
 
+import impls
 from conformance import findings, results_file
-from conformance.arguments import natural, positive
+from conformance.arguments import command, natural, positive
 from conformance.choosing import require_implementations
 from conformance.findings import Finding, Findings
 from conformance.gathering import PROPERTY
@@ -92,6 +94,7 @@ class Soak:
     suite: Mapping[str, Any]
     write: Callable[[str], None]
     file: Any = None
+    like: str | None = None
     verdicts: int = 0
     cases: int = 0
     new: list[Finding] = field(default_factory=list)
@@ -138,6 +141,7 @@ class Soak:
         told = ["--profile", self.profile, "--seed", str(seed), "--device", self.device]
         told += ["-p", "no:cacheprovider", "-p", "no:terminal"]  # without a terminal no results are written or published
         told += [part for name in self.implementations for part in ("--impl", name)]
+        told += ["--like", self.like] if self.like else []
         told += ["-n", str(self.workers)] if self.workers else []
         return told + (["--until", str(until)] if until is not None else [])
 
@@ -152,13 +156,20 @@ class Soak:
             self.new.append(found)
         return found
 
+    @property
+    def open(self) -> list[Finding]:
+        """The open findings of what is judged here. One of a name that nobody asked for may be: a record has its own."""
+        asked, others = self.implementations or impls.names(), impls.names()
+        mine = (one for one in self.database.open if one.impl in asked or not (":" in one.impl or one.impl in others))
+        return [one for one in mine if one.device == self.device]
+
     def replay(self) -> None:
         """Look at each open finding again: run its script, or where there is none, its test with its seed."""
-        scripts = [finding for finding in self.database.open if finding.replayable]
+        scripts = [finding for finding in self.open if finding.replayable]
         for finding, (_, status, _) in zip(scripts, replay([asdict(one) for one in scripts]), strict=True):
             if status == 0:
                 self.mended(finding)
-        for finding in self.database.open:
+        for finding in self.open:
             if not finding.replayable and not self.still_judged(finding):
                 self.mended(finding)
 
@@ -197,8 +208,10 @@ class Soak:
     def summary(self) -> str:
         """What was met, and what is open, by law."""
         lines = [f"{self.verdicts} verdicts on {self.cases} cases"]
-        still, laws = self.database.open, Counter(finding.law for finding in self.database.open)
-        lines.append(f"findings: {len(self.new)} new, {len(still)} open, {len(self.database.known) - len(still)} mended")
+        still, others = self.open, len(self.database.open) - len(self.open)
+        laws, mended = Counter(finding.law for finding in still), len(self.database.known) - len(self.database.open)
+        lines.append(f"findings: {len(self.new)} new, {len(still)} open, {mended} mended")
+        lines += [f"  and {others} open ones of what was not judged now"] if others else []
         for law, count in laws.most_common():
             lines.append(f"  {law}: {count}")
             lines += [
@@ -209,7 +222,7 @@ class Soak:
             ]
         lines += [f"a law failed by itself: {error}" for error in self.errors]
         if still:
-            lines.append(f"scripts: {sys.executable} -m conformance.replay {self.database.path}")
+            lines.append(f"scripts: {command('replay', self.database.path)}")
         return "\n".join(lines)
 
 
@@ -231,6 +244,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "-n", type=natural, default=WORKERS, metavar="WORKERS", dest="workers", help=f"default {WORKERS}; 0: this process"
     )
     parser.add_argument("--impl", action="append", default=[], help="as in a conformance run; default: all built in")
+    parser.add_argument("--like", help="as in a conformance run: whose claims judge what declares nothing")
     parser.add_argument("--device", default="cpu", help="a device type: cpu, cuda, ...")
     parser.add_argument(
         "--seed", type=natural, metavar="BASE", help="of the first round, the next has the next; default: fresh"
@@ -262,7 +276,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with findings.opened(options.findings) as database:
             versions, suite = header["versions"], header["suite"]
             run = options.device, options.profile, options.workers, options.impl
-            soak = Soak(database, *run, versions, suite, write, file)
+            soak = Soak(database, *run, versions, suite, write, file, options.like)
             rounds = 0
             try:
                 soak.replay()
@@ -270,9 +284,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             except KeyboardInterrupt:
                 write("ended by the user")
             write(f"{rounds} rounds, {soak.summary()}")
-            if not soak.verdicts and not database.open:
+            if not soak.verdicts and not soak.open:
                 raise ValueError(f"--minutes {options.minutes:g}: no law was judged in that time")
-            return 1 if database.open or soak.errors else 0
+            return 1 if soak.open or soak.errors else 0
     except (OSError, ValueError) as error:
         sys.stderr.write(f"{error}\n")
         return 2

@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
+import difflib
+import importlib
+import pkgutil
+import re
 from collections import Counter
 from collections.abc import Sequence
 
+import impls
+from conformance import laws
 from conformance.causes import GRADIENT, cause
+from conformance.law import LAWS
 from conformance.result import is_worse
 from conformance.results_file import Row, is_unexpected
 
 
-def summary(rows: Sequence[Row]) -> str:
-    """What is worse than declared, by implementation and family, wrong gradients first; "" where all is as declared."""
-    return "\n".join(line for name in dict.fromkeys(row["impl"] for row in rows) for line in _of(name, rows))
+def summary(rows: Sequence[Row], warnings: Sequence[str] = ()) -> str:
+    """What is worse than declared, by implementation and family, wrong gradients first; "" where all is as declared.
+
+    ``warnings`` are those of smoke checks. Each is said again: laws that fail may fail for nothing else.
+    """
+    lines = [line for name in dict.fromkeys(row["impl"] for row in rows) for line in _of(name, rows)]
+    return "\n".join([*lines, *(f"before the first law: {warning}" for warning in warnings if lines)])
+
+
+def nothing_selected(expression: str) -> str:
+    """Which laws and implementations have names like those in an expression of ``-k`` that selects nothing; "" without one."""
+    for module in pkgutil.iter_modules(laws.__path__):
+        importlib.import_module(f"{laws.__name__}.{module.name}")
+    names = [*LAWS, *impls.names(), *impls.PEERS]
+    asked = [word for word in re.findall(r"[\w.-]+", expression) if word not in ("and", "or", "not")]
+    near = [name for word in asked for name in difflib.get_close_matches(word, names, 3, cutoff=0.4)]
+    told = f"; there are {', '.join(dict.fromkeys(near))}" if near else ""
+    return f"-k {expression!r} selects no law of these implementations{told}" if asked else ""
 
 
 def _of(name: str, rows: Sequence[Row]) -> list[str]:

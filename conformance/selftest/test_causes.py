@@ -11,7 +11,7 @@ from conformance.causes import GRADIENT, cause
 from conformance.conftest import _declared_in
 from conformance.results_file import ROOT, read_all
 from conformance.selftest.synthetic_results import row
-from conformance.summary import summary
+from conformance.summary import nothing_selected, summary
 
 TENSOR, OTHER = "[0.5, 1e-3] (float32, requires_grad=False)", "[0.25, 0.0] (float32, requires_grad=False)"
 
@@ -84,6 +84,18 @@ def test_the_end_of_a_run_counts_what_is_not_worse_too() -> None:
         "mine: 1 law with a declared limit that did not show as declared",
     ]
     assert summary(ROWS[3:]) == ""
+
+
+def test_what_was_told_before_the_first_law_is_said_again_where_laws_fail() -> None:
+    assert summary(ROWS, ["it drops keywords"]).splitlines()[-1] == "before the first law: it drops keywords"
+    assert summary(ROWS[3:], ["it drops keywords"]) == ""
+
+
+def test_an_expression_that_selects_nothing_gets_names_like_it() -> None:
+    told = nothing_selected("keyword_argument and nesded")
+    assert told.startswith("-k 'keyword_argument and nesded' selects no law of these implementations; there are ")
+    assert {"keyword_arguments", "nested"} <= set(told.partition("there are ")[2].split(", "))
+    assert nothing_selected("") == ""
 
 
 @pytest.mark.parametrize(

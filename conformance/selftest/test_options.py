@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import impls
+from conformance import arguments
 
 ROOT = Path(__file__).parents[2]
 MODULE = """
@@ -197,3 +198,13 @@ def test_a_bare_callable_declares_nothing_and_a_record_speaks_for_itself(somebod
 def test_an_unknown_name_lists_the_names_there_are() -> None:
     with pytest.raises(ValueError, match=", ".join(impls.names())):
         impls.get("best")
+
+
+def test_a_command_is_one_that_works_where_it_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    assert arguments.command("report", "--show", "one") == f"{sys.executable} -m conformance.report --show one"
+    monkeypatch.chdir(tmp_path)
+    line = arguments.command("merge", "out file", Path("a.jsonl"))
+    assert line == f"cd {ROOT} && {sys.executable} -m conformance.merge 'out file' {tmp_path / 'a.jsonl'}"
+    done = subprocess.run(arguments.command("report", "--help"), shell=True, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -247,6 +247,33 @@ def test_without_javascript_the_tables_can_be_read(browser: Browser, path: Path)
         browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
 
 
+COVERED = """
+const press = (key) => document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+const buttons = [...document.querySelectorAll(".laws tr")].filter((row) => row.checkVisibility())
+    .map((row) => [...row.querySelectorAll("td button")]).find((them) => them.length > 4);
+const covered = [];
+buttons[0].focus();
+for (const key of [...buttons.slice(1).map(() => "ArrowRight"), ...buttons.slice(1).map(() => "ArrowLeft")]) {
+  press(key);
+  const { left, right, top, bottom } = document.activeElement.getBoundingClientRect();
+  for (const x of [left + 2, right - 2]) {
+    if (document.elementFromPoint(x, (top + bottom) / 2)?.closest("button") !== document.activeElement) covered.push(key);
+  }
+}
+return [document.activeElement === buttons[0], buttons.length, covered];
+"""
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_what_has_the_focus_is_not_covered(browser: Browser, published: Path, width: int) -> None:
+    browser.look(width, "light")
+    browser.visit(published, "#family=rng")
+    is_back, count, covered = browser.run(COVERED)
+    assert is_back
+    assert count > 4
+    assert covered == []
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize(

@@ -144,6 +144,7 @@ CASES: list[tuple[str, Implementation, Measured, int]] = [
     (Named(_counting).source, GRAPH, Measured("values"), 0),
     (PROGRAM.source, replace(NESTED, binding="from no_such_module import checkpoint"), Measured("raises"), 2),
 ]
+VERDICTS = {"one": "hangs", "two": "diverges"}
 DRIVER = """
 import json, sys
 from conformance.replay import replay
@@ -197,6 +198,18 @@ def test_no_module_of_the_program_is_imported_where_an_error_is_a_verdict() -> N
     text = _written(Named(_counting).source, GRAPH, Measured("fails")).replace("second_device import", "no_such_module import")
     (code, output), *_ = _replayed([text])
     assert (code, "ModuleNotFoundError" in output) == (3, True)
+
+
+def test_a_script_that_hangs_shows_a_hang(tmp_path: Path) -> None:
+    rows = [row(law, "somebody", verdict, program=f"while True: pass  # {law}: sys.exit(") for law, verdict in VERDICTS.items()]
+    write(tmp_path / "run.jsonl", HEADER, [*rows, row("three", "somebody", "diverges", program="import no_such  # sys.exit(")])
+    brief = "import sys; from conformance import replay; replay.SECONDS = 1; sys.exit(replay.main(sys.argv[1:]))"
+    command = [sys.executable, "-c", brief, str(tmp_path / "run.jsonl")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "law one: status" not in done.stdout
+    assert "law two: status -14, 1 is due" in done.stdout
+    assert "1 of 3 scripts show their fault; 1 ended with another error, and show nothing" in done.stdout
 
 
 def test_status_1_alone_is_no_fault() -> None:

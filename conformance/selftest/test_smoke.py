@@ -83,6 +83,14 @@ def another_signature(strategy: str, function: Any, *args: Any) -> Any:
     return nested(function, *args)
 
 
+def keyword_needed(function: Any, *args: Any, use_reentrant: bool) -> Any:
+    return nested(function, *args)
+
+
+def function_last(x: Any, function: Any) -> Any:
+    return nested(function, x)
+
+
 def hanging(function: Any, *args: Any) -> Any:
     while True:
         pass
@@ -93,6 +101,8 @@ FAULTY = {
     "one argument alone": (lambda function: functools.partial(nested, function), "looks like a decorator; adapt it"),
     "a wrapper": (lambda module, *_: torch.nn.Sequential(), r"returned a module \(Sequential\) .* wrapper of modules"),
     "an argument before": (another_signature, r"strategy is no text. .* functools.partial\(yours, argument\)"),
+    "a keyword": (keyword_needed, r"functools.partial\(yours, use_reentrant=...\)"),
+    "another order": (function_last, r"takes the function last; adapt it: .* yours\(\*args, function\)"),
     "no value": (
         lambda function, *args: None if function(*args) is not None else 0,
         "returned None: return what the function returns",
@@ -116,7 +126,7 @@ def test_a_fault_says_what_is_wrong_and_how_to_mend_it(name: str, monkeypatch: p
     monkeypatch.setattr(judge, "SECONDS_PER_CASE", 1)
     checkpoint, said = FAULTY[name]
     found = checked(checkpoint).fault
-    assert re.search(f"^yours cannot be judged: .*{said}", found), found
+    assert re.search(f"^yours cannot be judged: .*{said}", found, re.DOTALL), found
     assert torch.is_grad_enabled()
 
 

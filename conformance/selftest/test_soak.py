@@ -132,6 +132,22 @@ def test_what_has_no_script_is_judged_again(started: soak.Soak, monkeypatch: pyt
     assert len(started.database.known) == 1
 
 
+def test_what_is_open_of_others_is_neither_tried_nor_counted(started: soak.Soak, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer(monkeypatch, 1, reported("call", "failed", "", (PROPERTY, ROW | {"impl": "somebody:older"})))
+    started.implementations = ["somebody:older"]
+    started.round(3)
+    assert [one.impl for one in started.open] == ["somebody:older"]
+    started.implementations = ["nested"]
+    assert (started.open, len(started.database.open)) == ([], 1)
+    assert "1 new, 0 open, 0 mended\n  and 1 open ones of what was not judged now" in started.summary()
+    answer(monkeypatch, 0, reported("call", "passed", "", (PROPERTY, ROW | {"verdict": "agrees", "impl": "somebody:older"})))
+    started.replay()
+    assert len(started.database.open) == 1
+    started.implementations = ["somebody:older"]
+    started.replay()
+    assert started.database.open == []
+
+
 def test_a_law_that_fails_by_itself_is_an_error_and_no_finding(started: soak.Soak, monkeypatch: pytest.MonkeyPatch) -> None:
     answer(monkeypatch, 1, reported("call", "failed", "NameError: masks"))
     assert started.round(3) == []
