@@ -92,12 +92,17 @@ def _limit(row: Row) -> str:
 
 
 def _declared(row: Row) -> list[str]:
-    """Reason and source of a verdict that the implementation lists as known."""
+    """Reason and source of a verdict that the implementation lists as known: as it was judged by, or as it says now."""
+    known = row["known"] if "known" in row else _known_now(row)
+    return [] if known is None else [f"known: {known['reason']}", f"source: {known['source']}"]
+
+
+def _known_now(row: Row) -> dict[str, str] | None:
     try:
         known = impls.get(row["impl"]).known.get(row["law"])
     except ValueError:  # none of ours, or a peer that is not installed
-        return []
-    return [] if known is None else [f"known: {known.reason}", f"source: {known.source}"]
+        return None
+    return None if known is None else {"reason": known.reason, "source": known.source}
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:

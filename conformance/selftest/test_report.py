@@ -190,6 +190,9 @@ def test_known_reasons_are_shown_with_their_source(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(impls, "get", lambda name: impls.Implementation(name, print, known=known))
     shown = report.limits(ROWS, "older")
     assert "# known: the engine cannot\n# source: pytorch#1" in shown
+    judged = [{**one, "known": {"reason": "as it was judged by", "source": "its author"}} for one in ROWS]
+    assert "# known: as it was judged by\n# source: its author" in report.limits(judged, "older")
+    assert "# known:" not in report.limits([{**one, "known": None} for one in ROWS], "older")
 
 
 def test_the_script_that_readme_shows_is_that_of_the_results() -> None:
