@@ -25,6 +25,18 @@ FAULTS = (
            "            self.structure = put_together((leaves, spec), tensors, {}), None\n"
            "            return *self.structure[0], Hooked(tensors)\n"
            "        if spec is None:\n            return *leaves, Hooked(tensors)\n"),
+    Mutant("puts-a-container-together-at-each-place", "structure", "a_container_passed_twice", "inputs",
+           "lambda node: node is not tree and id(node) in self.repeated", "lambda node: False"),
+    Mutant("puts-a-dataclass-together-at-each-place", "structure", "a_container_passed_twice", "inputs",
+           "if id(self) not in made:", "if True:"),
+    Mutant("takes-a-repeated-container-apart-at-each-place", "structure", "a_container_passed_twice", "inputs",
+           "            if id(leaf) not in self.records:\n", "            if True:\n"),
+    Mutant("constructs-a-dataclass-anew", "structure", "dataclasses_are_not_constructed_anew", "inputs",
+           "            made[id(self)] = object.__new__(self.kind)\n            vars(made[id(self)]).update(",
+           "            made[id(self)] = self.kind(put_together(self.fields, tensors, made)['value'])\n            ("),
+    Mutant("knows-the-fields-of-a-dataclass-alone", "structure", "dataclasses_are_not_constructed_anew", "inputs",
+           "self.take_apart(dict(vars(value)))",
+           "self.take_apart({f.name: getattr(value, f.name) for f in dataclasses.fields(value)})"),
     Mutant("swaps-keyword-arguments-each-time", "structure", "keyword_arguments", "inputs",
            "return self.args, self.kwargs, Hooked",
            "values = reversed(self.kwargs.values())\n"

@@ -31,6 +31,21 @@ def test_containers_that_the_function_empties(case: Case) -> None:
     case.equals_plain()
 
 
+_TWICE = {"kind": st.sampled_from(["list", "dict", "dataclass"]), "inside": st.booleans(), "nested": st.booleans()}
+
+
+@law(named(structure.passed_twice, **_TWICE), needs=["containers"], floor=4)
+def test_a_container_passed_twice(case: Case) -> None:
+    """A list, dict or dataclass that is passed twice, once inside another container or not, is one object in each run."""
+    case.equals_plain()
+
+
+@law(named(structure.constructed, nested=st.booleans()), needs=["containers"], floor=1)
+def test_dataclasses_are_not_constructed_anew(case: Case) -> None:
+    """A dataclass comes with all of its attributes as they are: its constructor does not run for a recomputation."""
+    case.equals_plain()
+
+
 @law(programs(always=["container-outputs"]), needs=["containers"], floor=8)
 def test_containers_as_outputs(case: Case) -> None:
     """A result in containers comes back in containers of the same types, and carries gradients."""

@@ -71,6 +71,53 @@ def emptied(checkpoint, note, device, *, kind, passes):
         note(f"gradients {turn}", [p.grad])
 
 
+def passed_twice(checkpoint, note, device, *, kind, inside, nested):
+    from dataclasses import dataclass
+    @dataclass
+    class Box:
+        value: object
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    box = {"list": lambda: [p.cos()], "dict": lambda: {0: p.cos()}, "dataclass": lambda: Box(p.cos())}[kind]()
+    def inner(one, other):
+        one = one["deep"] if inside else one
+        h = one.value if kind == "dataclass" else one[0]
+        return h * h if one is other else h.sin()
+    def outer(one, other):
+        return (checkpoint(inner, one, other) if nested else inner(one, other)).exp()
+    y = checkpoint(outer, {"deep": box} if inside else box, box)
+    note("forward", y)
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad])
+
+
+def constructed(checkpoint, note, device, *, nested):
+    from dataclasses import dataclass, field
+    @dataclass
+    class Box:
+        value: object
+        made: int = field(default=0, init=False)
+        def __post_init__(self):
+            self.made += 1
+            self.scale = 2
+            self.value = self.value * 2
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    seen = []
+    def inner(box):
+        seen.append((type(box).__name__, box.made, getattr(box, "scale", None)))
+        return box.value.sin() * getattr(box, "scale", 1)
+    def outer(box):
+        return (checkpoint(inner, box) if nested else inner(box)).exp()
+    box = Box(p.cos())
+    box.made, box.scale = 5, 3
+    y = checkpoint(outer, box)
+    note("forward", y)
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad])
+    note("what the functions saw", str(sorted(set(seen))))
+
+
 def hooking(checkpoint, note, device, *, leaf, accumulated, passes, nested):
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
