@@ -76,6 +76,11 @@ FAULTS = (
            "            region.complete = True\n        else"),
     Mutant("leaves-the-hooks-of-a-recomputation", "structure", "hooks_that_a_function_registers_on_its_argument", "region",
            "            hooked.restore()", "            pass"),
+    Mutant("leaves-the-hooks-of-a-recomputation-that-fails", "structure", "hooks_that_a_function_registers_on_its_argument",
+           "region", "        finally:\n            hooked.restore()",
+           "        except Exception:\n            raise\n        else:\n            hooked.restore()"),
+    Mutant("takes-off-the-hooks-of-the-user-too", "structure", "hooks_that_a_function_registers_on_its_argument", "inputs",
+           "set(registered or ()) - before", "set(registered or ())"),
     Mutant("forgets-hooks-on-accumulation", "structure", "hooks_that_a_function_registers_on_its_argument", "inputs",
            "in (tensor._backward_hooks, tensor._post_accumulate_grad_hooks):", "in (tensor._backward_hooks,):"),
 )  # fmt: skip

@@ -127,10 +127,10 @@ def test_the_same_call_again(case: Case) -> None:
     case.equals_plain()
 
 
-_HOOKING = {"leaf": st.booleans(), "accumulated": st.booleans(), "passes": st.integers(1, 3)}
+_HOOKING = {"leaf": st.booleans(), "accumulated": st.booleans(), "passes": st.integers(1, 3), "fails": st.booleans()}
 
 
 @law(named(structure.hooking, nested=st.booleans(), **_HOOKING), floor=6)
 def test_hooks_that_a_function_registers_on_its_argument(case: Case) -> None:
-    """A hook that the function registers on its argument is there once, however often the function is run again."""
+    """A hook that the function registers on its argument is there once, however often the function is run again, or fails."""
     case.equals_plain()

@@ -118,11 +118,14 @@ def constructed(checkpoint, note, device, *, nested):
     note("what the functions saw", str(sorted(set(seen))))
 
 
-def hooking(checkpoint, note, device, *, leaf, accumulated, passes, nested):
+def hooking(checkpoint, note, device, *, leaf, accumulated, passes, fails, nested):
+    from contextlib import suppress
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
-    fired = []
+    fired, failing = [], []
     def inner(h):
+        if failing:
+            raise ValueError("program")
         return h.cos() * h
     def f(h):
         if accumulated:
@@ -132,6 +135,13 @@ def hooking(checkpoint, note, device, *, leaf, accumulated, passes, nested):
         return (checkpoint(inner, h) if nested else inner(h)).tanh()
     y = checkpoint(f, p if leaf or accumulated else p.exp())
     note("forward", y)
+    if fails:
+        failing.append(True)
+        with suppress(ValueError):
+            y.backward(torch.ones_like(y), retain_graph=True)
+        failing.clear()
+        fired.clear()
+        p.grad = None
     for step in range(passes):
         y.backward(torch.ones_like(y), retain_graph=True)
         note(f"gradients {step}", [p.grad])
