@@ -31,6 +31,13 @@ FAULTS = (
            "None if ordinary or not isinstance(tensor, torch.nn.Parameter) else tensor", "None"),
     Mutant("forgets-attributes", "ambient", "attributes_of_arguments_are_there", "packed", "if attributes and ordinary:",
            "if False:"),
+    Mutant("forgets-attributes-that-are-tensors", "ambient", "attributes_of_arguments_are_there", "packed",
+           "for name, value in vars(tensor).items():",
+           "for name, value in ((n, v) for n, v in vars(tensor).items() if not isinstance(v, torch.Tensor)):"),
+    Mutant("looks-for-a-device-context-on-top-alone", "ambient", "device_context_is_forwards", "ambient",
+           "_len_torch_function_stack() - 1, -1, -1)", "_len_torch_function_stack() - 1, _mode_count() - 2, -1)", profile="default"),
+    Mutant("takes-the-outermost-device-context", "ambient", "device_context_is_forwards", "ambient",
+           "range(torch._C._len_torch_function_stack() - 1, -1, -1)", "range(_mode_count())", profile="default"),
     Mutant("needs-no-gradient-in-eval", "ambient", "a_module_in_eval_gives_gradients", "nested",
            "    if not torch.is_grad_enabled():\n        with forward_context:",
            "    if not torch.is_grad_enabled() or not getattr(function, \"training\", True):\n"

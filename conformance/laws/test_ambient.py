@@ -52,16 +52,19 @@ def test_arguments_look_the_same(case: Case) -> None:
 KIND = st.sampled_from(["parameter", "leaf", "intermediate"])
 
 
-@law(named(ambient.attributes, kind=KIND, nested=st.booleans()), needs=["closure-gradients"])
+@law(named(ambient.attributes, kind=KIND, tensor=st.booleans(), nested=st.booleans()), needs=["closure-gradients"])
 def test_attributes_of_arguments_are_there(case: Case) -> None:
-    """A Python attribute that an argument carries is there in the recomputation too."""
+    """A Python attribute that an argument carries, a tensor or not, is there in the recomputation too."""
     case.equals_plain()
 
 
 PLACE = st.sampled_from([None, "cpu", "meta"])
 
 
-@law(named(ambient.device_context, nested=st.just(True), forward=PLACE, backward=PLACE, default=st.booleans()))
+AROUND = st.sampled_from([None, "cpu", "meta", "mode"])  # a device context around that of forward, or a mode inside of it
+
+
+@law(named(ambient.device_context, nested=st.just(True), around=AROUND, forward=PLACE, backward=PLACE, default=st.booleans()))
 def test_device_context_is_forwards(case: Case) -> None:
     """Factories without device= use forward's default device in both runs, and backward leaves its own in force."""
     case.equals_plain()

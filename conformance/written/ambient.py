@@ -86,32 +86,39 @@ def arguments(checkpoint: Any, note: Any, device: str, *, leaf: bool, nested: bo
     note("what the functions saw", str(sorted(set(seen))))
 
 
-def attributes(checkpoint: Any, note: Any, device: str, *, kind: str, nested: bool) -> None:
+def attributes(checkpoint: Any, note: Any, device: str, *, kind: str, tensor: bool, nested: bool) -> None:
     p = torch.nn.Parameter(torch.randn(2, 2, device=device))
-    note("leaves", (p,))
+    q = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p, q))
     x = {"parameter": p, "leaf": torch.randn(2, 2, device=device), "intermediate": p * 2}[kind]
-    x.scale = 3.0
+    x.scale = q if tensor else 3.0
     seen = []
 
     def inner(a):
-        seen.append(getattr(a, "scale", None))
+        seen.append(type(getattr(a, "scale", None)).__name__)
         return (a * p).sin() * getattr(a, "scale", 1.0)
 
     def outer(a):
-        seen.append(getattr(a, "scale", None))
+        seen.append(type(getattr(a, "scale", None)).__name__)
         return (checkpoint(inner, a) if nested else inner(a)).cos()
 
     y = checkpoint(outer, x)
     note("forward", y)
     y.backward(torch.ones_like(y))
-    note("gradients 0", [p.grad])
-    note("what the functions saw", str(sorted(map(str, set(seen)))))
+    note("gradients 0", [p.grad, q.grad])
+    note("what the functions saw", str(sorted(set(seen))))
 
 
 def device_context(
-    checkpoint: Any, note: Any, device: str, *, forward: str, backward: str, default: bool, nested: bool
+    checkpoint: Any, note: Any, device: str, *, around: str, forward: str, backward: str, default: bool, nested: bool
 ) -> None:
     from contextlib import nullcontext
+
+    from torch.overrides import TorchFunctionMode
+
+    class Above(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            return func(*args, **(kwargs or {}))
 
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
@@ -127,7 +134,11 @@ def device_context(
     try:
         if default:
             torch.set_default_device(forward)
-        with nullcontext() if default or forward is None else torch.device(forward):
+        with (
+            torch.device(around) if around in ("cpu", "meta") else nullcontext(),
+            nullcontext() if default or forward is None else torch.device(forward),
+            Above() if around == "mode" else nullcontext(),
+        ):
             y = checkpoint(f, x)
         note("forward", y)
         ones = torch.ones_like(y)
