@@ -66,6 +66,15 @@ FAULTS = (
            "        wanted = _in_graph(self.slots)\n",
            "        wanted = _in_graph(self.slots)\n        for _, counts, at in self.slots:\n"
            "            torch._C._autograd._unsafe_set_version_counter((counts,), (at[3],))\n"),
+    Mutant("forgives-a-mismatch-the-second-time", "errors", "other_saved_tensors_are_reported", "region",
+           "if run.mismatch is not None:", "if run.mismatch is not None and vars(self).setdefault('told', run) is run:"),
+    Mutant("tells-of-a-changed-output-once", "errors", "changed_outputs", "region", "if now != version:",
+           "if now != version and vars(self).setdefault('told', now) == now and not vars(self).pop('was', False):\n"
+           "            self.was = True"),
+    Mutant("takes-versions-for-part-of-the-determinism-check", "errors", "changes_are_reported_in_any_case", "region",
+           "if now != version:", "if self.check and now != version:"),
+    Mutant("compares-versions-inside-as-part-of-the-determinism-check", "errors", "changes_are_reported_in_any_case",
+           "recomputation", "if tensor._version != version:", "if self.check and tensor._version != version:"),
     Mutant("watches-the-first-argument-alone", "errors", "changes_between_forward_and_backward", "inputs",
            "if now == self.versions:", "if now[:1] == (self.versions or [])[:1]:"),
     Mutant("stops-again-in-what-is-being-left", "errors", "context_managers_inside_are_left", "recomputation",
