@@ -10,6 +10,8 @@ FAULTS = (
            profile="default"),
     Mutant("returns-lists-as-tuples", "structure", "containers_as_outputs", "nested", "    return output\n",
            "    return tuple(output) if isinstance(output, list) else output\n"),
+    Mutant("sorts-keyword-arguments", "structure", "keyword_arguments_that_are_false", "inputs",
+           "return self.args, self.kwargs, Hooked", "return self.args, dict(sorted(self.kwargs.items())), Hooked"),
     Mutant("rebuilds-a-dataclass-as-a-dict", "structure", "containers_as_arguments", "inputs", "if id(self) not in made:",
            "if True:\n            return put_together(self.fields, tensors, made)\n        if False:"),
     Mutant("rebuilds-what-holds-no-tensor", "structure", "objects_without_tensors", "inputs",

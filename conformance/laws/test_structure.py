@@ -105,7 +105,7 @@ FALSY = st.sampled_from([False, None, 0])
 
 @law(named(structure.keywords, flag=FALSY, nested=st.booleans()), needs=["keyword-arguments", "non-tensor-arguments"])
 def test_keyword_arguments_that_are_false(case: Case) -> None:
-    """None, False and 0 passed by keyword reach the function in both runs, in place of other defaults."""
+    """None, False and 0 passed by keyword reach the function in both runs, and keywords come in the order of the call."""
     case.equals_plain()
 
 

@@ -8,11 +8,12 @@ import torch
 def keywords(checkpoint, note, device, *, flag, nested):
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
-    def inner(h, *, flag=True):
-        return h.sin() if flag is True else h.cos() * (3 if flag is None else 2)
-    def outer(h, *, flag=True):
-        return (checkpoint(inner, h.exp(), flag=flag) if nested else inner(h.exp(), flag=flag)).tanh()
-    y = checkpoint(outer, p, flag=flag)
+    def inner(h, *, flag=True, **factors):
+        return h.sin() if flag is True else h.cos() * (3 if flag is None else next(iter(factors.values())))
+    def outer(h, *, flag=True, **factors):
+        h = h.exp()
+        return (checkpoint(inner, h, flag=flag, **factors) if nested else inner(h, flag=flag, **factors)).tanh()
+    y = checkpoint(outer, p, flag=flag, second=2.0, first=0.5)
     note("forward", y)
     y.backward(torch.ones_like(y))
     note("gradients 0", [p.grad])
