@@ -74,9 +74,12 @@ PASSES = st.integers(1, 2)
 DTYPE = st.sampled_from(["float32", "float64", "bfloat16"])
 
 
-@law(named(ambient.default_dtype, forward=DTYPE, backward=DTYPE, passes=PASSES, nested=st.booleans()))
+_DEFAULTS = {"before": st.booleans(), "forward": DTYPE, "backward": DTYPE, "passes": PASSES, "nested": st.booleans()}
+
+
+@law(named(ambient.default_dtype, **_DEFAULTS))
 def test_default_dtype_is_forwards(case: Case) -> None:
-    """A recomputation runs under forward's default dtype, and backward leaves its own in force."""
+    """A recomputation runs under the default dtype of its own forward, and backward leaves its own in force."""
     case.equals_plain()
 
 

@@ -155,7 +155,7 @@ def device_context(
 
 
 def default_dtype(
-    checkpoint: Any, note: Any, device: str, *, forward: str, backward: str, passes: int, nested: bool
+    checkpoint: Any, note: Any, device: str, *, before: bool, forward: str, backward: str, passes: int, nested: bool
 ) -> None:
     p = torch.randn(2, 2, device=device, requires_grad=True, dtype=torch.float32)
     note("leaves", (p,))
@@ -169,8 +169,10 @@ def default_dtype(
         seen.append(torch.get_default_dtype())
         return (checkpoint(inner, h) if nested else inner(h)).sin()
 
-    before = torch.get_default_dtype()
+    default = torch.get_default_dtype()
     try:
+        earlier = checkpoint(outer, p * 1) if before else None
+        note("a call before", earlier)
         torch.set_default_dtype(getattr(torch, forward))
         y = checkpoint(outer, p * 1)
         note("forward", y)
@@ -179,7 +181,7 @@ def default_dtype(
             y.backward(torch.ones_like(y), retain_graph=turn < passes - 1)
         note("default dtype after backward", torch.get_default_dtype())
     finally:
-        torch.set_default_dtype(before)
+        torch.set_default_dtype(default)
     note("gradients 0", [p.grad])
     note("what the functions saw", str(sorted(map(str, set(seen)))))
 
