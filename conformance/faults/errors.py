@@ -38,6 +38,15 @@ FAULTS = (
            "with self.operators or NOTHING, context:", "with self.operators or NOTHING:"),
     Mutant("enters-no-context-in-forward", "errors", "contexts_are_entered_once_for_each_run", "nested",
            "with region.operators or NOTHING, forward_context:", "with region.operators or NOTHING:"),
+    Mutant("shows-the-stop-to-its-context", "errors", "a_function_runs_inside_of_its_context", "recomputation",
+           "                    with self.operators or NOTHING, context:\n                        self._collect(function)",
+           "                    try:\n                        with context:\n"
+           "                            self._collect(function)\n"
+           "                            if self.stopped:\n                                raise Stop\n"
+           "                    except Stop:\n                        pass"),
+    Mutant("enters-no-context-without-grad", "errors", "a_function_runs_inside_of_its_context", "nested",
+           "        with forward_context:\n            return function(*args, **kwargs)\n",
+           "        return function(*args, **kwargs)\n"),
     Mutant("stop-is-a-runtime-error", "errors", "except_exception_does_not_catch_the_stop", "recomputation",
            "class Stop(BaseException)", "class Stop(RuntimeError)"),
     Mutant("forgets-a-stop-that-was-swallowed", "errors", "swallowing_the_stop_changes_no_gradient", "recomputation",

@@ -126,6 +126,13 @@ def test_contexts_are_entered_once_for_each_run(case: Case) -> None:
             raise Diverges(f"a function should run inside of its context, and this happened: {run}", None)
 
 
+@law(named(errors.entered, grad=st.booleans(), after=st.integers(0, 2)), needs=["context-fn"], floor=3, gradients=False,
+     recomputes=False)  # fmt: skip
+def test_a_function_runs_inside_of_its_context(case: Case) -> None:
+    """The context for a run is entered with grad mode off, too, and left without an error when the run stops early."""
+    case.as_expected()
+
+
 @law(
     named(errors.swallowed, before=st.integers(0, 5)),
     needs=["context-fn"],

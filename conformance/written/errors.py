@@ -103,6 +103,37 @@ def swallowed(checkpoint: Any, note: Any, device: str, *, before: int) -> None:
     note("gradients 0", [p.grad])
 
 
+def entered(checkpoint: Any, note: Any, device: str, *, grad: bool, after: int) -> None:
+    log = []
+
+    class Watched:
+        def __init__(self, name):
+            self.name = name
+
+        def __enter__(self):
+            log.append(f"enter {self.name}")
+
+        def __exit__(self, kind, *_):
+            log.append(f"leave {self.name}" if kind is None else f"leave {self.name} by {kind.__name__}")
+
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+
+    def f(h):
+        log.append("run")
+        h = h.sin()
+        for _ in range(after):
+            h = h.exp()
+        return h
+
+    with torch.set_grad_enabled(grad):
+        y = checkpoint(f, p, context_fn=lambda: (Watched("forward"), Watched("recomputation")))
+    if grad:
+        y.backward(torch.ones_like(y))
+    runs = ["forward", "recomputation"][: 1 + grad]
+    note("expected order", [step for run in runs for step in (f"enter {run}", "run", f"leave {run}")])
+    note("seen order", log)
+
+
 def catching(checkpoint: Any, note: Any, device: str, *, catches: str, form: str, nested: bool) -> None:
     from contextlib import suppress
 
