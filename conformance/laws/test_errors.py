@@ -231,7 +231,7 @@ def test_changed_closure_tensors(case: Case) -> None:
     _equals_or_refuses(case)
 
 
-PASSED = st.sampled_from(["positional", "keyword", "list", "dict"])
+PASSED = st.sampled_from(["positional", "keyword", "list", "dict", "subclass"])
 
 
 @law(_unsaved(form=PASSED), recomputes=False)

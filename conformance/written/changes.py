@@ -63,11 +63,15 @@ def hooked(checkpoint: Any, note: Any, device: str, *, hooks: str, changed: str,
 def unsaved(
     checkpoint: Any, note: Any, device: str, *, form: str, changed: str, after: int, parameters: bool, nested: bool
 ) -> None:
+    class Kind(torch.Tensor):
+        pass
+
     p, q = (torch.nn.Parameter(torch.randn(2, 2, device=device)) for _ in range(2))
     note("leaves", (p, q))
 
     def f(h, other=None):
         other = {"list": lambda: other[1], "dict": lambda: other["deep"][0]}.get(form, lambda: other)()
+        other = other.as_subclass(torch.Tensor) if form == "subclass" else other
         return (h + other).sin().exp()
 
     def outer(h, other):
@@ -78,6 +82,7 @@ def unsaved(
         return checkpoint(f, h, other=other) if form == "keyword" else checkpoint(f, h, other)
 
     a, b = (p, q) if parameters else (p * 1, q * 1)
+    b = b.as_subclass(Kind) if form == "subclass" else b
     y = checkpoint(outer, a, b) if nested else outer(a, b)
     note("forward", y)
     for number in range(after):
