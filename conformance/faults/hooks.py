@@ -5,6 +5,10 @@ from __future__ import annotations
 from conformance.mutants import Mutant
 
 FAULTS = (
+    Mutant("takes-off-what-is-above-too", "hooks", "pairs_may_be_left_in_any_order", "graph.hooks",
+           "        above.append(top)", "        pass"),
+    Mutant("puts-back-what-is-above-in-reverse", "hooks", "pairs_may_be_left_in_any_order", "graph.hooks",
+           "for pair in reversed(above):", "for pair in above:", profile="default"),
     Mutant("keeps-the-graph-of-a-result", "hooks", "a_pair_that_returns_its_argument_makes_no_cycle", "graph.hooks",
            "    aliases.append(_Alias(value))\n    return aliases[-1]", "    return value"),
     Mutant("compares-no-versions", "hooks", "hooks_do_not_hide_a_change", "graph.hooks", "        saved.check(tensor)\n", ""),
