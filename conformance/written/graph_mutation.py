@@ -134,6 +134,19 @@ def stepped(graph: Any, note: Any, device: str, *, optimizer: str, foreach: Any,
     note("weights", parameters)
 
 
+def normalised(graph: Any, note: Any, device: str, *, passes: int, later: int) -> None:
+    p = torch.randn(3, 2, dtype=torch.float64, device=device, requires_grad=True)
+    note("leaves", (p,))
+    norm = torch.nn.BatchNorm1d(2, dtype=torch.float64, device=device).eval()
+    note("expected gradients", torch.autograd.grad((norm(p) ** 2).sum(), p))
+    with graph.allow_mutation_on_saved_tensors():
+        loss = (norm(p) ** 2).sum()
+        for _ in range(later):
+            norm.train()(p.detach() * 3 + 1)
+        for _ in range(passes):
+            note("seen gradients", torch.autograd.grad(loss, p, retain_graph=True))
+
+
 def counted(graph: Any, note: Any, device: str, *, events: Any) -> None:
     leaves = [torch.rand(4, 3, device=device, requires_grad=True) for _ in range(2)]
     note("leaves", tuple(leaves))

@@ -25,6 +25,12 @@ def logged_backward(*outputs: Any) -> Iterator[None]:
 _SAVED_TENSORS: dict[str, Known] = {
     **known(
         "diverges",
+        "whoever leaves a pair takes off the innermost one, which may be that of somebody else",
+        "seen here",
+        "pairs_may_be_left_in_any_order",
+    ),
+    **known(
+        "diverges",
         "where hooks are active, version counters are not compared: a saved tensor that was changed in place since gives a "
         "wrong gradient, also under save_on_cpu, which keeps a tensor of the CPU as it is",
         "pytorch#128545; seen here",
@@ -100,6 +106,13 @@ _MUTATION: dict[str, Known] = {
         "contexts_cannot_be_nested",
     ),
     **known("diverges", "the error is an AssertionError", "seen here", "backward_after_the_context_is_refused"),
+    **known(
+        "diverges",
+        "what operators write is told by their schemas, and that of batch norm does not tell of running statistics: the "
+        "gradient is wrong",
+        "seen here",
+        "statistics_changed_before_backward",
+    ),
     **known(
         "diverges",
         "whether a context is active is asked of one variable for all threads",
