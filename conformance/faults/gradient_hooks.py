@@ -5,6 +5,8 @@ from __future__ import annotations
 from conformance.mutants import Mutant
 
 FAULTS = (
+    Mutant("leaves-no-place-for-constants", "gradient_hooks", "a_tensor_without_grad_gets_none", "graph.gradients",
+           "[None] * len(registration.watched)", "[None] * sum(map(bool, registration.watched))"),
     Mutant("copies-a-handle-without-its-hooks", "gradient_hooks", "handles_pickle_and_copy", "graph.gradients",
            "return _Handle(self.registration, self.handles)", "return _Handle()"),
     Mutant("copies-a-handle-deeply-with-its-hooks", "gradient_hooks", "handles_pickle_and_copy", "graph.gradients",

@@ -143,6 +143,12 @@ _GRADIENTS: dict[str, Known] = {
         "a_hook_on_all_waits_for_those_that_take_part",
     ),
     **known(
+        "crashes",
+        "a tensor that does not require grad is taken for one with a node, and an assertion fails",
+        "seen here",
+        "a_tensor_without_grad_gets_none",
+    ),
+    **known(
         "diverges",
         "how many gradients are waited for is kept once for all backwards: one that runs inside another, or at the same "
         "time, changes it, and the hook of the other is not called",
