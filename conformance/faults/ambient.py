@@ -35,6 +35,8 @@ FAULTS = (
            "None if ordinary or not isinstance(tensor, torch.nn.Parameter) else tensor", "None"),
     Mutant("forgets-attributes", "ambient", "attributes_of_arguments_are_there", "packed", "if attributes and ordinary:",
            "if False:"),
+    Mutant("returns-outputs-without-their-attributes", "ambient", "attributes_of_arguments_are_there", "nested",
+           "    return output\n", "    vars(output).clear()\n    return output\n"),
     Mutant("forgets-attributes-that-are-tensors", "ambient", "attributes_of_arguments_are_there", "packed",
            "for name, value in vars(tensor).items():",
            "for name, value in ((n, v) for n, v in vars(tensor).items() if not isinstance(v, torch.Tensor)):"),

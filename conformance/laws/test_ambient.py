@@ -54,7 +54,7 @@ KIND = st.sampled_from(["parameter", "leaf", "intermediate"])
 
 @law(named(ambient.attributes, kind=KIND, tensor=st.booleans(), nested=st.booleans()), needs=["closure-gradients"])
 def test_attributes_of_arguments_are_there(case: Case) -> None:
-    """A Python attribute that an argument carries, a tensor or not, is there in the recomputation too."""
+    """A Python attribute of an argument, a tensor or not, is there in the recomputation too, and outputs keep theirs."""
     case.equals_plain()
 
 

@@ -100,10 +100,13 @@ def attributes(checkpoint: Any, note: Any, device: str, *, kind: str, tensor: bo
 
     def outer(a):
         seen.append(type(getattr(a, "scale", None)).__name__)
-        return (checkpoint(inner, a) if nested else inner(a)).cos()
+        y = (checkpoint(inner, a) if nested else inner(a)).cos()
+        y.made = 2.0
+        return y
 
     y = checkpoint(outer, x)
     note("forward", y)
+    note("attribute of the output", getattr(y, "made", None))
     y.backward(torch.ones_like(y))
     note("gradients 0", [p.grad, q.grad])
     note("what the functions saw", str(sorted(set(seen))))
