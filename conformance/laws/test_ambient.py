@@ -92,14 +92,14 @@ def test_deterministic_flags_are_forwards(case: Case) -> None:
     case.equals_plain()
 
 
-@law(named(ambient.module, training=st.just(False), rate=st.sampled_from([0.1, 0.5]), anomaly=st.just(False)), floor=2)
+@law(named(modules.module, training=st.just(False), rate=st.sampled_from([0.1, 0.5]), anomaly=st.just(False)), floor=2)
 def test_a_module_in_eval_gives_gradients(case: Case) -> None:
     """A module in eval mode that is called with grad enabled is recomputed like any other function."""
     case.equals_plain()
 
 
 @law(
-    named(ambient.module, training=st.booleans(), rate=st.sampled_from([0.0, 0.1]), anomaly=st.just(True)),
+    named(modules.module, training=st.booleans(), rate=st.sampled_from([0.0, 0.1]), anomaly=st.just(True)),
     needs=["rng"],
     floor=2,
 )
@@ -113,7 +113,7 @@ def test_anomaly_mode_changes_nothing(case: Case) -> None:
 FLIPS = st.sampled_from([("dropout", True), ("dropout", False), ("norm", False)])
 
 
-@law(named(ambient.flipped, flip=FLIPS, after=st.integers(0, 3)))
+@law(named(modules.flipped, flip=FLIPS, after=st.integers(0, 3)))
 def test_train_and_eval_flipped_before_backward(case: Case) -> None:
     """A module with dropout or batch norm that train() or eval() flips before backward gives no wrong gradient."""
     # An error keeps the law too.

@@ -225,41 +225,6 @@ def deterministic(
     note("what the functions saw", str(sorted(set(seen))))
 
 
-def module(checkpoint: Any, note: Any, device: str, *, training: bool, rate: float, anomaly: bool) -> None:
-    model = (
-        torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(rate), torch.nn.Tanh()).to(device).train(training)
-    )
-    x = torch.randn(2, 4, device=device, requires_grad=True)
-    note("leaves", (x, *model.parameters()))
-    before = torch.is_anomaly_enabled()
-    try:
-        torch.autograd.set_detect_anomaly(anomaly)
-        y = checkpoint(model, checkpoint(model, x))
-        note("forward", y)
-        y.backward(torch.ones_like(y))
-        note("anomaly mode after backward", torch.is_anomaly_enabled())
-    finally:
-        torch.autograd.set_detect_anomaly(before)
-    note("gradients 0", [x.grad, *(q.grad for q in model.parameters())])
-
-
-def flipped(checkpoint: Any, note: Any, device: str, *, flip: Any, after: int) -> None:
-    layer, training = flip
-    made = {"dropout": torch.nn.Dropout(0.5), "norm": torch.nn.BatchNorm1d(4)}[layer]
-    model = (
-        torch.nn.Sequential(torch.nn.Linear(4, 4), made, *[torch.nn.Tanh() for _ in range(after)])
-        .to(device)
-        .train(training)
-    )
-    x = torch.randn(3, 4, device=device, requires_grad=True)
-    note("leaves", (x, *model.parameters()))
-    y = checkpoint(model, x)
-    note("forward", y)
-    model.train(not training)
-    y.backward(torch.ones_like(y))
-    note("gradients 0", [x.grad, *(q.grad for q in model.parameters())])
-
-
 def error(checkpoint: Any, note: Any, device: str, *, ambient: str, error: str, nested: bool) -> None:
     from contextlib import nullcontext, suppress
 
