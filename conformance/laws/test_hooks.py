@@ -194,10 +194,11 @@ def test_a_graph_under_hooks_is_freed(case: Case) -> None:
     all_freed(case)
 
 
+RETURNING = st.sampled_from(["identity", "tuple", "view", "deep tuple", "named tuple"])
+
+
 @graph_law(
-    named(
-        saved.freed, hooks=st.sampled_from(["identity", "tuple", "view"]), operators=OPERATORS_FREED, leaf=BOTH, steps=FREEING
-    ),
+    named(saved.freed, hooks=RETURNING, operators=OPERATORS_FREED, leaf=BOTH, steps=FREEING),
     gradients=False,
     effort=0.6,
     floor=3,
