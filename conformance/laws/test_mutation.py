@@ -185,6 +185,12 @@ def _events(kinds: list[str]) -> st.SearchStrategy[tuple[tuple[str, int], ...]]:
     return st.lists(st.tuples(st.sampled_from(kinds), st.integers(0, 1)), min_size=1, max_size=8).map(tuple)
 
 
+@graph_law(named(mutation.grown, size=st.sampled_from([1, 3, 6]), offset=st.sampled_from([1, 2, 4])), gradients=False)
+def test_an_out_that_grows(case: Case) -> None:
+    """An out= argument that is given another size, and so reaches what was saved, gives the gradients of what was there."""
+    case.as_expected()
+
+
 @graph_law(named(mutation.normalised, passes=st.integers(1, 2), later=st.integers(0, 2)), gradients=False)
 def test_statistics_changed_before_backward(case: Case) -> None:
     """Running statistics that batch norm read in eval mode, and changes in training, give the gradients of what it read."""

@@ -147,6 +147,19 @@ def normalised(graph: Any, note: Any, device: str, *, passes: int, later: int) -
             note("seen gradients", torch.autograd.grad(loss, p, retain_graph=True))
 
 
+def grown(graph: Any, note: Any, device: str, *, size: int, offset: int) -> None:
+    import warnings
+
+    p = torch.randn(2, dtype=torch.float64, device=device, requires_grad=True)
+    note("leaves", (p,))
+    base = torch.rand(6, dtype=torch.float64, device=device)
+    note("expected gradient", base[offset : offset + 2].clone())
+    with graph.allow_mutation_on_saved_tensors(), warnings.catch_warnings(action="ignore"):
+        y = p * base[offset : offset + 2]
+        torch.neg(torch.ones(size, dtype=torch.float64, device=device), out=base[:1])
+        note("seen gradient", torch.autograd.grad(y, p, torch.ones_like(y))[0])
+
+
 def counted(graph: Any, note: Any, device: str, *, events: Any) -> None:
     leaves = [torch.rand(4, 3, device=device, requires_grad=True) for _ in range(2)]
     note("leaves", tuple(leaves))

@@ -86,6 +86,7 @@ _MUTATION: dict[str, Known] = {
         "not seen, and gives a wrong gradient",
         "pytorch#79056; seen here",
         "a_saved_tensor_changed_through_a_view",
+        "an_out_that_grows",
         "a_saved_view_changed_through_its_base",
         "views_of_saved_tensors_in_a_list",
         "counts_of_clones_are_exact_through_views",
