@@ -199,10 +199,10 @@ def _sparse(checkpoint: Any, note: Any, device: str, *, layout: str, passed: boo
     matrix = torch.tensor([[0.0, 2.0], [3.0, 0.0]], device=device)
     matrix = matrix.to_sparse() if layout == "coo" else matrix.to_sparse_csr()
 
-    def inner(h, by):
+    def inner(h: Any, by: Any) -> Any:
         return (by * 1 if passed else matrix * 1) @ h.sin()
 
-    def outer(h, by):
+    def outer(h: Any, by: Any) -> Any:
         return (checkpoint(inner, h, by) if nested else inner(h, by)).cos()
 
     y = checkpoint(outer, p * 1, matrix)
