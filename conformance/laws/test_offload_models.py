@@ -238,6 +238,12 @@ def test_wrong_models_and_options_are_refused(case: Case) -> None:
     as_expected(case)
 
 
+@counted_law(written(offload_refusals.built_in_training, training=st.booleans(), graded=st.booleans()), floor=3)
+def test_a_model_keeps_its_mode_and_gradients(case: Case) -> None:
+    """A model that is offloaded in the middle of training is in the mode that it was in, and has its gradients."""
+    as_expected(case)
+
+
 CALLS = (
     *("too few rows", "no rows", "rows that differ", "an input without rows", "an output without rows"),
     *("outputs of other structures", "outputs of other numbers"),

@@ -1,4 +1,4 @@
-"""Programs that ask for what there is not; each notes whether the error names what was wrong."""
+"""Programs that build a model: from what there is not, noting whether the error names it, and in the middle of training."""
 
 from __future__ import annotations
 
@@ -57,6 +57,17 @@ def built_wrongly(OffloadModel, note, device, place, *, wrong):  # noqa: N803
     note("seen places", [one.weight.device.type, other.weight.device.type])
     note("expected modules", 3)
     note("seen modules", len(right["model"]))
+
+
+def built_in_training(OffloadModel, note, device, place, *, training, graded):  # noqa: N803
+    layers = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Tanh(), torch.nn.Linear(2, 2)).train(training)
+    if graded:
+        layers(torch.ones(3, 2)).sum().backward()
+    note("expected modes", [training] * 4)
+    note("expected gradients", [None if p.grad is None else p.grad.clone() for p in layers.parameters()])
+    model = OffloadModel(layers, place, num_slices=2)
+    note("seen modes", [model.training, *(layer.training for layer in layers)])
+    note("seen gradients", [p.grad for p in model.parameters()])
 
 
 def called_wrongly(OffloadModel, note, device, place, *, wrong, slices):  # noqa: N803
