@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_is_leaf, tree_unflatten
 
 from impls.packed import Packed
 from impls.versions import Counter, counter
@@ -19,15 +19,18 @@ _KEPT = _FLAT - {torch.Generator}
 
 
 class _Record:
-    """An instance of a dataclass that pytree does not know and that holds tensors, taken apart like a container."""
+    """Taken apart once and put together once, wherever it is: a dataclass that holds tensors, or, of no kind, a container."""
 
     __slots__ = ("fields", "kind")
 
-    def __init__(self, kind: type, fields: tuple[list[Any], TreeSpec]) -> None:
+    def __init__(self, kind: type | None, fields: tuple[list[Any], TreeSpec]) -> None:
         self.kind, self.fields = kind, fields
 
     def rebuild(self, tensors: list[torch.Tensor], made: dict[int, Any]) -> Any:
         if id(self) not in made:
+            if self.kind is None:
+                made[id(self)] = put_together(self.fields, tensors, made)
+                return made[id(self)]
             made[id(self)] = object.__new__(self.kind)
             vars(made[id(self)]).update(put_together(self.fields, tensors, made))
         return made[id(self)]
@@ -128,11 +131,12 @@ class Inputs:
     """The arguments of one call. Tensors at any depth become saved tensors of the enclosing region, each once (rule 2).
 
     Reached are positional and keyword arguments, containers that pytree knows, and dataclasses that are all in their
-    fields. Other objects, and those without a tensor, are kept as they are: a tensor inside one is not watched.
+    fields; what is there several times is one object in the recomputation, too. Other objects, and dataclasses without
+    a tensor, are kept as they are: a tensor inside one is not watched.
     """
 
-    __slots__ = ("counters", "generators", "indices", "packed", "records", "structure", "versions",
-                 "watched")  # fmt: skip
+    __slots__ = ("counters", "generators", "indices", "packed", "records", "repeated", "seen", "structure",
+                 "versions", "watched")  # fmt: skip
 
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.packed: list[Packed | torch.Tensor] | None = []
@@ -143,17 +147,35 @@ class Inputs:
         self.generators: list[torch.Generator] = []
         self.indices: dict[int, _Position] = {}
         self.records: dict[int, Any] = {}
+        self.seen: dict[int, Any] = {}
+        self.repeated: set[int] = set()
         self.structure: Structure
         if _FLAT.issuperset(map(type, args)) and _FLAT.issuperset(map(type, kwargs.values())):
             # Nearly always so, and pytree takes longer than everything else that a region costs.
             self.structure = [self._leaf(leaf) for leaf in (*args, *kwargs.values())], tuple(kwargs)
         else:
-            self.structure = self.take_apart((tuple(args), dict(kwargs)))
-        self.indices.clear()  # identities are valid only while the arguments are alive
-        self.records.clear()
+            tree = tuple(args), dict(kwargs)
+            self._look_through(tree)
+            self.structure = self.take_apart(tree)
+        for each in (self.indices, self.records, self.seen, self.repeated):
+            each.clear()  # identities are valid only while the arguments are alive
+
+    def _look_through(self, tree: Any) -> None:
+        """Note what is there several times."""
+
+        def again(node: Any) -> bool:
+            if id(node) in self.seen:
+                self.repeated.add(id(node))
+                return True
+            self.seen[id(node)] = node  # alive from here on, as pytree may have made it for this alone
+            if _is_record(node):
+                self._look_through(dict(vars(node)))
+            return False
+
+        tree_flatten(tree, again)
 
     def take_apart(self, tree: Any) -> tuple[list[Any], TreeSpec]:
-        leaves, spec = tree_flatten(tree)
+        leaves, spec = tree_flatten(tree, lambda node: node is not tree and id(node) in self.repeated)
         return [self._leaf(leaf) for leaf in leaves], spec
 
     def _leaf(self, leaf: Any) -> Any:
@@ -163,6 +185,10 @@ class Inputs:
             if isinstance(leaf, torch.Generator):
                 self.generators.append(leaf)
             return leaf
+        if id(leaf) in self.repeated and not tree_is_leaf(leaf):
+            if id(leaf) not in self.records:
+                self.records[id(leaf)] = _Record(None, self.take_apart(leaf))
+            return self.records[id(leaf)]
         return self._record(leaf) if _is_record(leaf) else leaf
 
     def _record(self, value: Any) -> Any:

@@ -38,6 +38,15 @@ FAULTS = (
            "with self.operators or NOTHING, context:", "with self.operators or NOTHING:"),
     Mutant("enters-no-context-in-forward", "errors", "contexts_are_entered_once_for_each_run", "nested",
            "with region.operators or NOTHING, forward_context:", "with region.operators or NOTHING:"),
+    Mutant("shows-the-stop-to-its-context", "errors", "a_function_runs_inside_of_its_context", "recomputation",
+           "                    with self.operators or NOTHING, context:\n                        self._collect(function)",
+           "                    try:\n                        with context:\n"
+           "                            self._collect(function)\n"
+           "                            if self.stopped:\n                                raise Stop\n"
+           "                    except Stop:\n                        pass"),
+    Mutant("enters-no-context-without-grad", "errors", "a_function_runs_inside_of_its_context", "nested",
+           "        with forward_context:\n            return function(*args, **kwargs)\n",
+           "        return function(*args, **kwargs)\n"),
     Mutant("stop-is-a-runtime-error", "errors", "except_exception_does_not_catch_the_stop", "recomputation",
            "class Stop(BaseException)", "class Stop(RuntimeError)"),
     Mutant("forgets-a-stop-that-was-swallowed", "errors", "swallowing_the_stop_changes_no_gradient", "recomputation",
@@ -51,6 +60,9 @@ FAULTS = (
            "            torch._C._autograd._unsafe_set_version_counter((counts,), (at[3],))\n"),
     Mutant("does-not-watch-keyword-arguments", "errors", "changed_arguments_that_nothing_saved", "inputs",
            "[one for one in (*args, *kwargs.values()) if", "[one for one in args if"),
+    Mutant("does-not-watch-tensors-of-other-classes", "errors", "changed_arguments_that_nothing_saved", "inputs",
+           "        if isinstance(leaf, torch.Tensor):\n            return",
+           "        if type(leaf) in _TENSORS:\n            return"),
     Mutant("follows-what-the-hooks-bring-back", "errors", "hooks_around_do_not_hide_changes", "inputs",
            "self.counters.append(counter(tensor))", "self.counters.append(counter(tensor.clone()))"),
     Mutant("watches-arguments-up-to-the-first-backward", "errors", "changed_arguments_that_nothing_saved", "region",
@@ -66,6 +78,15 @@ FAULTS = (
            "        wanted = _in_graph(self.slots)\n",
            "        wanted = _in_graph(self.slots)\n        for _, counts, at in self.slots:\n"
            "            torch._C._autograd._unsafe_set_version_counter((counts,), (at[3],))\n"),
+    Mutant("forgives-a-mismatch-the-second-time", "errors", "other_saved_tensors_are_reported", "region",
+           "if run.mismatch is not None:", "if run.mismatch is not None and vars(self).setdefault('told', run) is run:"),
+    Mutant("tells-of-a-changed-output-once", "errors", "changed_outputs", "region", "if now != version:",
+           "if now != version and vars(self).setdefault('told', now) == now and not vars(self).pop('was', False):\n"
+           "            self.was = True"),
+    Mutant("takes-versions-for-part-of-the-determinism-check", "errors", "changes_are_reported_in_any_case", "region",
+           "if now != version:", "if self.check and now != version:"),
+    Mutant("compares-versions-inside-as-part-of-the-determinism-check", "errors", "changes_are_reported_in_any_case",
+           "recomputation", "if tensor._version != version:", "if self.check and tensor._version != version:"),
     Mutant("watches-the-first-argument-alone", "errors", "changes_between_forward_and_backward", "inputs",
            "if now == self.versions:", "if now[:1] == (self.versions or [])[:1]:"),
     Mutant("stops-again-in-what-is-being-left", "errors", "context_managers_inside_are_left", "recomputation",

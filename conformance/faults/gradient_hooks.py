@@ -5,6 +5,13 @@ from __future__ import annotations
 from conformance.mutants import Mutant
 
 FAULTS = (
+    Mutant("leaves-no-place-for-constants", "gradient_hooks", "a_tensor_without_grad_gets_none", "graph.gradients",
+           "[None] * len(registration.watched)", "[None] * sum(map(bool, registration.watched))"),
+    Mutant("copies-a-handle-without-its-hooks", "gradient_hooks", "handles_pickle_and_copy", "graph.gradients",
+           "return _Handle(self.registration, self.handles)", "return _Handle()"),
+    Mutant("copies-a-handle-deeply-with-its-hooks", "gradient_hooks", "handles_pickle_and_copy", "graph.gradients",
+           "    def __deepcopy__(self, memo: dict[int, Any]) -> _Handle:\n        return _Handle()",
+           "    def __deepcopy__(self, memo: dict[int, Any]) -> _Handle:\n        return self"),
     Mutant("mixes-gradients-up", "gradient_hooks", "a_hook_on_all_gets_final_gradients", "graph.gradients",
            "functools.partial(registration.hook, index)", "functools.partial(registration.hook, len(tensors) - 1 - index)"),
     Mutant("waits-for-nothing", "gradient_hooks", "a_hook_on_all_waits_for_those_that_take_part", "graph.gradients",

@@ -5,6 +5,15 @@ from __future__ import annotations
 from conformance.mutants import Mutant
 
 FAULTS = (
+    Mutant("looks-into-the-outer-tuple-alone", "hooks", "a_pair_that_returns_its_argument_makes_no_cycle", "graph.hooks",
+           "[_detached(part, memory, aliases) for part in value]",
+           "[part if _is_tuple(part) else _detached(part, memory, aliases) for part in value]", profile="default"),
+    Mutant("brings-a-named-tuple-back-as-a-tuple", "hooks", "a_pair_that_returns_its_argument_makes_no_cycle", "graph.hooks",
+           "return tuple.__new__(type(like), parts)", "return tuple(parts)", profile="default"),
+    Mutant("takes-off-what-is-above-too", "hooks", "pairs_may_be_left_in_any_order", "graph.hooks",
+           "        above.append(top)", "        pass"),
+    Mutant("puts-back-what-is-above-in-reverse", "hooks", "pairs_may_be_left_in_any_order", "graph.hooks",
+           "for pair in reversed(above):", "for pair in above:", profile="default"),
     Mutant("keeps-the-graph-of-a-result", "hooks", "a_pair_that_returns_its_argument_makes_no_cycle", "graph.hooks",
            "    aliases.append(_Alias(value))\n    return aliases[-1]", "    return value"),
     Mutant("compares-no-versions", "hooks", "hooks_do_not_hide_a_change", "graph.hooks", "        saved.check(tensor)\n", ""),

@@ -5,6 +5,10 @@ from __future__ import annotations
 from conformance.mutants import Mutant
 
 FAULTS = (
+    Mutant("looks-at-an-out-before-it-grows", "mutation", "an_out_that_grows", "graph.mutation",
+           "                if _has_out(func):", "                if False:"),
+    Mutant("overlooks-what-batch-norm-writes", "mutation", "statistics_changed_before_backward", "graph.mutation",
+           "if func._schema.name in _BATCH_NORMS and args[_TRAINING] else ()", "if False else ()"),
     Mutant("clones-nothing", "mutation", "a_saved_tensor_changed_by_a_method", "graph.mutation", "        if not written:",
            "        if True:"),
     Mutant("finds-tensors-by-where-they-begin", "mutation", "a_saved_tensor_changed_through_a_view", "graph.memory",

@@ -44,6 +44,8 @@ FAULTS = (
            "    return output\n",
            "    if all(torch.equal(state, generator.get_state()) for generator, state in region.states):\n"
            "        region.states = []\n    return output\n"),
+    Mutant("replays-one-generator-alone", "rng", "explicit_generators_are_replayed", "nested",
+           "tuple(region.inputs.generators)", "tuple(region.inputs.generators)[:1]"),
     Mutant("overlooks-generators-by-keyword", "rng", "explicit_generators_by_keyword", "nested",
            "tuple(region.inputs.generators)", "tuple(one for one in region.inputs.generators if one not in kwargs.values())"),
     Mutant("overlooks-the-generator-of-the-host", "rng", "every_device_is_replayed", "ambient",

@@ -19,6 +19,8 @@ FAULTS = (
            "moved = None"),
     Mutant("takes-a-changed-tensor-for-the-same", "saving_on_cpu", "what_is_saved_again_is_moved_again_only_if_it_must_be",
            "graph.host", "key = (id(root), tensor._version, *place)", "key = (id(root), *place)"),
+    Mutant("takes-equal-parts-for-one", "saving_on_cpu", "parts_of_one_tensor_are_told_apart", "graph.host",
+           "(tensor.untyped_storage()._cdata, tensor.storage_offset(), shape)", "(tensor.untyped_storage()._cdata, shape)"),
     Mutant("keeps-copies-with-the-context", "saving_on_cpu", "what_is_saved_again_is_moved_again_only_if_it_must_be",
            "graph.host", "= weakref.WeakValueDictionary()", "= {}"),
     Mutant("keeps-every-copy", "saving_on_cpu", "copies_die_with_their_graph", "graph.host",

@@ -52,16 +52,19 @@ def test_arguments_look_the_same(case: Case) -> None:
 KIND = st.sampled_from(["parameter", "leaf", "intermediate"])
 
 
-@law(named(ambient.attributes, kind=KIND, nested=st.booleans()), needs=["closure-gradients"])
+@law(named(ambient.attributes, kind=KIND, tensor=st.booleans(), nested=st.booleans()), needs=["closure-gradients"])
 def test_attributes_of_arguments_are_there(case: Case) -> None:
-    """A Python attribute that an argument carries is there in the recomputation too."""
+    """A Python attribute of an argument, a tensor or not, is there in the recomputation too, and outputs keep theirs."""
     case.equals_plain()
 
 
 PLACE = st.sampled_from([None, "cpu", "meta"])
 
 
-@law(named(ambient.device_context, nested=st.just(True), forward=PLACE, backward=PLACE, default=st.booleans()))
+AROUND = st.sampled_from([None, "cpu", "meta", "mode"])  # a device context around that of forward, or a mode inside of it
+
+
+@law(named(ambient.device_context, nested=st.just(True), around=AROUND, forward=PLACE, backward=PLACE, default=st.booleans()))
 def test_device_context_is_forwards(case: Case) -> None:
     """Factories without device= use forward's default device in both runs, and backward leaves its own in force."""
     case.equals_plain()
@@ -71,9 +74,12 @@ PASSES = st.integers(1, 2)
 DTYPE = st.sampled_from(["float32", "float64", "bfloat16"])
 
 
-@law(named(ambient.default_dtype, forward=DTYPE, backward=DTYPE, passes=PASSES, nested=st.booleans()))
+_DEFAULTS = {"before": st.booleans(), "forward": DTYPE, "backward": DTYPE, "passes": PASSES, "nested": st.booleans()}
+
+
+@law(named(ambient.default_dtype, **_DEFAULTS))
 def test_default_dtype_is_forwards(case: Case) -> None:
-    """A recomputation runs under forward's default dtype, and backward leaves its own in force."""
+    """A recomputation runs under the default dtype of its own forward, and backward leaves its own in force."""
     case.equals_plain()
 
 
@@ -86,14 +92,14 @@ def test_deterministic_flags_are_forwards(case: Case) -> None:
     case.equals_plain()
 
 
-@law(named(ambient.module, training=st.just(False), rate=st.sampled_from([0.1, 0.5]), anomaly=st.just(False)), floor=2)
+@law(named(modules.module, training=st.just(False), rate=st.sampled_from([0.1, 0.5]), anomaly=st.just(False)), floor=2)
 def test_a_module_in_eval_gives_gradients(case: Case) -> None:
     """A module in eval mode that is called with grad enabled is recomputed like any other function."""
     case.equals_plain()
 
 
 @law(
-    named(ambient.module, training=st.booleans(), rate=st.sampled_from([0.0, 0.1]), anomaly=st.just(True)),
+    named(modules.module, training=st.booleans(), rate=st.sampled_from([0.0, 0.1]), anomaly=st.just(True)),
     needs=["rng"],
     floor=2,
 )
@@ -107,7 +113,7 @@ def test_anomaly_mode_changes_nothing(case: Case) -> None:
 FLIPS = st.sampled_from([("dropout", True), ("dropout", False), ("norm", False)])
 
 
-@law(named(ambient.flipped, flip=FLIPS, after=st.integers(0, 3)))
+@law(named(modules.flipped, flip=FLIPS, after=st.integers(0, 3)))
 def test_train_and_eval_flipped_before_backward(case: Case) -> None:
     """A module with dropout or batch norm that train() or eval() flips before backward gives no wrong gradient."""
     # An error keeps the law too.

@@ -20,6 +20,7 @@ CAST = st.sampled_from([None, "off", "bfloat16", "float16"])
         inside=CAST,
         backward=CAST,
         cache=st.booleans(),
+        other=st.booleans(),
         passes=st.integers(1, 2),
     ),
     needs=["autocast"],

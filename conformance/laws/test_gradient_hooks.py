@@ -60,6 +60,15 @@ def test_an_undefined_gradient_is_none(case: Case) -> None:
     case.as_expected()
 
 
+CONSTANTS = st.sampled_from(["a constant", "constant a", "constant b a", "a b constant", "constant a constant"]).map(str.split)
+
+
+@graph_law(named(gradients.undefined, order=CONSTANTS.map(tuple), passes=st.integers(1, 2)), gradients=False)
+def test_a_tensor_without_grad_gets_none(case: Case) -> None:
+    """A tensor among others that does not require grad gets None, and holds nothing up."""
+    case.as_expected()
+
+
 WATCHED = st.lists(st.sampled_from("abc"), min_size=1, max_size=3, unique=True).map(tuple)
 
 

@@ -193,6 +193,30 @@ def _accumulation_hooks(checkpoint: Any, note: Any, device: str, *, regions: int
     note("what the hook saw", fired)
 
 
+def _sparse(checkpoint: Any, note: Any, device: str, *, layout: str, passed: bool, nested: bool) -> None:
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    matrix = torch.tensor([[0.0, 2.0], [3.0, 0.0]], device=device)
+    matrix = matrix.to_sparse() if layout == "coo" else matrix.to_sparse_csr()
+
+    def inner(h: Any, by: Any) -> Any:
+        return (by * 1 if passed else matrix * 1) @ h.sin()
+
+    def outer(h: Any, by: Any) -> Any:
+        return (checkpoint(inner, h, by) if nested else inner(h, by)).cos()
+
+    y = checkpoint(outer, p * 1, matrix)
+    note("forward", y)
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad])
+
+
+@law(named(_sparse, layout=st.sampled_from(["coo", "csr"]), passed=st.booleans(), nested=st.booleans()), floor=3)
+def test_sparse_matrices(case: Case) -> None:
+    """A sparse matrix that a region is passed, or saves, gives plain's gradients."""
+    case.equals_plain()
+
+
 @law(named(_accumulation_hooks, regions=st.integers(1, 4)), floor=2)
 def test_accumulation_hooks_fire_once(case: Case) -> None:
     """A post-accumulate hook of a parameter that several regions share fires once per backward, on the final gradient."""

@@ -116,6 +116,15 @@ def test_a_pair_can_be_entered_again(case: Case) -> None:
     case.as_expected()
 
 
+ORDER = st.integers(1, 4).flatmap(lambda count: st.permutations(range(count))).map(tuple)
+
+
+@graph_law(named(hooks.left, order=ORDER))
+def test_pairs_may_be_left_in_any_order(case: Case) -> None:
+    """Pairs may be left in any order, as generators leave them: of those that are left the innermost is asked."""
+    case.as_expected()
+
+
 @graph_law(named(hooks.threads, main=BOTH, other=BOTH, waits=BOTH), floor=4)
 def test_hooks_belong_to_a_thread(case: Case) -> None:
     """A pair is asked for what the thread saves that entered it, and for nothing else."""
@@ -185,10 +194,11 @@ def test_a_graph_under_hooks_is_freed(case: Case) -> None:
     all_freed(case)
 
 
+RETURNING = st.sampled_from(["identity", "tuple", "view", "deep tuple", "named tuple"])
+
+
 @graph_law(
-    named(
-        saved.freed, hooks=st.sampled_from(["identity", "tuple", "view"]), operators=OPERATORS_FREED, leaf=BOTH, steps=FREEING
-    ),
+    named(saved.freed, hooks=RETURNING, operators=OPERATORS_FREED, leaf=BOTH, steps=FREEING),
     gradients=False,
     effort=0.6,
     floor=3,

@@ -185,6 +185,18 @@ def _events(kinds: list[str]) -> st.SearchStrategy[tuple[tuple[str, int], ...]]:
     return st.lists(st.tuples(st.sampled_from(kinds), st.integers(0, 1)), min_size=1, max_size=8).map(tuple)
 
 
+@graph_law(named(mutation.grown, size=st.sampled_from([1, 3, 6]), offset=st.sampled_from([1, 2, 4])), gradients=False)
+def test_an_out_that_grows(case: Case) -> None:
+    """An out= argument that is given another size, and so reaches what was saved, gives the gradients of what was there."""
+    case.as_expected()
+
+
+@graph_law(named(mutation.normalised, passes=st.integers(1, 2), later=st.integers(0, 2)), gradients=False)
+def test_statistics_changed_before_backward(case: Case) -> None:
+    """Running statistics that batch norm read in eval mode, and changes in training, give the gradients of what it read."""
+    case.as_expected()
+
+
 @graph_law(named(mutation.counted, events=_events([*SAVES, *CHANGES])), gradients=False, effort=0.7, floor=3)
 def test_counts_of_clones_are_exact(case: Case) -> None:
     """Cloned is each saved tensor once that is changed while a graph needs it: nothing else, and nothing twice."""

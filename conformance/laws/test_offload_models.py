@@ -210,6 +210,12 @@ WRONG = (
     "a dict",
     "no modules",
     "an empty Sequential",
+    "a parameter of its own",
+    "a buffer of its own",
+    "a hook of its own",
+    "no shape yet",
+    "True for slices",
+    "a device that keeps no values",
     "no slices",
     "fewer slices",
     "half a slice",
@@ -232,12 +238,21 @@ def test_wrong_models_and_options_are_refused(case: Case) -> None:
     as_expected(case)
 
 
-CALLS = ("too few rows", "no rows", "rows that differ", "an input without rows", "an output without rows")
+@counted_law(written(offload_refusals.built_in_training, training=st.booleans(), graded=st.booleans()), floor=3)
+def test_a_model_keeps_its_mode_and_gradients(case: Case) -> None:
+    """A model that is offloaded in the middle of training is in the mode that it was in, and has its gradients."""
+    as_expected(case)
+
+
+CALLS = (
+    *("too few rows", "no rows", "rows that differ", "an input without rows", "an output without rows"),
+    *("outputs of other structures", "outputs of other numbers"),
+)
 
 
 @counted_law(written(offload_refusals.called_wrongly, wrong=st.sampled_from(CALLS), slices=FEW))
 def test_rows_that_cannot_be_split_are_refused(case: Case) -> None:
-    """Too few rows for the microbatches, and inputs or outputs without rows, raise an error that says how many there are."""
+    """Too few rows for the microbatches, and inputs or outputs that cannot be split or joined by rows, raise an error."""
     as_expected(case)
 
 

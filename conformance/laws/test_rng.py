@@ -124,7 +124,7 @@ def test_preserve_rng_state_switched_off(case: Case) -> None:
         raise Diverges(f"the stream should be after the draws of forward and recomputation, and is {where}", TWICE)
 
 
-FORMS = st.sampled_from(["positional", "list", "dict"])
+FORMS = st.sampled_from(["positional", "list", "dict", "two"])
 
 
 @law(
@@ -132,7 +132,7 @@ FORMS = st.sampled_from(["positional", "list", "dict"])
     needs=["explicit-generators"],
 )
 def test_explicit_generators_are_replayed(case: Case) -> None:
-    """A torch.Generator that is an argument, also inside containers, is replayed, and ends where plain leaves it."""
+    """Each torch.Generator that is an argument, also inside containers, is replayed, and ends where plain leaves it."""
     case.equals_plain()
 
 

@@ -159,6 +159,15 @@ def test_what_is_saved_again_is_moved_again_only_if_it_must_be(case: Case) -> No
     _copied_to_the_cpu(case, 1 if chosen["between"] == "nothing" else chosen["saves"])
 
 
+PARTS = st.sampled_from(["rows", "columns", "row and column"])
+
+
+@graph_law(named(host.parts, kind=PARTS, pinned=BOTH), floor=3)
+def test_parts_of_one_tensor_are_told_apart(case: Case) -> None:
+    """Of views of one tensor, of equal or other strides, each comes back with its own values."""
+    case.equals_plain()
+
+
 SIZES = st.lists(st.integers(1, 8).map(lambda size: 2 * size), min_size=1, max_size=4).map(tuple)
 
 

@@ -31,6 +31,21 @@ def test_containers_that_the_function_empties(case: Case) -> None:
     case.equals_plain()
 
 
+_TWICE = {"kind": st.sampled_from(["list", "dict", "dataclass"]), "inside": st.booleans(), "nested": st.booleans()}
+
+
+@law(named(structure.passed_twice, **_TWICE), needs=["containers"], floor=4)
+def test_a_container_passed_twice(case: Case) -> None:
+    """A list, dict or dataclass that is passed twice, once inside another container or not, is one object in each run."""
+    case.equals_plain()
+
+
+@law(named(structure.constructed, nested=st.booleans()), needs=["containers"], floor=1)
+def test_dataclasses_are_not_constructed_anew(case: Case) -> None:
+    """A dataclass comes with all of its attributes as they are: its constructor does not run for a recomputation."""
+    case.equals_plain()
+
+
 @law(programs(always=["container-outputs"]), needs=["containers"], floor=8)
 def test_containers_as_outputs(case: Case) -> None:
     """A result in containers comes back in containers of the same types, and carries gradients."""
@@ -90,7 +105,7 @@ FALSY = st.sampled_from([False, None, 0])
 
 @law(named(structure.keywords, flag=FALSY, nested=st.booleans()), needs=["keyword-arguments", "non-tensor-arguments"])
 def test_keyword_arguments_that_are_false(case: Case) -> None:
-    """None, False and 0 passed by keyword reach the function in both runs, in place of other defaults."""
+    """None, False and 0 passed by keyword reach the function in both runs, and keywords come in the order of the call."""
     case.equals_plain()
 
 
@@ -112,10 +127,10 @@ def test_the_same_call_again(case: Case) -> None:
     case.equals_plain()
 
 
-_HOOKING = {"leaf": st.booleans(), "accumulated": st.booleans(), "passes": st.integers(1, 3)}
+_HOOKING = {"leaf": st.booleans(), "accumulated": st.booleans(), "passes": st.integers(1, 3), "fails": st.booleans()}
 
 
 @law(named(structure.hooking, nested=st.booleans(), **_HOOKING), floor=6)
 def test_hooks_that_a_function_registers_on_its_argument(case: Case) -> None:
-    """A hook that the function registers on its argument is there once, however often the function is run again."""
+    """A hook that the function registers on its argument is there once, however often the function is run again, or fails."""
     case.equals_plain()

@@ -86,32 +86,42 @@ def arguments(checkpoint: Any, note: Any, device: str, *, leaf: bool, nested: bo
     note("what the functions saw", str(sorted(set(seen))))
 
 
-def attributes(checkpoint: Any, note: Any, device: str, *, kind: str, nested: bool) -> None:
+def attributes(checkpoint: Any, note: Any, device: str, *, kind: str, tensor: bool, nested: bool) -> None:
     p = torch.nn.Parameter(torch.randn(2, 2, device=device))
-    note("leaves", (p,))
+    q = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p, q))
     x = {"parameter": p, "leaf": torch.randn(2, 2, device=device), "intermediate": p * 2}[kind]
-    x.scale = 3.0
+    x.scale = q if tensor else 3.0
     seen = []
 
     def inner(a):
-        seen.append(getattr(a, "scale", None))
+        seen.append(type(getattr(a, "scale", None)).__name__)
         return (a * p).sin() * getattr(a, "scale", 1.0)
 
     def outer(a):
-        seen.append(getattr(a, "scale", None))
-        return (checkpoint(inner, a) if nested else inner(a)).cos()
+        seen.append(type(getattr(a, "scale", None)).__name__)
+        y = (checkpoint(inner, a) if nested else inner(a)).cos()
+        y.made = 2.0
+        return y
 
     y = checkpoint(outer, x)
     note("forward", y)
+    note("attribute of the output", getattr(y, "made", None))
     y.backward(torch.ones_like(y))
-    note("gradients 0", [p.grad])
-    note("what the functions saw", str(sorted(map(str, set(seen)))))
+    note("gradients 0", [p.grad, q.grad])
+    note("what the functions saw", str(sorted(set(seen))))
 
 
 def device_context(
-    checkpoint: Any, note: Any, device: str, *, forward: str, backward: str, default: bool, nested: bool
+    checkpoint: Any, note: Any, device: str, *, around: str, forward: str, backward: str, default: bool, nested: bool
 ) -> None:
     from contextlib import nullcontext
+
+    from torch.overrides import TorchFunctionMode
+
+    class Above(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            return func(*args, **(kwargs or {}))
 
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
@@ -127,7 +137,11 @@ def device_context(
     try:
         if default:
             torch.set_default_device(forward)
-        with nullcontext() if default or forward is None else torch.device(forward):
+        with (
+            torch.device(around) if around in ("cpu", "meta") else nullcontext(),
+            nullcontext() if default or forward is None else torch.device(forward),
+            Above() if around == "mode" else nullcontext(),
+        ):
             y = checkpoint(f, x)
         note("forward", y)
         ones = torch.ones_like(y)
@@ -144,7 +158,7 @@ def device_context(
 
 
 def default_dtype(
-    checkpoint: Any, note: Any, device: str, *, forward: str, backward: str, passes: int, nested: bool
+    checkpoint: Any, note: Any, device: str, *, before: bool, forward: str, backward: str, passes: int, nested: bool
 ) -> None:
     p = torch.randn(2, 2, device=device, requires_grad=True, dtype=torch.float32)
     note("leaves", (p,))
@@ -158,8 +172,10 @@ def default_dtype(
         seen.append(torch.get_default_dtype())
         return (checkpoint(inner, h) if nested else inner(h)).sin()
 
-    before = torch.get_default_dtype()
+    default = torch.get_default_dtype()
     try:
+        earlier = checkpoint(outer, p * 1) if before else None
+        note("a call before", earlier)
         torch.set_default_dtype(getattr(torch, forward))
         y = checkpoint(outer, p * 1)
         note("forward", y)
@@ -168,7 +184,7 @@ def default_dtype(
             y.backward(torch.ones_like(y), retain_graph=turn < passes - 1)
         note("default dtype after backward", torch.get_default_dtype())
     finally:
-        torch.set_default_dtype(before)
+        torch.set_default_dtype(default)
     note("gradients 0", [p.grad])
     note("what the functions saw", str(sorted(map(str, set(seen)))))
 
@@ -207,41 +223,6 @@ def deterministic(
         switch("off")
     note("gradients 0", [p.grad])
     note("what the functions saw", str(sorted(set(seen))))
-
-
-def module(checkpoint: Any, note: Any, device: str, *, training: bool, rate: float, anomaly: bool) -> None:
-    model = (
-        torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(rate), torch.nn.Tanh()).to(device).train(training)
-    )
-    x = torch.randn(2, 4, device=device, requires_grad=True)
-    note("leaves", (x, *model.parameters()))
-    before = torch.is_anomaly_enabled()
-    try:
-        torch.autograd.set_detect_anomaly(anomaly)
-        y = checkpoint(model, checkpoint(model, x))
-        note("forward", y)
-        y.backward(torch.ones_like(y))
-        note("anomaly mode after backward", torch.is_anomaly_enabled())
-    finally:
-        torch.autograd.set_detect_anomaly(before)
-    note("gradients 0", [x.grad, *(q.grad for q in model.parameters())])
-
-
-def flipped(checkpoint: Any, note: Any, device: str, *, flip: Any, after: int) -> None:
-    layer, training = flip
-    made = {"dropout": torch.nn.Dropout(0.5), "norm": torch.nn.BatchNorm1d(4)}[layer]
-    model = (
-        torch.nn.Sequential(torch.nn.Linear(4, 4), made, *[torch.nn.Tanh() for _ in range(after)])
-        .to(device)
-        .train(training)
-    )
-    x = torch.randn(3, 4, device=device, requires_grad=True)
-    note("leaves", (x, *model.parameters()))
-    y = checkpoint(model, x)
-    note("forward", y)
-    model.train(not training)
-    y.backward(torch.ones_like(y))
-    note("gradients 0", [x.grad, *(q.grad for q in model.parameters())])
 
 
 def error(checkpoint: Any, note: Any, device: str, *, ambient: str, error: str, nested: bool) -> None:

@@ -16,12 +16,13 @@ def autocast(
     inside: str,
     backward: str,
     cache: bool,
+    other: bool,
     passes: int,
     nested: bool,
 ) -> None:
     from contextlib import nullcontext
 
-    def cast(name):
+    def cast(name, cache=cache):
         kind = torch.device(device).type
         if name is None:
             return nullcontext()
@@ -47,7 +48,7 @@ def autocast(
     with cast(around):
         y = checkpoint(outer, x)
     note("forward", y)
-    with cast(backward):
+    with cast(backward, cache != other):
         for turn in range(passes):
             y.backward(torch.ones_like(y), retain_graph=turn < passes - 1)
             note(f"gradients {turn}", [leaf.grad for leaf in leaves])

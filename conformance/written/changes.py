@@ -63,11 +63,15 @@ def hooked(checkpoint: Any, note: Any, device: str, *, hooks: str, changed: str,
 def unsaved(
     checkpoint: Any, note: Any, device: str, *, form: str, changed: str, after: int, parameters: bool, nested: bool
 ) -> None:
+    class Kind(torch.Tensor):
+        pass
+
     p, q = (torch.nn.Parameter(torch.randn(2, 2, device=device)) for _ in range(2))
     note("leaves", (p, q))
 
     def f(h, other=None):
         other = {"list": lambda: other[1], "dict": lambda: other["deep"][0]}.get(form, lambda: other)()
+        other = other.as_subclass(torch.Tensor) if form == "subclass" else other
         return (h + other).sin().exp()
 
     def outer(h, other):
@@ -78,6 +82,7 @@ def unsaved(
         return checkpoint(f, h, other=other) if form == "keyword" else checkpoint(f, h, other)
 
     a, b = (p, q) if parameters else (p * 1, q * 1)
+    b = b.as_subclass(Kind) if form == "subclass" else b
     y = checkpoint(outer, a, b) if nested else outer(a, b)
     note("forward", y)
     for number in range(after):
@@ -138,7 +143,9 @@ def stepped_meanwhile(checkpoint: Any, note: Any, device: str, *, depth: int, sh
         note(f"gradients {number}", [x.grad, p.grad, q.grad])
 
 
-def output(checkpoint: Any, note: Any, device: str, *, last: str, nested: bool) -> None:
+def output(checkpoint: Any, note: Any, device: str, *, last: str, tries: int, nested: bool) -> None:
+    from contextlib import suppress
+
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
 
@@ -149,6 +156,9 @@ def output(checkpoint: Any, note: Any, device: str, *, last: str, nested: bool) 
     note("forward", y)
     with torch.no_grad():
         y.mul_(2)
+    for _ in range(tries - 1):
+        with suppress(RuntimeError):
+            y.backward(torch.ones_like(y), retain_graph=True)
     y.backward(torch.ones_like(y))
     note("gradients 0", [p.grad])
 

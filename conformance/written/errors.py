@@ -7,7 +7,9 @@ from typing import Any
 import torch
 
 
-def differing(checkpoint: Any, note: Any, device: str, *, change: str, before: int, nested: bool) -> None:
+def differing(checkpoint: Any, note: Any, device: str, *, change: str, before: int, tries: int, nested: bool) -> None:
+    from contextlib import suppress
+
     p = torch.randn(2, 2, device=device, dtype=torch.float64, requires_grad=True)
     note("leaves", (p,))
     recomputing = []
@@ -34,6 +36,10 @@ def differing(checkpoint: Any, note: Any, device: str, *, change: str, before: i
     y = checkpoint(outer, p * 1)
     note("forward", y)
     recomputing.append(True)
+    for _ in range(tries - 1):
+        with suppress(RuntimeError):
+            y.backward(torch.ones_like(y), retain_graph=True)
+        p.grad = None
     y.backward(torch.ones_like(y))
     note("gradients 0", [p.grad])
 
@@ -95,6 +101,37 @@ def swallowed(checkpoint: Any, note: Any, device: str, *, before: int) -> None:
     note("forward", y)
     y.backward(torch.ones_like(y))
     note("gradients 0", [p.grad])
+
+
+def entered(checkpoint: Any, note: Any, device: str, *, grad: bool, after: int) -> None:
+    log = []
+
+    class Watched:
+        def __init__(self, name):
+            self.name = name
+
+        def __enter__(self):
+            log.append(f"enter {self.name}")
+
+        def __exit__(self, kind, *_):
+            log.append(f"leave {self.name}" if kind is None else f"leave {self.name} by {kind.__name__}")
+
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+
+    def f(h):
+        log.append("run")
+        h = h.sin()
+        for _ in range(after):
+            h = h.exp()
+        return h
+
+    with torch.set_grad_enabled(grad):
+        y = checkpoint(f, p, context_fn=lambda: (Watched("forward"), Watched("recomputation")))
+    if grad:
+        y.backward(torch.ones_like(y))
+    runs = ["forward", "recomputation"][: 1 + grad]
+    note("expected order", [step for run in runs for step in (f"enter {run}", "run", f"leave {run}")])
+    note("seen order", log)
 
 
 def catching(checkpoint: Any, note: Any, device: str, *, catches: str, form: str, nested: bool) -> None:

@@ -75,7 +75,7 @@ def undefined(graph: Any, note: Any, device: str, *, order: Any, passes: int) ->
     note("leaves", (p, q))
     a, b = p * 1, q * 1
     loss = First.apply(a, b).sum()
-    tensors = [a if name == "a" else b for name in order]
+    tensors = [{"a": a, "b": b, "constant": p.detach()}[name] for name in order]
     calls = []
     graph.register_multi_grad_hook(tensors, lambda grads: calls.append([g if g is None else g.clone() for g in grads]))
     two = torch.full((2, 2), 2.0, device=device)

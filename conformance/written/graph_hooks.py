@@ -125,6 +125,26 @@ def reentered(graph: Any, note: Any, device: str, *, pattern: str) -> None:
     note("seen asked", asked)
 
 
+def left(graph: Any, note: Any, device: str, *, order: Any) -> None:
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    asked, due, inside = [], [], sorted(order)
+    pairs = [graph.saved_tensors_hooks(lambda t, name=name: asked.append(name) or t.detach(), lambda t: t) for name in inside]
+    for pair in pairs:
+        pair.__enter__()
+    y = p
+    for name in order:
+        y = y.sin()
+        due.append(inside[-1])
+        pairs[name].__exit__(None, None, None)
+        inside.remove(name)
+    y = y.sin()
+    y.sum().backward()
+    note("gradients 0", [p.grad])
+    note("expected asked", due)
+    note("seen asked", asked)
+
+
 def threads(graph: Any, note: Any, device: str, *, main: bool, other: bool, waits: bool) -> None:
     import threading
     from contextlib import nullcontext

@@ -112,6 +112,23 @@ def changed(graph: Any, note: Any, device: str, *, operator: str, change: str, p
     note("seen right or none", p.grad is None or bool(torch.equal(p.grad, expected)))
 
 
+def parts(graph: Any, note: Any, device: str, *, kind: str, pinned: bool) -> None:
+    from contextlib import nullcontext
+
+    from conformance.second_device import second
+    from conformance.written.graph_pinning import pinnable
+
+    device = second(device)
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    a, b = (p[0], p[1]) if kind == "rows" else (p[:, 0], p[:, 1]) if kind == "columns" else (p[0], p[:, 0])
+    options = {"pin_memory": True, "device_type": device} if pinned else {}
+    with pinnable(device) if pinned else nullcontext(), graph.save_on_cpu(**options):
+        y = a.sin() + b.cos()
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad])
+
+
 def again(graph: Any, note: Any, device: str, *, saves: int, between: str, passes: int) -> None:
     from conformance.second_device import second
 

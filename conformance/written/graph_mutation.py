@@ -134,6 +134,32 @@ def stepped(graph: Any, note: Any, device: str, *, optimizer: str, foreach: Any,
     note("weights", parameters)
 
 
+def normalised(graph: Any, note: Any, device: str, *, passes: int, later: int) -> None:
+    p = torch.randn(3, 2, dtype=torch.float64, device=device, requires_grad=True)
+    note("leaves", (p,))
+    norm = torch.nn.BatchNorm1d(2, dtype=torch.float64, device=device).eval()
+    note("expected gradients", torch.autograd.grad((norm(p) ** 2).sum(), p))
+    with graph.allow_mutation_on_saved_tensors():
+        loss = (norm(p) ** 2).sum()
+        for _ in range(later):
+            norm.train()(p.detach() * 3 + 1)
+        for _ in range(passes):
+            note("seen gradients", torch.autograd.grad(loss, p, retain_graph=True))
+
+
+def grown(graph: Any, note: Any, device: str, *, size: int, offset: int) -> None:
+    import warnings
+
+    p = torch.randn(2, dtype=torch.float64, device=device, requires_grad=True)
+    note("leaves", (p,))
+    base = torch.rand(6, dtype=torch.float64, device=device)
+    note("expected gradient", base[offset : offset + 2].clone())
+    with graph.allow_mutation_on_saved_tensors(), warnings.catch_warnings(action="ignore"):
+        y = p * base[offset : offset + 2]
+        torch.neg(torch.ones(size, dtype=torch.float64, device=device), out=base[:1])
+        note("seen gradient", torch.autograd.grad(y, p, torch.ones_like(y))[0])
+
+
 def counted(graph: Any, note: Any, device: str, *, events: Any) -> None:
     leaves = [torch.rand(4, 3, device=device, requires_grad=True) for _ in range(2)]
     note("leaves", tuple(leaves))

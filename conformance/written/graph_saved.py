@@ -91,6 +91,10 @@ def copied(graph: Any, note: Any, device: str, *, hooks: str, operator: str, cha
 
 
 def freed(graph: Any, note: Any, device: str, *, hooks: str, operators: Any, leaf: bool, steps: Any) -> None:
+    from collections import namedtuple
+
+    Named = namedtuple("Named", "number kept")
+
     class Save(torch.autograd.Function):
         @staticmethod
         def forward(ctx, t):
@@ -105,6 +109,8 @@ def freed(graph: Any, note: Any, device: str, *, hooks: str, operators: Any, lea
     context = (
         graph.saved_tensors_hooks(lambda t: t, lambda t: t) if hooks == "identity"
         else graph.saved_tensors_hooks(lambda t: (t, 1), lambda packed: packed[0]) if hooks == "tuple"
+        else graph.saved_tensors_hooks(lambda t: (1, (t,)), lambda packed: packed[1][0]) if hooks == "deep tuple"
+        else graph.saved_tensors_hooks(lambda t: Named(1, t), lambda packed: packed.kept) if hooks == "named tuple"
         else graph.saved_tensors_hooks(lambda t: t.view(-1), lambda t: t.view(2, 2)) if hooks == "view"
         else graph.saved_tensors_hooks(lambda t: t.detach(), lambda t: t) if hooks == "detach"
         else graph.saved_tensors_hooks(lambda t: t.detach().clone(), lambda t: t) if hooks == "clone"

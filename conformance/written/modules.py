@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 
@@ -18,3 +20,38 @@ def stateful(checkpoint, note, device, *, kind, steps):
         y.backward(torch.ones_like(y))
         note(f"gradients {step}", [p.grad, *(each.grad for each in m.parameters())])
         note(f"buffers {step}", [*m.buffers()])
+
+
+def module(checkpoint: Any, note: Any, device: str, *, training: bool, rate: float, anomaly: bool) -> None:
+    model = (
+        torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(rate), torch.nn.Tanh()).to(device).train(training)
+    )
+    x = torch.randn(2, 4, device=device, requires_grad=True)
+    note("leaves", (x, *model.parameters()))
+    before = torch.is_anomaly_enabled()
+    try:
+        torch.autograd.set_detect_anomaly(anomaly)
+        y = checkpoint(model, checkpoint(model, x))
+        note("forward", y)
+        y.backward(torch.ones_like(y))
+        note("anomaly mode after backward", torch.is_anomaly_enabled())
+    finally:
+        torch.autograd.set_detect_anomaly(before)
+    note("gradients 0", [x.grad, *(q.grad for q in model.parameters())])
+
+
+def flipped(checkpoint: Any, note: Any, device: str, *, flip: Any, after: int) -> None:
+    layer, training = flip
+    made = {"dropout": torch.nn.Dropout(0.5), "norm": torch.nn.BatchNorm1d(4)}[layer]
+    model = (
+        torch.nn.Sequential(torch.nn.Linear(4, 4), made, *[torch.nn.Tanh() for _ in range(after)])
+        .to(device)
+        .train(training)
+    )
+    x = torch.randn(3, 4, device=device, requires_grad=True)
+    note("leaves", (x, *model.parameters()))
+    y = checkpoint(model, x)
+    note("forward", y)
+    model.train(not training)
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [x.grad, *(q.grad for q in model.parameters())])

@@ -1,4 +1,4 @@
-"""Programs that ask for what there is not; each notes whether the error names what was wrong."""
+"""Programs that build a model: from what there is not, noting whether the error names it, and in the middle of training."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ def built_wrongly(OffloadModel, note, device, place, *, wrong):  # noqa: N803
             return super().forward(x) + 1
 
     one, other = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    weighted, buffered, hooked = (torch.nn.Sequential(one, other) for _ in range(3))
+    weighted.scale = torch.nn.Parameter(torch.ones(2))
+    buffered.register_buffer("scale", torch.ones(2))
+    hooked.register_forward_hook(lambda module, args, value: value * 2)
     right = {"model": torch.nn.Sequential(one, torch.nn.Tanh(), other), "device": place}
     options, names = {
         "a module": ({"model": one}, ["model"]),
@@ -23,6 +27,12 @@ def built_wrongly(OffloadModel, note, device, place, *, wrong):  # noqa: N803
         "a dict": ({"model": torch.nn.ModuleDict({"one": one, "other": other})}, ["model"]),
         "no modules": ({"model": []}, ["model"]),
         "an empty Sequential": ({"model": torch.nn.Sequential()}, ["model"]),
+        "a parameter of its own": ({"model": weighted}, ["model", "scale"]),
+        "a buffer of its own": ({"model": buffered}, ["model", "scale"]),
+        "a hook of its own": ({"model": hooked}, ["model", "hooks"]),
+        "no shape yet": ({"model": [one, torch.nn.LazyLinear(2)]}, ["model", "weight"]),
+        "True for slices": ({"num_slices": True}, ["num_slices", "True"]),
+        "a device that keeps no values": ({"device": "meta"}, ["device", "meta"]),
         "no slices": ({"num_slices": 0}, ["num_slices", "0"]),
         "fewer slices": ({"num_slices": -1}, ["num_slices", "-1"]),
         "half a slice": ({"num_slices": 1.5}, ["num_slices", "1.5"]),
@@ -49,21 +59,35 @@ def built_wrongly(OffloadModel, note, device, place, *, wrong):  # noqa: N803
     note("seen modules", len(right["model"]))
 
 
+def built_in_training(OffloadModel, note, device, place, *, training, graded):  # noqa: N803
+    layers = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Tanh(), torch.nn.Linear(2, 2)).train(training)
+    if graded:
+        layers(torch.ones(3, 2)).sum().backward()
+    note("expected modes", [training] * 4)
+    note("expected gradients", [None if p.grad is None else p.grad.clone() for p in layers.parameters()])
+    model = OffloadModel(layers, place, num_slices=2)
+    note("seen modes", [model.training, *(layer.training for layer in layers)])
+    note("seen gradients", [p.grad for p in model.parameters()])
+
+
 def called_wrongly(OffloadModel, note, device, place, *, wrong, slices):  # noqa: N803
     class Summed(torch.nn.Module):
         def forward(self, x):
             return x.sum()
 
+    class Counted(torch.nn.Module):
+        def forward(self, x):
+            return [x] * len(x) if wrong == "outputs of other structures" else (x, len(x))
+
     layers = [torch.nn.Bilinear(2, 2, 2) if wrong == "rows that differ" else torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)]
-    layers += [Summed()] if wrong == "an output without rows" else [Scale()]
+    layers += [Summed() if wrong == "an output without rows" else Counted() if wrong.startswith("outputs") else Scale()]
     model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=True, num_microbatches=3)
     inputs = {
         "too few rows": lambda rows: [torch.randn(2, 2, device=place)],
         "no rows": lambda rows: [torch.randn(0, 2, device=place)],
         "rows that differ": lambda rows: [torch.randn(3, 2, device=place), torch.randn(4, 2, device=place)],
         "an input without rows": lambda rows: [torch.randn((), device=place)],
-        "an output without rows": lambda rows: [torch.randn(4, 2, device=place)],
-    }[wrong](2)
+    }.get(wrong, lambda rows: [torch.randn(4, 2, device=place)])(2)
     numbers = {"too few rows": ["2", "3"], "no rows": ["0", "3"], "rows that differ": ["3", "4"]}.get(wrong, [])
     names = [*numbers, "microbatch"]
     note("expected refusal", names)

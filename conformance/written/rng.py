@@ -130,15 +130,16 @@ def unpreserved(checkpoint: Any, note: Any, device: str, *, regions: int, draws:
 
 
 def explicit(checkpoint: Any, note: Any, device: str, *, form: str, regions: int, nested: bool, again: bool) -> None:
-    generator = torch.Generator(device).manual_seed(5)
+    generator, second = (torch.Generator(device).manual_seed(seed) for seed in (5, 6))
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
 
     def f(h, box=None, source=None):
-        source = box[0] if form == "list" else box["deep"][0] if form == "dict" else source
+        source = box[0] if form in ("list", "two") else box["deep"][0] if form == "dict" else source
+        last = box[-1] if form == "two" else source
         h = h * torch.rand(2, 2, generator=source, device=device)
         h = checkpoint(leaf, h, source) if nested else h.exp()
-        return (h * torch.rand(2, 2, generator=source, device=device)).sin()
+        return (h * torch.rand(2, 2, generator=last, device=device)).sin()
 
     def leaf(h, source):
         return (h * torch.randn(3, generator=source, device=device).sum()).cos()
@@ -150,14 +151,14 @@ def explicit(checkpoint: Any, note: Any, device: str, *, form: str, regions: int
         elif form == "positional":
             y = checkpoint(f, y, None, generator)
         else:
-            y = checkpoint(f, y, [generator] if form == "list" else {"deep": (generator,)})
+            y = checkpoint(f, y, {"list": [generator], "two": [generator, second], "dict": {"deep": (generator,)}}[form])
         torch.rand(1, generator=generator, device=device)
     note("forward", y)
-    note("generator after forward", generator.get_state())
+    note("generators after forward", [generator.get_state(), second.get_state()])
     for number in range(1 + again):
         y.backward(torch.ones_like(y), retain_graph=True)
         note(f"gradients {number}", [p.grad])
-    note("generator after backward", generator.get_state())
+    note("generators after backward", [generator.get_state(), second.get_state()])
     note("stream after backward", torch.rand(2, device=device))
 
 

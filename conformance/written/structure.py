@@ -8,11 +8,12 @@ import torch
 def keywords(checkpoint, note, device, *, flag, nested):
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
-    def inner(h, *, flag=True):
-        return h.sin() if flag is True else h.cos() * (3 if flag is None else 2)
-    def outer(h, *, flag=True):
-        return (checkpoint(inner, h.exp(), flag=flag) if nested else inner(h.exp(), flag=flag)).tanh()
-    y = checkpoint(outer, p, flag=flag)
+    def inner(h, *, flag=True, **factors):
+        return h.sin() if flag is True else h.cos() * (3 if flag is None else next(iter(factors.values())))
+    def outer(h, *, flag=True, **factors):
+        h = h.exp()
+        return (checkpoint(inner, h, flag=flag, **factors) if nested else inner(h, flag=flag, **factors)).tanh()
+    y = checkpoint(outer, p, flag=flag, second=2.0, first=0.5)
     note("forward", y)
     y.backward(torch.ones_like(y))
     note("gradients 0", [p.grad])
@@ -71,11 +72,61 @@ def emptied(checkpoint, note, device, *, kind, passes):
         note(f"gradients {turn}", [p.grad])
 
 
-def hooking(checkpoint, note, device, *, leaf, accumulated, passes, nested):
+def passed_twice(checkpoint, note, device, *, kind, inside, nested):
+    from dataclasses import dataclass
+    @dataclass
+    class Box:
+        value: object
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
-    fired = []
+    box = {"list": lambda: [p.cos()], "dict": lambda: {0: p.cos()}, "dataclass": lambda: Box(p.cos())}[kind]()
+    def inner(one, other):
+        one = one["deep"] if inside else one
+        h = one.value if kind == "dataclass" else one[0]
+        return h * h if one is other else h.sin()
+    def outer(one, other):
+        return (checkpoint(inner, one, other) if nested else inner(one, other)).exp()
+    y = checkpoint(outer, {"deep": box} if inside else box, box)
+    note("forward", y)
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad])
+
+
+def constructed(checkpoint, note, device, *, nested):
+    from dataclasses import dataclass, field
+    @dataclass
+    class Box:
+        value: object
+        made: int = field(default=0, init=False)
+        def __post_init__(self):
+            self.made += 1
+            self.scale = 2
+            self.value = self.value * 2
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    seen = []
+    def inner(box):
+        seen.append((type(box).__name__, box.made, getattr(box, "scale", None)))
+        return box.value.sin() * getattr(box, "scale", 1)
+    def outer(box):
+        return (checkpoint(inner, box) if nested else inner(box)).exp()
+    box = Box(p.cos())
+    box.made, box.scale = 5, 3
+    y = checkpoint(outer, box)
+    note("forward", y)
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad])
+    note("what the functions saw", str(sorted(set(seen))))
+
+
+def hooking(checkpoint, note, device, *, leaf, accumulated, passes, fails, nested):
+    from contextlib import suppress
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    fired, failing = [], []
     def inner(h):
+        if failing:
+            raise ValueError("program")
         return h.cos() * h
     def f(h):
         if accumulated:
@@ -85,6 +136,13 @@ def hooking(checkpoint, note, device, *, leaf, accumulated, passes, nested):
         return (checkpoint(inner, h) if nested else inner(h)).tanh()
     y = checkpoint(f, p if leaf or accumulated else p.exp())
     note("forward", y)
+    if fails:
+        failing.append(True)
+        with suppress(ValueError):
+            y.backward(torch.ones_like(y), retain_graph=True)
+        failing.clear()
+        fired.clear()
+        p.grad = None
     for step in range(passes):
         y.backward(torch.ones_like(y), retain_graph=True)
         note(f"gradients {step}", [p.grad])

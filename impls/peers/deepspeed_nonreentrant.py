@@ -139,6 +139,18 @@ IMPLEMENTATION = Implementation(
         "containers_that_the_function_empties",
     )
     | known(
+        "diverges",
+        "containers among the arguments are built anew at each place",
+        _SEEN,
+        "a_container_passed_twice",
+    )
+    | known(
+        "agrees",
+        "a dataclass is kept as it is, so nothing is constructed anew",
+        _SEEN,
+        "dataclasses_are_not_constructed_anew",
+    )
+    | known(
         "crashes",
         "containers among the arguments are built anew, a namedtuple as a tuple without its fields",
         _SEEN,

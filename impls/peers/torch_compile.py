@@ -146,6 +146,7 @@ _CHANGED: dict[str, Known] = {
         "an output that plain saves is computed again from inputs: backward gives the gradient of what forward returned",
         _SEEN,
         "changed_outputs",
+        "changes_are_reported_in_any_case",
     ),
     **known(
         "diverges",

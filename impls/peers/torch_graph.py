@@ -25,6 +25,12 @@ def logged_backward(*outputs: Any) -> Iterator[None]:
 _SAVED_TENSORS: dict[str, Known] = {
     **known(
         "diverges",
+        "whoever leaves a pair takes off the innermost one, which may be that of somebody else",
+        "seen here",
+        "pairs_may_be_left_in_any_order",
+    ),
+    **known(
+        "diverges",
         "where hooks are active, version counters are not compared: a saved tensor that was changed in place since gives a "
         "wrong gradient, also under save_on_cpu, which keeps a tensor of the CPU as it is",
         "pytorch#128545; seen here",
@@ -80,6 +86,7 @@ _MUTATION: dict[str, Known] = {
         "not seen, and gives a wrong gradient",
         "pytorch#79056; seen here",
         "a_saved_tensor_changed_through_a_view",
+        "an_out_that_grows",
         "a_saved_view_changed_through_its_base",
         "views_of_saved_tensors_in_a_list",
         "counts_of_clones_are_exact_through_views",
@@ -100,6 +107,13 @@ _MUTATION: dict[str, Known] = {
         "contexts_cannot_be_nested",
     ),
     **known("diverges", "the error is an AssertionError", "seen here", "backward_after_the_context_is_refused"),
+    **known(
+        "diverges",
+        "what operators write is told by their schemas, and that of batch norm does not tell of running statistics: the "
+        "gradient is wrong",
+        "seen here",
+        "statistics_changed_before_backward",
+    ),
     **known(
         "diverges",
         "whether a context is active is asked of one variable for all threads",
@@ -128,6 +142,12 @@ _GRADIENTS: dict[str, Known] = {
         "seen here",
         "a_hook_on_all_gets_final_gradients",
         "a_hook_on_all_waits_for_those_that_take_part",
+    ),
+    **known(
+        "crashes",
+        "a tensor that does not require grad is taken for one with a node, and an assertion fails",
+        "seen here",
+        "a_tensor_without_grad_gets_none",
     ),
     **known(
         "diverges",

@@ -33,6 +33,7 @@ IMPLEMENTATION = Implementation(
         "wrong_arguments_are_refused",
         "more_saved_tensors_are_reported",
         "missing_tensors_are_reported_in_any_case",
+        "changes_are_reported_in_any_case",
     )
     | known(
         "agrees",

@@ -48,12 +48,19 @@ IMPLEMENTATION = Implementation(
     },
     known=without(
         TORCH_NONREENTRANT,
+        "a_function_runs_inside_of_its_context",
         "arguments_look_the_same",
         "attributes_of_arguments_are_there",
         "changed_outputs",
         "device_context_is_forwards",
     )
     | DRAWS_ANEW
+    | known(
+        "diverges",
+        "an output comes back as another object, without the attributes that the function gave it",
+        "seen here",
+        "attributes_of_arguments_are_there",
+    )
     | RUNS_TO_THE_END
     | known("diverges", "a recomputation runs to its end", _SOURCE, "requests_for_a_subset_recompute_what_they_need")
     | known("agrees", "without nesting, an early stop changes no number of calls", "the rules", "calls_with_early_stop")
