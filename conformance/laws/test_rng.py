@@ -15,14 +15,14 @@ MIXED = (*UNARY, *BINARY, *OPERATORS["dropout"])
 DISTRIBUTIONS = (
     "{0} * torch.randn(3, device=device).sum()",  # an odd number: normal ones come in pairs, and one is kept for later
     "{0} * torch.randn_like({0})",
-    "{0} * torch.randint(1, 5, (2, 2), device=device)",
-    "{0}[torch.randperm(2, device=device)]",
+    "{0} * torch.randint(1, 5, {0}.shape, device=device)",
+    "{0}[torch.randperm({0}.shape[0], device=device)]",
     "{0} * torch.bernoulli(torch.full_like({0}, 0.5))",
     "{0} * torch.normal(torch.zeros_like({0}), 2.0)",
     "{0} * torch.poisson(torch.full_like({0}, 3.0))",
     "{0} * torch.empty_like({0}).exponential_()",
     "{0} * torch.empty_like({0}).log_normal_()",
-    "{0}.index_select(0, torch.multinomial(torch.ones(3, device=device), 2) % 2)",
+    "{0}.index_select(0, torch.multinomial(torch.ones(3, device=device), {0}.shape[0]) % 2)",
     "torch.nn.functional.alpha_dropout({0}, 0.5, training=True)",
     "torch.nn.functional.gumbel_softmax({0})",
 )

@@ -23,6 +23,7 @@ from conformance.exploring import Explorer
 from conformance.features import FEATURES
 from conformance.judge import execute
 from conformance.law import LAWS, Profile
+from conformance.laws.test_rng import DISTRIBUTIONS
 from conformance.operators import DTYPES
 from conformance.programs import Named, Program, Runnable, load
 from conformance.scripts import script
@@ -133,6 +134,13 @@ def test_programs_of_laws_fail_under_plain_only_as_autograd_does(module: str) ->
             assert not isinstance(error, NameError | SyntaxError | AttributeError | AssertionError | LookupError), (
                 program.source
             )
+
+
+@pytest.mark.parametrize("side", [2, 3])
+@pytest.mark.parametrize("operator", DISTRIBUTIONS)
+def test_what_is_drawn_from_a_distribution_fits_tensors_of_any_size(operator: str, side: int) -> None:
+    x = torch.ones(side, side, dtype=torch.float64)
+    assert eval(operator.format("x"), {"torch": torch, "x": x, "device": "cpu"}).shape == x.shape
 
 
 def fingerprints() -> str:
