@@ -1,0 +1,26 @@
+"""torch-graph, law statistics_changed_before_backward. Running statistics that batch norm read in eval mode, and changes in
+training, give the gradients of what it read."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from torch.autograd import graph
+
+def run(graph, note, device):
+    torch.manual_seed(0)
+    p = torch.randn(3, 2, dtype=torch.float64, device=device, requires_grad=True)
+    norm = torch.nn.BatchNorm1d(2, dtype=torch.float64, device=device).eval()
+    note('expected gradients', torch.autograd.grad((norm(p) ** 2).sum(), p))
+    with graph.allow_mutation_on_saved_tensors():
+        loss = (norm(p) ** 2).sum()
+        norm.train()(p.detach() * 3 + 1)
+        note('seen gradients', torch.autograd.grad(loss, p, retain_graph=True))
+
+notes = {}
+show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x
+note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
+run(graph, note, "cpu")
+labels = [label.removeprefix("expected ") for label in notes if label.startswith("expected ")]
+wrong = [label for label in labels if notes["expected " + label] != notes.get("seen " + label)]
+for label in wrong:
+    print(f"{label}: expected {notes['expected ' + label]}, torch-graph {notes.get('seen ' + label)}")
+sys.exit(len(wrong) > 0)
