@@ -44,7 +44,8 @@ class _Copy:
 class Boundary:
     """The arguments of one run of a slice. Tensors that pytree reaches are copied, each once; other values are kept.
 
-    Not watched: tensors inside objects that pytree does not know.
+    Not watched: tensors inside objects that pytree does not know. Containers are built anew at each place: one that is
+    passed twice is two in the recomputation, so a slice must not change it.
     """
 
     def __init__(self, args: Sequence[Any], kwargs: dict[str, Any], route: Route) -> None:

@@ -44,8 +44,9 @@ class OffloadModel(nn.Module):
     when a parameter that it needs was changed since forward: any of the slice with ``checkpoint_activation``, otherwise
     those that plain autograd would miss. Warns when batch norm takes its statistics from microbatches.
 
-    Not checked: that rows do not depend on each other; changes in forward of parameters through ``.data``, and of parameters
-    and buffers through numpy, which are lost; buffers that share memory with each other do not in forward. A parameter in
+    Not checked: that rows do not depend on each other; that nobody changes a container which is passed twice, and is two in a
+    recomputation; changes in forward of parameters through ``.data``, and of parameters and buffers through numpy, which are
+    lost; buffers that share memory with each other do not in forward. A parameter in
     several slices, or used several times in one and in several forwards, gets its gradients summed slice by slice and
     forward by forward, which is another order than plain's. Under autocast a weight that one slice uses several times is
     cast each time, so gradients are added in its own dtype. A module that checkpoints itself reads its own parameters when
