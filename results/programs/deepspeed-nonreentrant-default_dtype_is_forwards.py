@@ -1,5 +1,5 @@
-"""deepspeed-nonreentrant, law default_dtype_is_forwards. A recomputation runs under forward's default dtype, and backward
-leaves its own in force."""
+"""deepspeed-nonreentrant, law default_dtype_is_forwards. A recomputation runs under the default dtype of its own forward,
+and backward leaves its own in force."""
 import os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch

@@ -1,5 +1,5 @@
-"""deepspeed-reentrant, law attributes_of_arguments_are_there. A Python attribute that an argument carries is there in the
-recomputation too."""
+"""deepspeed-reentrant, law attributes_of_arguments_are_there. A Python attribute of an argument, a tensor or not, is there
+in the recomputation too, and outputs keep theirs."""
 import os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
@@ -8,15 +8,17 @@ from deepspeed.runtime.activation_checkpointing.checkpointing import checkpoint
 def run(checkpoint, note, device):
     torch.manual_seed(0)
     p = torch.nn.Parameter(torch.randn(2, 2, device=device))
+    q = torch.randn(2, 2, device=device, requires_grad=True)
     x = {'parameter': p}['parameter']
-    x.scale = 3.0
+    x.scale = q
     def inner(a):
         return (a * p).sin() * getattr(a, 'scale', 1.0)
     def outer(a):
-        return inner(a).cos()
+        y = inner(a).cos()
+        return y
     y = checkpoint(outer, x)
     y.backward(torch.ones_like(y))
-    note('gradients 0', [p.grad])
+    note('gradients 0', [q.grad])
 
 plain = lambda function, *args, **kwargs: function(*args, **kwargs)
 show = lambda x: (type(x).__name__, [f'{y:.4g}' for y in x.ravel().tolist()], x.requires_grad) if torch.is_tensor(x) else x

@@ -1,5 +1,5 @@
-"""deepspeed-reentrant, law default_dtype_is_forwards. A recomputation runs under forward's default dtype, and backward
-leaves its own in force."""
+"""deepspeed-reentrant, law default_dtype_is_forwards. A recomputation runs under the default dtype of its own forward, and
+backward leaves its own in force."""
 import os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
@@ -14,9 +14,9 @@ def run(checkpoint, note, device):
         return h * torch.full((2,), 0.1, device=device)
     def outer(h):
         return inner(h).sin()
-    torch.set_default_dtype(torch.float64)
-    y = checkpoint(outer, p * 1)
     torch.set_default_dtype(torch.float32)
+    y = checkpoint(outer, p * 1)
+    torch.set_default_dtype(torch.float64)
     y.backward(torch.ones_like(y), retain_graph=False)
     note('what the functions saw', str(sorted(map(str, set(seen)))))
 

@@ -1,5 +1,5 @@
-"""fairscale, law attributes_of_arguments_are_there. A Python attribute that an argument carries is there in the
-recomputation too."""
+"""fairscale, law attributes_of_arguments_are_there. A Python attribute of an argument, a tensor or not, is there in the
+recomputation too, and outputs keep theirs."""
 import os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
@@ -16,13 +16,15 @@ def checkpoint(function, *args, **kwargs):
 def run(checkpoint, note, device):
     torch.manual_seed(0)
     p = torch.nn.Parameter(torch.randn(2, 2, device=device))
+    q = torch.randn(2, 2, device=device, requires_grad=True)
     x = {'parameter': p}['parameter']
-    x.scale = 3.0
+    x.scale = q
     def outer(a):
-        return (lambda a: (a * p).sin() * getattr(a, 'scale', 1.0))(a).cos()
+        y = (lambda a: (a * p).sin() * getattr(a, 'scale', 1.0))(a).cos()
+        return y
     y = checkpoint(outer, x)
     y.backward(torch.ones_like(y))
-    note('gradients 0', [p.grad])
+    note('gradients 0', [q.grad])
 plain = lambda function, *args, **kwargs: function(*args, **kwargs)
 show = lambda x: (type(x).__name__, [f'{y:.4g}' for y in x.ravel().tolist()], x.requires_grad) if torch.is_tensor(x) else x
 note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})

@@ -1,4 +1,4 @@
-"""fairscale, law explicit_generators_are_replayed. A torch.Generator that is an argument, also inside containers, is
+"""fairscale, law explicit_generators_are_replayed. Each torch.Generator that is an argument, also inside containers, is
 replayed, and ends where plain leaves it."""
 import os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
@@ -15,12 +15,12 @@ def checkpoint(function, *args, **kwargs):
 
 def run(checkpoint, note, device):
     torch.manual_seed(0)
+    generator, second = (torch.Generator(device).manual_seed(seed) for seed in (5, 6))
     p = torch.randn(2, 2, device=device, requires_grad=True)
     def f(h, box=None, source=None):
-        source = box[0]
         return (h * torch.rand(2, 2, generator=source, device=device)).sin()
     y = p * 1
-    y = checkpoint(f, y, [torch.Generator(device).manual_seed(5)])
+    y = checkpoint(f, y, None, generator)
     y.backward(torch.ones_like(y), retain_graph=True)
     note('gradients 0', [p.grad])
 

@@ -1,5 +1,5 @@
 """fairscale, law hooks_that_a_function_registers_on_its_argument. A hook that the function registers on its argument is
-there once, however often the function is run again."""
+there once, however often the function is run again, or fails."""
 import os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
@@ -16,10 +16,9 @@ def checkpoint(function, *args, **kwargs):
 def run(checkpoint, note, device):
     torch.manual_seed(0)
     p = torch.randn(2, 2, device=device, requires_grad=True)
-    inner = lambda h: h.cos() * h
     def f(h):
         h.register_hook(lambda grad: grad * 2)
-        return inner(h).tanh()
+        return (lambda h: h.cos() * h)(h).tanh()
     y = checkpoint(f, p)
     y.backward(torch.ones_like(y), retain_graph=True)
     note('gradients 0', [p.grad])

@@ -1,5 +1,5 @@
-"""torch-compile, law default_dtype_is_forwards. A recomputation runs under forward's default dtype, and backward leaves its
-own in force."""
+"""torch-compile, law default_dtype_is_forwards. A recomputation runs under the default dtype of its own forward, and
+backward leaves its own in force."""
 import os, sys, types
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
@@ -19,9 +19,9 @@ def run(checkpoint, note, device):
     p = torch.randn(2, 2, device=device, requires_grad=True, dtype=torch.float32)
     def outer(h):
         return (lambda h: h * torch.full((2,), 0.1, device=device))(h).sin()
-    torch.set_default_dtype(torch.bfloat16)
-    y = checkpoint(outer, p * 1)
     torch.set_default_dtype(torch.float32)
+    y = checkpoint(outer, p * 1)
+    torch.set_default_dtype(torch.bfloat16)
     y.backward(torch.ones_like(y), retain_graph=False)
     note('gradients 0', [p.grad])
 plain = lambda function, *args, **kwargs: function(*args, **kwargs)

@@ -1,5 +1,5 @@
 """torch-remat, law hooks_that_a_function_registers_on_its_argument. A hook that the function registers on its argument is
-there once, however often the function is run again."""
+there once, however often the function is run again, or fails."""
 import os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch

@@ -1,5 +1,5 @@
 """torch-remat, law other_saved_tensors_are_reported. A recomputation that saves fewer tensors, or one of another shape,
-dtype or device, is an error."""
+dtype or device, is an error each time."""
 import os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch

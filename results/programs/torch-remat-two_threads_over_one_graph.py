@@ -16,7 +16,9 @@ def run(checkpoint, note, device):
         time.sleep(0.01)
         return (h * p).sin()
     held = [p * 1]
-    held.append(checkpoint(inner, held[-1]))
+    for _ in range(2):
+        held.append(checkpoint(inner, held[-1]))
+    note('held 0', held)
     start = threading.Barrier(2)
     failed = []
     def backward():
@@ -31,8 +33,12 @@ def run(checkpoint, note, device):
     for thread in threads:
         thread.join()
     if failed:
+        p.grad = None
         raise failed[0]
+    note('gradients 0', [p.grad])
     held[-1].backward(torch.ones_like(held[-1]), retain_graph=True)
+    note('gradients 1', [p.grad])
+    note('held 1', held)
     held.clear()
     note('empty', [])
 
