@@ -135,8 +135,8 @@ class Inputs:
     a tensor, are kept as they are: a tensor inside one is not watched.
     """
 
-    __slots__ = ("counters", "generators", "indices", "packed", "records", "repeated", "seen", "structure",
-                 "versions", "watched")  # fmt: skip
+    __slots__ = ("counters", "generators", "indices", "packed", "records", "repeated", "structure", "versions",
+                 "watched")  # fmt: skip
 
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.packed: list[Packed | torch.Tensor] | None = []
@@ -147,7 +147,6 @@ class Inputs:
         self.generators: list[torch.Generator] = []
         self.indices: dict[int, _Position] = {}
         self.records: dict[int, Any] = {}
-        self.seen: dict[int, Any] = {}
         self.repeated: set[int] = set()
         self.structure: Structure
         if _FLAT.issuperset(map(type, args)) and _FLAT.issuperset(map(type, kwargs.values())):
@@ -155,27 +154,14 @@ class Inputs:
             self.structure = [self._leaf(leaf) for leaf in (*args, *kwargs.values())], tuple(kwargs)
         else:
             tree = tuple(args), dict(kwargs)
-            self._look_through(tree)
+            self.repeated = _repeated(tree)
             self.structure = self.take_apart(tree)
-        for each in (self.indices, self.records, self.seen, self.repeated):
+        for each in (self.indices, self.records, self.repeated):
             each.clear()  # identities are valid only while the arguments are alive
 
-    def _look_through(self, tree: Any) -> None:
-        """Note what is there several times."""
-
-        def again(node: Any) -> bool:
-            if id(node) in self.seen:
-                self.repeated.add(id(node))
-                return True
-            self.seen[id(node)] = node  # alive from here on, as pytree may have made it for this alone
-            if _is_record(node):
-                self._look_through(dict(vars(node)))
-            return False
-
-        tree_flatten(tree, again)
-
     def take_apart(self, tree: Any) -> tuple[list[Any], TreeSpec]:
-        leaves, spec = tree_flatten(tree, lambda node: node is not tree and id(node) in self.repeated)
+        inner = self.repeated - {id(tree)}
+        leaves, spec = tree_flatten(tree, lambda node: id(node) in inner)
         return [self._leaf(leaf) for leaf in leaves], spec
 
     def _leaf(self, leaf: Any) -> Any:
@@ -238,6 +224,31 @@ class Inputs:
         values = [tensors[leaf] if type(leaf) is _Position else leaf for leaf in leaves]
         positional = len(values) - len(spec)
         return tuple(values[:positional]), dict(zip(spec, values[positional:], strict=True)), Hooked(tensors)
+
+
+def _repeated(tree: Any) -> set[int]:
+    """The identities of what is there several times.
+
+    A function that pytree is given is kept until the garbage collector runs: so it is to hold no tensor.
+    """
+    seen: dict[int, Any] = {}
+    repeated: set[int] = set()
+    trees = [tree]
+
+    def again(node: Any) -> bool:
+        if id(node) in seen:
+            repeated.add(id(node))
+            return True
+        seen[id(node)] = node  # alive from here on, as pytree may have made it for this alone
+        if _is_record(node):
+            trees.append(dict(vars(node)))
+        return False
+
+    for each in trees:
+        tree_flatten(each, again)
+    seen.clear()
+    trees.clear()
+    return repeated
 
 
 def put_together(structure: tuple[list[Any], TreeSpec], tensors: list[torch.Tensor], made: dict[int, Any]) -> Any:

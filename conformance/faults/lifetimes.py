@@ -94,4 +94,8 @@ FAULTS = (
     Mutant("keeps-the-inputs-it-restored", "lifetimes", "schedules_in_any_order", "region",
            "args, kwargs, hooked = self.inputs.restore()",
            "args, kwargs, hooked = self.restored = self.inputs.restore()"),
+    Mutant("lets-pytree-keep-the-arguments", "lifetimes", "arguments_in_containers_are_freed", "inputs",
+           "lambda node: id(node) in inner", "lambda node: node is not tree and id(node) in self.repeated"),
+    Mutant("lets-pytree-keep-what-it-looked-through", "lifetimes", "arguments_in_containers_are_freed", "inputs",
+           "    seen.clear()\n    trees.clear()\n", ""),
 )  # fmt: skip

@@ -26,7 +26,7 @@ FAULTS = (
            "        if outer is not None:\n            outer[0](tensor)\n"
            "        hooks._push_saved_tensors_default_hooks(self.pack, self.unpack)\n        return slot\n"),
     Mutant("does-not-take-lists-apart", "nesting", "hooks_see_inputs_in_containers", "inputs",
-           "lambda node: node is not tree and id(node) in self.repeated", "lambda node: type(node) is list"),
+           "lambda node: id(node) in inner", "lambda node: type(node) is list"),
     Mutant("does-not-take-dataclasses-apart", "nesting", "hooks_see_inputs_in_containers", "inputs",
            "self._record(leaf) if _is_record(leaf) else leaf", "leaf", profile="default"),
     Mutant("packs-a-repeated-argument-twice", "nesting", "hooks_see_repeated_inputs_once", "inputs",

@@ -28,7 +28,7 @@ FAULTS = (
            "            return *self.structure[0], Hooked(tensors)\n"
            "        if spec is None:\n            return *leaves, Hooked(tensors)\n"),
     Mutant("puts-a-container-together-at-each-place", "structure", "a_container_passed_twice", "inputs",
-           "lambda node: node is not tree and id(node) in self.repeated", "lambda node: False"),
+           "lambda node: id(node) in inner", "lambda node: False"),
     Mutant("puts-a-dataclass-together-at-each-place", "structure", "a_container_passed_twice", "inputs",
            "if id(self) not in made:", "if True:"),
     Mutant("takes-a-repeated-container-apart-at-each-place", "structure", "a_container_passed_twice", "inputs",

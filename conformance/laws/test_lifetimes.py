@@ -74,6 +74,12 @@ def test_dropping_the_outputs_frees_everything(case: Case) -> None:
     all_freed(case)
 
 
+@law(named(lifetimes.contained, kind=st.sampled_from(["list", "tuple", "dict"]), passes=PASSES), needs=["containers"], floor=4)
+def test_arguments_in_containers_are_freed(case: Case) -> None:
+    """What a region is passed in a container is freed with the graph, and does not wait for the collector."""
+    all_freed(case)
+
+
 @law(named(lifetimes.again, regions=st.integers(1, 4), nested=st.booleans()), floor=3)
 def test_a_second_backward_raises_what_plain_raises(case: Case) -> None:
     """The error of a second backward over a graph that was not retained is of plain's type and says the same."""

@@ -14,7 +14,7 @@ from conformance import judge as judging
 from conformance.judge import Case, Outcome, execute, judge
 from conformance.meters import Meter
 from conformance.programs import Named
-from conformance.verdicts import Diverges, Hangs, Judged, Refuses, Verdict
+from conformance.verdicts import Diverges, Hangs, Judged, Measured, Refuses, Verdict
 from impls import Implementation
 from impls.nested import checkpoint as nested
 from impls.plain import checkpoint as plain
@@ -183,9 +183,10 @@ def test_where_plain_raises_a_value_diverges() -> None:
     assert (found.verdict, found.detail) == (Verdict.DIVERGES, "plain raises ValueError, here a value comes back")
 
 
-def test_a_crash_in_place_of_plains_error_has_no_script_that_measures_it() -> None:
-    found = outcome(raising(KeyError("x")), Named(_raising, (("kind", "ValueError"),)))
-    assert (found.verdict, found.measured) == (Verdict.CRASHES, None)
+@pytest.mark.parametrize(("error", "measured"), [(KeyError("x"), Measured("error")), (KeyboardInterrupt(), None)])
+def test_the_script_of_a_crash_in_place_of_plains_error_compares_their_types(error: BaseException, measured: Any) -> None:
+    found = outcome(raising(error), Named(_raising, (("kind", "ValueError"),)))
+    assert (found.verdict, found.measured) == (Verdict.CRASHES, measured)
 
 
 def test_where_plain_raises_an_error_agrees_and_proves_something_only_if_that_is_the_law() -> None:

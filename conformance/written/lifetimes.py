@@ -48,6 +48,25 @@ def chain(checkpoint: Any, note: Any, device: str, *, length: int, passes: int) 
         note(f"gradients {turn}", [p.grad])
 
 
+def contained(checkpoint: Any, note: Any, device: str, *, kind: str, passes: int) -> None:
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    h = p.cos()
+    box = {"list": [h], "tuple": (h,), "dict": {"deep": [h]}}[kind]
+
+    def f(box):
+        h = box["deep"][0] if kind == "dict" else box[0]
+        return (h.sin() * h).exp()
+
+    y = checkpoint(f, box)
+    del h, box
+    for turn in range(passes):
+        y.backward(torch.ones_like(y), retain_graph=turn < passes - 1)
+        note(f"gradients {turn}", [p.grad])
+    del y
+    note("empty")
+
+
 def branches(checkpoint: Any, note: Any, device: str, *, length: int, passes: int) -> None:
     p = torch.randn(2, 2, device=device, requires_grad=True)
     q = torch.randn(2, 2, device=device, requires_grad=True)

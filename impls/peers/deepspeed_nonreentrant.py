@@ -146,6 +146,12 @@ IMPLEMENTATION = Implementation(
     )
     | known(
         "agrees",
+        "containers are taken apart, and their tensors are freed like other arguments",
+        _SEEN,
+        "arguments_in_containers_are_freed",
+    )
+    | known(
+        "agrees",
         "a dataclass is kept as it is, so nothing is constructed anew",
         _SEEN,
         "dataclasses_are_not_constructed_anew",
