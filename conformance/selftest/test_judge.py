@@ -183,7 +183,7 @@ def test_where_plain_raises_a_value_diverges() -> None:
     assert (found.verdict, found.detail) == (Verdict.DIVERGES, "plain raises ValueError, here a value comes back")
 
 
-@pytest.mark.parametrize(("error", "measured"), [(KeyError("x"), Measured("error")), (KeyboardInterrupt(), None)])
+@pytest.mark.parametrize(("error", "measured"), [(KeyError("x"), Measured("error")), (SystemExit(5), None)])
 def test_the_script_of_a_crash_in_place_of_plains_error_compares_their_types(error: BaseException, measured: Any) -> None:
     found = outcome(raising(error), Named(_raising, (("kind", "ValueError"),)))
     assert (found.verdict, found.measured) == (Verdict.CRASHES, measured)
