@@ -148,6 +148,12 @@ def test_what_is_open_of_others_is_neither_tried_nor_counted(started: soak.Soak,
     assert started.database.open == []
 
 
+def test_a_round_is_judged_by_the_claims_that_were_asked_for(started: soak.Soak) -> None:
+    assert "--like" not in started.arguments(3, None)
+    started.like = "torch-nonreentrant"
+    assert " ".join(started.arguments(3, None)).endswith("--like torch-nonreentrant -n 1")
+
+
 def test_a_law_that_fails_by_itself_is_an_error_and_no_finding(started: soak.Soak, monkeypatch: pytest.MonkeyPatch) -> None:
     answer(monkeypatch, 1, reported("call", "failed", "NameError: masks"))
     assert started.round(3) == []

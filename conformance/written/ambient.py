@@ -95,11 +95,13 @@ def attributes(checkpoint: Any, note: Any, device: str, *, kind: str, tensor: bo
     seen = []
 
     def inner(a):
-        seen.append(type(getattr(a, "scale", None)).__name__)
+        scale = getattr(a, "scale", None)
+        seen.append(type(scale).__name__ if tensor else scale)
         return (a * p).sin() * getattr(a, "scale", 1.0)
 
     def outer(a):
-        seen.append(type(getattr(a, "scale", None)).__name__)
+        scale = getattr(a, "scale", None)
+        seen.append(type(scale).__name__ if tensor else scale)
         y = (checkpoint(inner, a) if nested else inner(a)).cos()
         y.made = 2.0
         return y
@@ -109,7 +111,7 @@ def attributes(checkpoint: Any, note: Any, device: str, *, kind: str, tensor: bo
     note("attribute of the output", getattr(y, "made", None))
     y.backward(torch.ones_like(y))
     note("gradients 0", [p.grad, q.grad])
-    note("what the functions saw", str(sorted(set(seen))))
+    note("what the functions saw", str(sorted(map(str, set(seen)))))
 
 
 def device_context(
