@@ -8,6 +8,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -48,6 +49,7 @@ class Explorer:
         self.drawn: dict[tuple[Any, bool, float, int | None], list[Runnable]] = {}
         self.references: dict[str, Observation] = {}
         self.found: list[Outcome] = []  # of the law that is being held
+        self.latest: tuple[float, int | None] = 1, None  # how many times the profile's cases, and of which seed, came last
 
     def reference(self, program: Runnable, device: str, kind: Kind) -> Observation:
         """Plain's run of the program."""
@@ -121,6 +123,7 @@ class Explorer:
 
     def outcomes(self, law: Law, implementation: Implementation, claims: Implementation) -> list[Outcome]:
         """The outcome of each program, up to the first that hangs twice: once may have been a machine that was busy."""
+        self.latest = 1, None
         found = self.found = []
         for program in self.programs(law, claims):
             found.append(self.judge(law, program, implementation))
@@ -178,6 +181,7 @@ class Explorer:
         limit, times = claims.known.get(law.name), self.profile.patience / (self.profile.cases * law.effort)
         outcomes = self.found = []
         for seed in (None,) if limit is None or limit.seed is None else (limit.seed, None):
+            self.latest = times, seed
             for program in self.programs(law, claims, times, seed):
                 outcomes.append(self.judge(law, program, implementation))
                 if outcomes[-1].verdict.severity >= expected.severity:
@@ -189,10 +193,14 @@ class Explorer:
         return operations(program, self.device, law.kind), len(program.source)
 
     def shrink(self, law: Law, implementation: Implementation, claims: Implementation, witness: Outcome) -> Outcome:
-        """The smallest program found that gets the same verdict: of the fewest operations, and then of the shortest text."""
+        """The smallest program found that gets the same verdict: of the fewest operations, and then of the shortest text.
+
+        The programs that were judged last are drawn again, up to the first with that verdict, from which Hypothesis shrinks.
+        """
         best = witness
         least = self.size(witness.program, law)
-        known: dict[str, Outcome] = {}
+        known = {outcome.program.source: outcome for outcome in self.found}
+        limit = len(known) + self.profile.shrinks
 
         class Found(Exception):
             pass
@@ -200,7 +208,7 @@ class Explorer:
         def use(program: Runnable) -> None:
             nonlocal best, least
             if program.source not in known:
-                if least[0] <= self.profile.small or len(known) >= self.profile.cases + self.profile.shrinks:
+                if least[0] <= self.profile.small or len(known) >= limit:
                     return
                 known[program.source] = self.judge(law, program, implementation)
             outcome = known[program.source]
@@ -210,9 +218,8 @@ class Explorer:
                     best, least = outcome, size
                 raise Found
 
-        try:
-            cases = max(1, round(self.profile.cases * law.effort * claims.share))
-            self.given(self.strategy(law, claims), cases, (Phase.generate, Phase.shrink), use)
-        except (Found, hypothesis.errors.Flaky, hypothesis.errors.Unsatisfiable):
-            pass  # best has it
+        times, seed = self.latest
+        cases = max(1, round(self.profile.cases * law.effort * claims.share * times))
+        with suppress(Found, hypothesis.errors.Flaky, hypothesis.errors.Unsatisfiable):  # best has it
+            self.given(self.strategy(law, claims), cases, (Phase.generate, Phase.shrink), use, seed)
         return best

@@ -15,14 +15,14 @@ OPERATIONS = (ast.BinOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Lambda, ast.Una
 def put_where_used(program: Sequence[ast.stmt], lines: Sequence[str]) -> Iterator[str]:
     """The script of these lines with one thing of its program put elsewhere. Each is to be tried: none is sure to do the same.
 
-    These are variables and functions that are used once, other names of variables, and functions that only return something.
+    These are variables and functions that are used once, other names of values, and functions that only return something.
     """
     nodes = [node for statement in program for node in ast.walk(statement)]
     names = [node for node in nodes if isinstance(node, ast.Name)]
     for node in nodes:
         match node:
-            case ast.Assign([ast.Name(name)], ast.Name(other)):
-                yield _joined(lines, node, *_renamed(name, other, names, lines))
+            case ast.Assign([ast.Name(name)], ast.Name() | ast.Constant() as other):
+                yield _joined(lines, node, *_renamed(name, ast.unparse(other), names, lines))
             case ast.Assign([ast.Name(name)], ast.expr() as value) if "requires_grad" not in lines[node.lineno - 1]:
                 yield from _put(node, name, value, names, lines)
             case ast.FunctionDef(name, arguments, [ast.Return(ast.expr() as value)], []):

@@ -2,8 +2,8 @@
 
 What decides is the script's own status and what it prints: a smaller one counts when it still ends with status 1, prints
 nothing but words that the whole one prints, numbers aside, and all that it says of an error, while under a control, an
-implementation that keeps the law, it still gives what it gave: status 0, or the error that is right, and never the same as
-under the implementation. So a line without which the program would be wrong stays.
+implementation that keeps the law, it gives status 0 and nothing else, or still the error that is right and that it gave,
+and never the same as under the implementation. So a line without which the program would be wrong stays.
 
 Run as ``python -m conformance.reducing``: scripts come in as JSON, each with the lines that bind the implementation,
 those of its control, and what an earlier reduction left; scripts go out.
@@ -28,13 +28,15 @@ from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from conformance.smaller import is_bound, is_long, smaller_ones, with_needed_modules
+from conformance.joining import joined
+from conformance.smaller import SCREEN, is_bound, is_long, smaller_ones, with_needed_modules
 from conformance.standing_in import measuring, takes_ours
 
 EVALUATIONS = 150
 SECONDS_PER_RUN = 20.0
 SECONDS_PER_SCRIPT = 30.0  # for steps that hang: else the number of evaluations ends a reduction, on a busy machine too
-MORE = 5  # times as much, for what is then still too long or needs this project
+MORE = 5  # times as much, for what is then still too long or needs this project, and for races: no step may make them rarer
+MEETINGS = 4  # runs in which threads meet at least once
 NUMBER = re.compile(r"\b(0x[0-9a-f]+|\d[\d.]*(e[+-]?\d+)?|nan|inf|True|False)\b")
 WORD = re.compile(r"[^\W\d][\w.]*")
 
@@ -60,7 +62,9 @@ class Shown:
 
 def words(text: str) -> dict[str, frozenset[str]]:
     """The words of what was printed, as ``Shown`` has them."""
-    lines = [(line.partition(":")[0], frozenset(WORD.findall(NUMBER.sub("", line)))) for line in text.splitlines()]
+    lines = [
+        (line.partition(":")[0], frozenset(WORD.findall(NUMBER.sub("", line)))) for line in text.splitlines() if line.strip()
+    ]
     return {name: frozenset[str]().union(*(words for other, words in lines if other == name)) for name, _ in lines}
 
 
@@ -110,7 +114,7 @@ def reduced(
         return all(evaluate(smaller, seconds).is_like(whole) for _ in range(times - 1))
 
     seconds, started = SECONDS_PER_RUN, time.monotonic()
-    whole = evaluate(script, seconds)
+    whole = _met(evaluate, script)
     seconds = 1 + 2 * (time.monotonic() - started)
     right = controlled(script)
     if whole.status != 1 or right.status == 2 or right == whole:
@@ -136,6 +140,11 @@ def reduced(
             yield best
 
 
+def _met(evaluate: Callable[[str, float], Shown], script: str) -> Shown:
+    """What a script shows, which is run again where it shows no fault: threads may not have met."""
+    return next((shown for _ in range(MEETINGS) if (shown := evaluate(script, SECONDS_PER_RUN)).status), Shown(0, {}))
+
+
 def smallest(script: str, binding: str, control: str, earlier: str = "") -> str:
     """The script, reduced in a process of its own, which may end in any way. Forks, as ``conformance.replay`` does.
 
@@ -143,12 +152,15 @@ def smallest(script: str, binding: str, control: str, earlier: str = "") -> str:
     decides on the next ones, each is tried in a process of its own, which takes longer.
     """
     about, best = _frame(script, binding), script
+    earlier = earlier.replace(joined(binding), binding, 1)
     if binding in earlier and _frame(earlier, binding) == about and _agrees(script, earlier, binding, control):
         best = earlier
-    for times in (1, MORE):
+    races = "threading" in script and any(_shown(script).status != 1 for _ in range(MORE))
+    for times in (MORE, MORE) if races else (1, MORE):
         if best == script or is_long(best) or takes_ours(best):
             best = _smaller(best, binding, control, times)
-    return with_needed_modules(best)
+    best = with_needed_modules(best)
+    return joined(best) if len(best.splitlines()) > SCREEN else best
 
 
 def _smaller(script: str, binding: str, control: str, times: int) -> str:
@@ -162,7 +174,7 @@ def _smaller(script: str, binding: str, control: str, times: int) -> str:
 
 def _frame(script: str, binding: str) -> list[str]:
     """The lines of a script that no reduction changes: what it is about, and how it measures."""
-    head, _, rest = measuring(script).partition(binding)
+    head, _, rest = joined(measuring(script)).partition(joined(binding))
     end = next(one.end_lineno for one in ast.parse(rest).body if isinstance(one, ast.FunctionDef) and one.name == "run")
     return [line for line in [*head.splitlines(), *rest.splitlines()[end:]] if line and not line.startswith("import ")]
 
@@ -178,7 +190,7 @@ def _write_smaller(
 
 def _agrees(script: str, found: str, binding: str, control: str) -> bool:
     """Whether in new processes too the smaller one shows what the whole one shows, twice, and so does the control."""
-    whole, *runs = (_shown(one) for one in (script, found, found))
+    whole, *runs = (_met(_shown, one) for one in (script, found, found))
     if not all(one.is_like(whole) for one in runs):
         return False
     if not control:
@@ -188,8 +200,11 @@ def _agrees(script: str, found: str, binding: str, control: str) -> bool:
 
 
 def _is_right(controlled: Shown, right: Shown, shown: Shown) -> bool:
-    """Whether a control gives on a smaller script what it gave on the whole one, and not what the implementation gives."""
-    return controlled.is_like(right) and controlled != shown
+    """Whether a control gives on a smaller script what it gave on the whole one, or shows nothing, which is more than right.
+
+    What the implementation gives it never gives.
+    """
+    return (controlled.is_like(right) or controlled == Shown(0, {})) and controlled != shown
 
 
 def _shown(script: str, seconds: float = SECONDS_PER_RUN) -> Shown:

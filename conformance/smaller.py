@@ -11,7 +11,9 @@ import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from conformance.joining import joined
 from conformance.putting import put_where_used
+from conformance.simplifying import simpler
 from conformance.standing_in import standing_in
 
 SCREEN = 39  # lines: up to so many a script is left as it reads best
@@ -47,8 +49,8 @@ def with_needed_modules(script: str) -> str:
 def smaller_ones(script: str, binding: str) -> Iterator[str]:
     """What one step makes of the program in a script, later lines before earlier ones, statements before their parts.
 
-    Where it is longer than a screen, what is used once is put where it is used, and blank lines go. What is this project's
-    own is replaced last.
+    Where it is longer than a screen, what is used once is put where it is used, blank lines go, and expressions and lists of
+    parameters are made simpler. What is this project's own is replaced last.
     """
     lines = script.splitlines(keepends=True)
     after = script[: script.index(binding)].count("\n") + binding.count("\n") + 1
@@ -60,12 +62,13 @@ def smaller_ones(script: str, binding: str) -> Iterator[str]:
     if is_long(script):
         yield from put_where_used(program, lines)
         yield "".join([*lines[: after + 1], *filter(str.strip, lines[after + 1 :])])
+        yield from simpler(program, lines)
     yield from standing_in(script)
 
 
 def is_long(script: str) -> bool:
-    """Whether it does not fit a screen."""
-    return len(script.splitlines()) > SCREEN
+    """Whether it does not fit a screen, not even with blocks of one statement on the lines of their heads."""
+    return len(joined(script).splitlines()) > SCREEN
 
 
 def _steps(block: list[ast.stmt], lines: list[str], *, is_whole: bool = False) -> Iterator[tuple[int, int, str]]:
@@ -117,6 +120,12 @@ def _simpler_heads(statement: ast.stmt) -> Iterator[tuple[int, ast.stmt]]:
     if isinstance(statement, ast.With) and len(statement.items) > 1:
         for index in range(len(statement.items)):
             yield statement.lineno, ast.With([*statement.items[:index], *statement.items[index + 1 :]], rest)
+    head = ast.With(getattr(statement, "items", []), rest)
+    for number, node in enumerate(ast.walk(head)):
+        match node:
+            case ast.Call(ast.Name("suppress") | ast.Attribute(_, "suppress"), [_, _, *_] as suppressed):
+                for index in range(len(suppressed)):
+                    yield statement.lineno, _changed(head, number, functools.partial(_without_passed, index))
     for handler in getattr(statement, "handlers", []):
         for caught in handler.type.elts if isinstance(handler.type, ast.Tuple) else ():
             yield handler.lineno, ast.Try(rest, [ast.ExceptHandler(caught, handler.name, rest)], [], [])
@@ -124,6 +133,10 @@ def _simpler_heads(statement: ast.stmt) -> Iterator[tuple[int, ast.stmt]]:
 
 def _without(index: int, node: Any) -> None:
     del (node.names if isinstance(node, ast.Import | ast.ImportFrom) else node.elts)[index]
+
+
+def _without_passed(index: int, node: ast.Call) -> None:
+    del node.args[index]
 
 
 def _without_pair(index: int, node: ast.Dict) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -288,3 +289,22 @@ def test_the_same_seed_gives_the_same_verdicts_and_cases(seed: int) -> None:
         }
 
     assert row() == row()
+
+
+@pytest.mark.parametrize("seed", [None, 2])
+def test_a_rare_program_is_drawn_again_to_be_shrunk(seed: int | None) -> None:
+    """What only many cases show, or those of a declared seed, is shown by the smallest program too."""
+
+    def check(case: Case) -> None:
+        if int(re.findall(r"number = (\d+)", case.program.source)[0]) >= 990:
+            raise Diverges("a large number")
+        case.equals_plain()
+
+    law = Law("made", "family", "It holds.", check, named(_numbered, number=st.sampled_from(range(1000))), floor=3)
+    limit = Known("diverges", "large numbers", "here", seed=seed)
+    declares = Implementation("open", nested, capabilities=NESTED.capabilities, known={"made": limit})
+    assert held(law).as_declared, "the few cases of the run's own seed show nothing"
+    result = held(law, nested, declares)
+    assert result.as_declared
+    assert result.program is not None
+    assert "number = 990\n" in result.program.source

@@ -211,9 +211,8 @@ def region(function, *args, **kwargs):
 def checkpoint(function, *args, **kwargs):
     if torch.compiler.is_compiling():
         return region(function, *args, **kwargs)  # belongs to what is being compiled
-    anew = types.FunctionType(region.__code__.replace(), globals())
     with torch._dynamo.config.patch(skip_fwd_side_effects_in_bwd_under_checkpoint=True):
-        return torch.compile(anew, backend="aot_eager")(function, *args, **kwargs)
+        return torch.compile(type(region)(region.__code__.replace(), globals()), backend="aot_eager")(function, *args, **kwargs)
 """
 
 IMPLEMENTATION = Implementation(
