@@ -61,4 +61,9 @@ FAULTS = (
     Mutant("keeps-the-modes-of-its-last-run", "ambient", "default_dtype_is_forwards", "region",
            "        if run.mismatch is not None:",
            "        self.modes = ambient.modes()\n        if run.mismatch is not None:"),
+    Mutant("restores-modes-twice", "ambient", "deterministic_flags_are_forwards", "region",
+           "        run = Recomputation(wanted,",
+           "        self.runs = vars(self).get('runs', 0) + 1\n"
+           "        self.modes = self.modes if self.runs < 3 else ambient.modes()\n        run = Recomputation(wanted,",
+           profile="default"),
 )  # fmt: skip

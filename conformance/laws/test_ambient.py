@@ -70,7 +70,7 @@ def test_device_context_is_forwards(case: Case) -> None:
     case.equals_plain()
 
 
-PASSES = st.integers(1, 2)
+PASSES = st.integers(1, 4)
 DTYPE = st.sampled_from(["float32", "float64", "bfloat16"])
 
 
