@@ -113,4 +113,10 @@ FAULTS = (
            "        if forward_context is NOTHING and not debug:\n            output = function(*args, **kwargs)\n",
            "        if forward_context is NOTHING and not debug:\n            import impls.region\n\n"
            "            with impls.region._turn:\n                output = function(*args, **kwargs)\n"),
+    Mutant("keeps-tensors-of-subclasses", "lifetimes", "attributes_that_are_tensors_are_freed", "packed",
+           "None if ordinary or not isinstance(tensor, torch.nn.Parameter) else tensor", "None if ordinary else tensor"),
+    Mutant("keeps-a-log-of-what-failed", "lifetimes", "steps_leave_nothing_behind", "region",
+           "        finally:\n            lock.release()",
+           "        except Exception:\n            self.failed = [*getattr(self, 'failed', ()), [task]]\n            raise\n"
+           "        finally:\n            lock.release()"),
 )  # fmt: skip

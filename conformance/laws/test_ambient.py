@@ -49,7 +49,7 @@ def test_arguments_look_the_same(case: Case) -> None:
     case.equals_plain()
 
 
-KIND = st.sampled_from(["parameter", "leaf", "intermediate"])
+KIND = st.sampled_from(["parameter", "leaf", "intermediate", "subclass"])
 
 
 @law(named(ambient.attributes, kind=KIND, tensor=st.booleans(), nested=st.booleans()), needs=["closure-gradients"])

@@ -135,9 +135,9 @@ def test_early_stop_leaves_the_tail_unrun(case: Case) -> None:
     case.equals_plain()
 
 
-@law(named(lifetimes.steps, retained=st.booleans(), regions=st.integers(1, 3)), floor=2)
+@law(named(lifetimes.steps, retained=st.booleans(), regions=st.integers(1, 3), fails=st.booleans()), floor=2)
 def test_steps_leave_nothing_behind(case: Case) -> None:
-    """Step after step, over one retained graph or over new ones, there are no more Python objects than before."""
+    """Step after step, over one retained graph or new ones, failed or not, there are no more Python objects than before."""
     objects = Objects()
     case.seen  # noqa: B018 - whatever is made once only is made here
     case.run(objects)
@@ -175,7 +175,7 @@ def test_a_region_that_changes_its_input_makes_no_cycle(case: Case) -> None:
     all_freed(case)
 
 
-@law(named(kept.attributed, passes=PASSES, nested=st.booleans()), floor=2)
+@law(named(kept.attributed, special=st.booleans(), passes=PASSES, nested=st.booleans()), floor=2)
 def test_attributes_that_are_tensors_are_freed(case: Case) -> None:
     """A tensor that is an attribute of what an inner region is passed lives no longer than what it is an attribute of."""
     nothing_kept(case)

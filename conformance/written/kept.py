@@ -7,16 +7,22 @@ from typing import Any
 import torch
 
 
-def attributed(checkpoint: Any, note: Any, device: str, *, passes: int, nested: bool) -> None:
+def attributed(checkpoint: Any, note: Any, device: str, *, special: bool, passes: int, nested: bool) -> None:
+    class Kind(torch.Tensor):
+        pass
+
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
 
     def inner(h):
-        return (h * getattr(h, "scale", 1.0)).sin()
+        scale = getattr(h, "scale", 1.0)
+        return (h.as_subclass(torch.Tensor) * scale).sin()
 
     def outer(h):
         h = h.sin()
-        h.scale = h.detach().cos()
+        scale = h.detach().cos()
+        h = h.as_subclass(Kind) if special else h
+        h.scale = scale
         return (checkpoint(inner, h) if nested else inner(h)).tanh()
 
     y = checkpoint(outer, p)
