@@ -32,7 +32,7 @@ FAULTS = (
            "        with torch.enable_grad():\n            function(*args, **kwargs)\n        with forward_context:\n"
            "            return function(*args, **kwargs)\n"),
     Mutant("passes-parameters-as-tensors", "ambient", "arguments_look_the_same", "packed",
-           "None if ordinary or not isinstance(tensor, torch.nn.Parameter) else tensor", "None"),
+           "            return self.parameter\n", "            return self.parameter.as_subclass(torch.Tensor)\n"),
     Mutant("forgets-attributes", "ambient", "attributes_of_arguments_are_there", "packed",
            "if attributes and self.parameter is None and vars(tensor):", "if False:"),
     Mutant("returns-outputs-without-their-attributes", "ambient", "attributes_of_arguments_are_there", "nested",
