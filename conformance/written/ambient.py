@@ -101,7 +101,8 @@ def attributes(checkpoint: Any, note: Any, device: str, *, kind: str, tensor: bo
     def inner(a):
         scale = getattr(a, "scale", None)
         seen.append((type(a).__name__, type(scale).__name__ if tensor else scale))
-        return (a.as_subclass(torch.Tensor) * p).sin() * getattr(a, "scale", 1.0)
+        h = a.as_subclass(torch.Tensor) if kind == "subclass" else a
+        return (h * p).sin() * getattr(a, "scale", 1.0)
 
     def outer(a):
         scale = getattr(a, "scale", None)

@@ -16,7 +16,7 @@ def attributed(checkpoint: Any, note: Any, device: str, *, special: bool, passes
 
     def inner(h):
         scale = getattr(h, "scale", 1.0)
-        return (h.as_subclass(torch.Tensor) * scale).sin()
+        return ((h.as_subclass(torch.Tensor) if special else h) * scale).sin()
 
     def outer(h):
         h = h.sin()

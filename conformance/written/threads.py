@@ -193,7 +193,7 @@ def apart(checkpoint: Any, note: Any, device: str, *, where: str, nested: bool) 
     def inner(h):
         if where in now:
             try:
-                meeting.wait(2)
+                meeting.wait(5)
             except threading.BrokenBarrierError:
                 alone.append(where)
         return h.sin()
@@ -210,7 +210,7 @@ def apart(checkpoint: Any, note: Any, device: str, *, where: str, nested: bool) 
         except Exception as error:
             failed.append(error.with_traceback(None))
 
-    for phase in ("forward", "backward"):
+    for phase in ("forward", "backward") * 4:  # a lock that is held for a while is not always met
         now[:] = [phase]
         threads = [threading.Thread(target=step, args=(index,), daemon=True) for index in range(2)]
         for thread in threads:
