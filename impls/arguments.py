@@ -9,8 +9,6 @@ import torch
 
 from impls.versions import counter
 
-_ORDINARY = (torch.Tensor, torch.nn.Parameter)
-
 
 def save_arguments(ctx: Any, args: Sequence[Any]) -> None:
     """Keep the arguments in the node: tensors as saved tensors, each once, and other values as they are."""
@@ -60,6 +58,6 @@ def _leaf(tensor: torch.Tensor) -> torch.Tensor:
     leaf = tensor.detach()
     if type(tensor) is torch.nn.Parameter:
         leaf = torch.nn.Parameter(leaf, requires_grad=tensor.requires_grad)
-    if type(tensor) in _ORDINARY:  # a subclass may keep what it consists of among its attributes
-        vars(leaf).update(vars(tensor))
+    for name, value in vars(tensor).items():
+        vars(leaf).setdefault(name, value)  # what a subclass consists of is there already, detached
     return leaf.requires_grad_(tensor.requires_grad)

@@ -111,6 +111,7 @@ SINGLE_NODE: dict[str, Known] = {
         "other_saved_tensors_are_reported",
         "changed_closure_tensors",
         "changed_outputs",
+        "a_change_is_reported_however_late",
         "gradients_beside_a_changed_weight",
         "weights_changed_before_backward",
         "weights_changed_during_backward",

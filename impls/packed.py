@@ -23,7 +23,7 @@ class _SaveForBackward(torch.autograd.Function):
 class Packed:
     """A tensor saved through whatever hooks are active, as autograd itself would save it (rule 2)."""
 
-    __slots__ = ("attributes", "node", "parameter", "saved")
+    __slots__ = ("attributes", "kind", "node", "parameter", "saved")
 
     def __init__(self, tensor: torch.Tensor, attributes: bool = True) -> None:
         # A parameter outlives the region in any case, and hooks would bring it back as a plain tensor.
@@ -38,18 +38,23 @@ class Packed:
             self.saved = make(tensor, False)  # of an input, not of an output
         else:
             self.node = _SaveForBackward.apply(torch.empty(0, requires_grad=True), tensor)  # its tensor keeps a node alive
+        self.kind: type[torch.Tensor] = type(tensor)
         self.attributes: dict[str, Any] = {}
-        if attributes and ordinary:  # hooks hand back another object; a subclass rebuilds its own
+        if attributes and self.parameter is None and vars(tensor):  # hooks hand back another object
+            own = {} if ordinary else vars(tensor.detach())  # what a subclass consists of, it rebuilds itself
             for name, value in vars(tensor).items():
-                self.attributes[name] = Packed(value, attributes=False) if isinstance(value, torch.Tensor) else value
+                if name not in own:
+                    self.attributes[name] = Packed(value, attributes=False) if isinstance(value, torch.Tensor) else value
 
     def unpack(self, version: int | None = None) -> torch.Tensor:
         """The tensor; at ``version``, where hooks bring back a copy, whose counter starts anew."""
         if self.parameter is not None:
             return self.parameter
         tensor: torch.Tensor = self.saved.unpack() if self.node is None else self.node.grad_fn.saved_tensors[0]
-        if self.attributes and not vars(tensor):
-            for name, value in self.attributes.items():
+        if self.kind is not torch.Tensor and type(tensor) is torch.Tensor:
+            tensor.__class__ = self.kind  # a subclass of which autograd keeps the values alone
+        for name, value in self.attributes.items():
+            if name not in vars(tensor):
                 vars(tensor)[name] = value.unpack() if isinstance(value, Packed) else value
         if version is not None and tensor._version != version:
             torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))

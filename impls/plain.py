@@ -41,6 +41,7 @@ IMPLEMENTATION = Implementation(
         "recomputed_tensors_die_as_they_are_unpacked",
         "what_the_graph_has_freed_is_not_recomputed",
         "an_error_in_recomputation_keeps_nothing",
+        "attributes_that_are_tensors_are_freed",
         "schedules_in_any_order",
         "nothing_of_the_inside_is_alive_after_forward",
         "a_retained_backward_keeps_nothing",

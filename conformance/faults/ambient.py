@@ -32,9 +32,9 @@ FAULTS = (
            "        with torch.enable_grad():\n            function(*args, **kwargs)\n        with forward_context:\n"
            "            return function(*args, **kwargs)\n"),
     Mutant("passes-parameters-as-tensors", "ambient", "arguments_look_the_same", "packed",
-           "None if ordinary or not isinstance(tensor, torch.nn.Parameter) else tensor", "None"),
-    Mutant("forgets-attributes", "ambient", "attributes_of_arguments_are_there", "packed", "if attributes and ordinary:",
-           "if False:"),
+           "            return self.parameter\n", "            return self.parameter.as_subclass(torch.Tensor)\n"),
+    Mutant("forgets-attributes", "ambient", "attributes_of_arguments_are_there", "packed",
+           "if attributes and self.parameter is None and vars(tensor):", "if False:"),
     Mutant("returns-outputs-without-their-attributes", "ambient", "attributes_of_arguments_are_there", "nested",
            "    return output\n", "    vars(output).clear()\n    return output\n"),
     Mutant("forgets-attributes-that-are-tensors", "ambient", "attributes_of_arguments_are_there", "packed",
@@ -61,4 +61,13 @@ FAULTS = (
     Mutant("keeps-the-modes-of-its-last-run", "ambient", "default_dtype_is_forwards", "region",
            "        if run.mismatch is not None:",
            "        self.modes = ambient.modes()\n        if run.mismatch is not None:"),
+    Mutant("restores-modes-twice", "ambient", "deterministic_flags_are_forwards", "region",
+           "        run = Recomputation(wanted,",
+           "        self.runs = vars(self).get('runs', 0) + 1\n"
+           "        self.modes = self.modes if self.runs < 3 else ambient.modes()\n        run = Recomputation(wanted,",
+           profile="default"),
+    Mutant("forgets-attributes-of-subclasses", "ambient", "attributes_of_arguments_are_there", "packed",
+           "{} if ordinary else vars(tensor.detach())", "{} if ordinary else vars(tensor)", profile="default"),
+    Mutant("forgets-classes", "ambient", "attributes_of_arguments_are_there", "packed",
+           "if self.kind is not torch.Tensor and type(tensor) is torch.Tensor:", "if False:", profile="default"),
 )  # fmt: skip

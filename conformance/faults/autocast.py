@@ -20,4 +20,9 @@ FAULTS = (
     Mutant("takes-casts-for-cached", "autocast", "autocast_cache_keeps_gradients", "ambient",
            "torch.autocast(kind, dtype, enabled, wanted.cache)",
            "torch.autocast(kind, dtype, enabled and not wanted.cache, wanted.cache)"),
+    Mutant("restores-autocast-twice", "autocast", "autocast_is_forwards", "region",
+           "        run = Recomputation(wanted,",
+           "        self.runs = vars(self).get('runs', 0) + 1\n"
+           "        self.modes = self.modes if self.runs < 3 else ambient.modes()\n        run = Recomputation(wanted,",
+           profile="default"),
 )  # fmt: skip

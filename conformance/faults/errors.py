@@ -98,4 +98,8 @@ FAULTS = (
            "self.inside.append(tensor._version)\n        if False:"),
     Mutant("does-not-compare-versions-inside", "errors", "gradients_beside_a_changed_weight", "recomputation",
            "if index < len(self.inside):", "if False:"),
+    Mutant("follows-the-first-tensors-alone", "errors", "a_change_is_reported_however_late", "region",
+           "if now != version:", "if now != version and index < 40:"),
+    Mutant("counts-changes-in-three-bits", "errors", "a_change_is_reported_however_late", "region",
+           "if now != version:", "if now % 8 != version % 8:", profile="default"),
 )  # fmt: skip

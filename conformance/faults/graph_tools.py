@@ -28,4 +28,6 @@ FAULTS = (
            "            hook.task = None"),
     Mutant("logs-at-any-level", "graph_tools", "nothing_is_logged_below_debug_level", "graph.executed",
            "if log.isEnabledFor(logging.DEBUG):", "log.critical('logging')\n        if log.isEnabledFor(logging.DEBUG):"),
+    Mutant("logs-below-the-first-output-alone", "graph_tools", "a_backward_of_several_outputs_is_logged", "graph.executed",
+           "for output in outputs]", "for output in outputs[:1]]"),
 )  # fmt: skip

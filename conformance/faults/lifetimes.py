@@ -98,4 +98,25 @@ FAULTS = (
            "lambda node: id(node) in inner", "lambda node: node is not tree and id(node) in self.repeated"),
     Mutant("lets-pytree-keep-what-it-looked-through", "lifetimes", "arguments_in_containers_are_freed", "inputs",
            "    seen.clear()\n    trees.clear()\n", ""),
+    Mutant("keeps-attributes-that-are-tensors", "lifetimes", "attributes_that_are_tensors_are_freed", "packed",
+           "Packed(value, attributes=False) if isinstance(value, torch.Tensor) else value", "value"),
+    Mutant("remembers-the-objects-of-the-last-call", "lifetimes", "objects_are_let_go_with_the_graph", "nested",
+           "    _validate(function, context_fn, determinism_check, kwargs)\n",
+           "    _validate(function, context_fn, determinism_check, kwargs)\n"
+           "    vars(_validate)['last'] = [one for one in args if not isinstance(one, torch.Tensor)]\n"),
+    Mutant("remembers-the-last-function", "lifetimes", "objects_are_let_go_with_the_graph", "nested",
+           "    _validate(function, context_fn, determinism_check, kwargs)\n",
+           "    _validate(function, context_fn, determinism_check, kwargs)\n    vars(_validate)['last'] = function\n"),
+    Mutant("has-one-lock-for-all", "lifetimes", "regions_of_two_threads_run_at_once", "region",
+           "lock = _turn if self.states else self.lock", "lock = _turn"),
+    Mutant("lets-one-forward-run-at-a-time", "lifetimes", "regions_of_two_threads_run_at_once", "nested",
+           "        if forward_context is NOTHING and not debug:\n            output = function(*args, **kwargs)\n",
+           "        if forward_context is NOTHING and not debug:\n            import impls.region\n\n"
+           "            with impls.region._turn:\n                output = function(*args, **kwargs)\n"),
+    Mutant("keeps-tensors-of-subclasses", "lifetimes", "attributes_that_are_tensors_are_freed", "packed",
+           "None if ordinary or not isinstance(tensor, torch.nn.Parameter) else tensor", "None if ordinary else tensor"),
+    Mutant("keeps-a-log-of-what-failed", "lifetimes", "steps_leave_nothing_behind", "region",
+           "        finally:\n            lock.release()",
+           "        except Exception:\n            self.failed = [*getattr(self, 'failed', ()), [task]]\n            raise\n"
+           "        finally:\n            lock.release()"),
 )  # fmt: skip

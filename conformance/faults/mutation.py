@@ -69,4 +69,6 @@ FAULTS = (
            "            readers.pop(number, None)", "            pass"),
     Mutant("clones-what-is-beside", "mutation", "changes_beside_checkpointed_regions", "graph.mutation",
            "return self.cloned[handle] if", "return self.original.get(handle, torch.ones(2, 2, dtype=torch.float64)) if"),
+    Mutant("overlooks-compressed-memory", "mutation", "a_sparse_tensor_changed_by_its_values", "graph.memory",
+           "elif tensor.layout in _COMPRESSED:", "elif tensor.layout in _COMPRESSED and False:"),
 )  # fmt: skip

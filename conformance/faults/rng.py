@@ -60,4 +60,8 @@ FAULTS = (
            "        finally:\n            ambient.set_generators(present)",
            "        except BaseException:\n            ambient.set_generators(present)\n            states.clear()\n"
            "            raise\n        else:\n            ambient.set_generators(present)"),
+    Mutant("replays-three-times", "rng", "every_backward_draws_the_same", "region",
+           "        run = Recomputation(wanted,",
+           "        self.runs = vars(self).get('runs', 0) + 1\n"
+           "        self.states = self.states if self.runs < 4 else ambient.generators()\n        run = Recomputation(wanted,"),
 )  # fmt: skip

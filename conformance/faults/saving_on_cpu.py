@@ -62,4 +62,9 @@ FAULTS = (
            "graph.streams", "snapshot = source.clone(memory_format=torch.contiguous_format)", "snapshot = source"),
     Mutant("waits-for-the-way-out", "saving_on_cpu", "pinned_copies_block_nobody", "graph.streams",
            "target.copy_(snapshot, non_blocking=True)", "target.copy_(snapshot)"),
+    Mutant("knows-a-tensor-by-its-address", "saving_on_cpu", "a_tensor_in_the_place_of_one_that_died", "graph.host",
+           "        key = (id(root), tensor._version, *place)\n        moved = self.copies.get(key)\n"
+           "        if moved is None or moved.root() is not root:",
+           "        key = (tensor.untyped_storage().data_ptr(), tensor._version, shape)\n        moved = self.copies.get(key)\n"
+           "        if moved is None:"),
 )  # fmt: skip

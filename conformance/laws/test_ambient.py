@@ -49,7 +49,7 @@ def test_arguments_look_the_same(case: Case) -> None:
     case.equals_plain()
 
 
-KIND = st.sampled_from(["parameter", "leaf", "intermediate"])
+KIND = st.sampled_from(["parameter", "leaf", "intermediate", "subclass"])
 
 
 @law(named(ambient.attributes, kind=KIND, tensor=st.booleans(), nested=st.booleans()), needs=["closure-gradients"])
@@ -70,7 +70,7 @@ def test_device_context_is_forwards(case: Case) -> None:
     case.equals_plain()
 
 
-PASSES = st.integers(1, 2)
+PASSES = st.integers(1, 4)
 DTYPE = st.sampled_from(["float32", "float64", "bfloat16"])
 
 

@@ -21,7 +21,7 @@ CAST = st.sampled_from([None, "off", "bfloat16", "float16"])
         backward=CAST,
         cache=st.booleans(),
         other=st.booleans(),
-        passes=st.integers(1, 2),
+        passes=st.integers(1, 4),
     ),
     needs=["autocast"],
     effort=0.5,

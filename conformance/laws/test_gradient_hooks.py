@@ -92,6 +92,28 @@ def test_a_hook_on_any_gets_the_first_gradient(case: Case) -> None:
     case.as_expected()
 
 
+@graph_law(
+    named(gradients.first_defined, order=st.sampled_from(["a", "ab", "ba", "bab"]).map(tuple), passes=st.integers(1, 2)),
+    gradients=False,
+    floor=3,
+)
+def test_an_undefined_gradient_is_not_the_first(case: Case) -> None:
+    """In mode "any" a gradient that a Function leaves undefined does not count: the hook gets the first that is there."""
+    case.as_expected()
+
+
+_MOVED = {
+    "change": st.sampled_from(["changed", "changed and read", "detached"]),
+    "watched": st.sampled_from(["a", "ab", "ba"]).map(tuple),
+}
+
+
+@graph_law(named(gradients.moved, passes=st.integers(1, 2), **_MOVED), gradients=False)
+def test_a_watched_tensor_may_change_its_node(case: Case) -> None:
+    """A tensor that is changed in place or detached after it is watched gets the gradient of what it was."""
+    case.as_expected()
+
+
 OTHER = st.sampled_from([(0,), (1,), (2,), (0, 1), (0, 2), (0, 1, 2)])
 
 
@@ -130,6 +152,18 @@ WHEN = st.sampled_from(["before", "midway", "with", "after", "in another"])
 def test_a_removed_hook_is_not_called(case: Case) -> None:
     """A hook that is removed, even while a backward is under way, is not called any more, and others are."""
     case.as_expected()
+
+
+@graph_law(named(handles.let_go, mode=MODE, leaf=BOTH, used=BOTH, copied=BOTH), gradients=False)
+def test_a_removed_hook_is_let_go(case: Case) -> None:
+    """A hook that is removed is let go at once, though its handle and the tensors are still there."""
+    case.as_expected()
+
+
+@graph_law(named(handles.come_and_go, mode=MODE, used=BOTH), gradients=False, floor=2)
+def test_hooks_that_come_and_go_leave_nothing_behind(case: Case) -> None:
+    """Hooks that are registered on the same tensors and removed, again and again, leave no more objects than before."""
+    no_growth(case)
 
 
 @graph_law(

@@ -112,3 +112,12 @@ def test_one_backward_alone_is_logged(case: Case) -> None:
 def test_logging_ends_with_an_error(case: Case) -> None:
     """A backward that raises is logged up to there, and the next one is not."""
     case.as_expected()
+
+
+FORMS = st.sampled_from([("tensor", "tensor"), ("tensor", "edge"), ("edge", "tensor"), ("edge", "edge")])
+
+
+@graph_law(named(tools.logged_several, forms=FORMS, shared=BOTH), **LOGGING)
+def test_a_backward_of_several_outputs_is_logged(case: Case) -> None:
+    """Of a backward of several outputs, tensors or edges, the nodes of all of them are logged, each once."""
+    case.as_expected()

@@ -96,6 +96,16 @@ def test_backward_of_a_region_that_is_under_way(case: Case) -> None:
     all_freed(case)
 
 
+_APART = {"where": st.sampled_from(["forward", "backward"]), "nested": st.booleans()}
+
+
+# On an accelerator one thread runs the backwards of all.
+@law(named(threads.apart, **_APART), needs=["rng-option"], floor=3, effort=0.3, devices=["cpu"], preserve_rng_state=False)
+def test_regions_of_two_threads_run_at_once(case: Case) -> None:
+    """Functions of regions in two graphs may wait for each other, each on its thread, in forward and in recomputation."""
+    case.equals_plain()
+
+
 # The law that is about each kind of step alone. A schedule mixes the kinds of which the law is kept.
 ALONE = {
     "some": "a_backward_of_some_outputs_keeps_nothing",

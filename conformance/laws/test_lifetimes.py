@@ -14,7 +14,7 @@ from conformance.nesting import if_nesting
 from conformance.schedules import exactly, schedules, watched
 from conformance.strategies import named
 from conformance.verdicts import Diverges, Measured
-from conformance.written import lifetimes
+from conformance.written import kept, lifetimes
 from impls.plain import checkpoint as plain
 
 PASSES = st.integers(1, 3)
@@ -135,9 +135,9 @@ def test_early_stop_leaves_the_tail_unrun(case: Case) -> None:
     case.equals_plain()
 
 
-@law(named(lifetimes.steps, retained=st.booleans(), regions=st.integers(1, 3)), floor=2)
+@law(named(lifetimes.steps, retained=st.booleans(), regions=st.integers(1, 3), fails=st.booleans()), floor=2)
 def test_steps_leave_nothing_behind(case: Case) -> None:
-    """Step after step, over one retained graph or over new ones, there are no more Python objects than before."""
+    """Step after step, over one retained graph or new ones, failed or not, there are no more Python objects than before."""
     objects = Objects()
     case.seen  # noqa: B018 - whatever is made once only is made here
     case.run(objects)
@@ -173,3 +173,18 @@ ENDS = st.sampled_from(["other", "returned", "raises"])
 def test_a_region_that_changes_its_input_makes_no_cycle(case: Case) -> None:
     """A region that changes its input in place, and may return it or raise, is freed with its outputs, or refused at once."""
     all_freed(case)
+
+
+@law(named(kept.attributed, special=st.booleans(), passes=PASSES, nested=st.booleans()), floor=2)
+def test_attributes_that_are_tensors_are_freed(case: Case) -> None:
+    """A tensor that is an attribute of what an inner region is passed lives no longer than what it is an attribute of."""
+    nothing_kept(case)
+
+
+_OBJECTS = {"where": st.sampled_from(["argument", "list", "function"]), "passes": PASSES, "nested": st.booleans()}
+
+
+@law(named(kept.objects, **_OBJECTS), needs=["non-tensor-arguments"], floor=4)
+def test_objects_are_let_go_with_the_graph(case: Case) -> None:
+    """What a region is passed or its function holds that is no tensor is let go with the outputs, at once."""
+    case.equals_plain()

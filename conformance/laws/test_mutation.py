@@ -133,6 +133,15 @@ def test_changes_through_data(case: Case) -> None:
     case.equals_plain()
 
 
+_SPARSE = {"layout": st.sampled_from(["coo", "csr", "csc"]), "way": st.sampled_from(["values", "method"])}
+
+
+@graph_law(named(mutation.sparse, passes=st.integers(1, 2), **_SPARSE), gradients=False)
+def test_a_sparse_tensor_changed_by_its_values(case: Case) -> None:
+    """A saved sparse tensor, compressed or not, that is changed by a method or through its values gives the right gradients."""
+    case.as_expected()
+
+
 WRITTEN = st.sampled_from(["mul", "square", "exp", "gather", "many"])
 
 

@@ -58,7 +58,10 @@ def test_noise_that_is_saved_before_it_is_drawn(case: Case) -> None:
     case.equals_plain()
 
 
-@law(programs(always=["dropout", "retain", "stream"]), needs=["rng"], floor=8)
+REPEATED = named(rng.repeated, passes=st.integers(2, 6), nested=st.booleans())
+
+
+@law(programs(always=["dropout", "retain", "stream"]) | REPEATED, needs=["rng"], floor=8)
 def test_every_backward_draws_the_same(case: Case) -> None:
     """Each backward over a retained graph recomputes with forward's random numbers."""
     case.equals_plain()

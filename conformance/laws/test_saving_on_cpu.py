@@ -168,6 +168,12 @@ def test_parts_of_one_tensor_are_told_apart(case: Case) -> None:
     case.equals_plain()
 
 
+@graph_law(named(host.reused, count=st.integers(2, 5), pinned=BOTH), effort=0.3, floor=2)
+def test_a_tensor_in_the_place_of_one_that_died(case: Case) -> None:
+    """A tensor that is made where one that was saved has died, at its address and version, is saved for itself."""
+    case.equals_plain()
+
+
 SIZES = st.lists(st.integers(1, 8).map(lambda size: 2 * size), min_size=1, max_size=4).map(tuple)
 
 

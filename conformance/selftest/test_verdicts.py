@@ -217,3 +217,27 @@ def test_a_frozen_value_does_not_follow_later_changes() -> None:
     value[0].mul_(2)
     value.append(torch.ones(1))
     assert difference(before, freeze([torch.ones(2)]), True) is None
+
+
+METHODS = "__eq__ eq isnan signbit logical_or logical_and all clone detach to_dense"
+METHODS += " le abs sub max nan_to_num resolve_conj __or__ __and__"
+
+
+@pytest.mark.parametrize("place", [torch.Tensor, torch])
+@pytest.mark.parametrize("kind", ["float64", "complex64", "sparse", "csr"])
+@pytest.mark.parametrize("exact", [True, False])
+def test_what_an_implementation_makes_of_tensors_decides_nothing(
+    monkeypatch: pytest.MonkeyPatch, place: Any, kind: str, exact: bool
+) -> None:
+    right = torch.eye(2, dtype=torch.complex64 if kind == "complex64" else torch.float64)
+    right = right.to_sparse() if kind == "sparse" else right.to_sparse_csr() if kind == "csr" else right
+    wrong = right * 2
+    same = right * 1
+    always = torch.ones(2, 2, dtype=torch.bool)
+    for name in METHODS.split():
+        if hasattr(place, name):
+            monkeypatch.setattr(place, name, lambda *args, **kwargs: always)
+    found, none = difference(freeze(right), freeze(wrong), exact), difference(freeze(right), freeze(same), exact)
+    monkeypatch.undo()
+    assert found is not None
+    assert none is None

@@ -87,21 +87,26 @@ def arguments(checkpoint: Any, note: Any, device: str, *, leaf: bool, nested: bo
 
 
 def attributes(checkpoint: Any, note: Any, device: str, *, kind: str, tensor: bool, nested: bool) -> None:
+    class Kind(torch.Tensor):
+        pass
+
     p = torch.nn.Parameter(torch.randn(2, 2, device=device))
     q = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p, q))
-    x = {"parameter": p, "leaf": torch.randn(2, 2, device=device), "intermediate": p * 2}[kind]
+    x = p if kind == "parameter" else torch.randn(2, 2, device=device) if kind == "leaf" else p * 2
+    x = x.as_subclass(Kind) if kind == "subclass" else x
     x.scale = q if tensor else 3.0
     seen = []
 
     def inner(a):
         scale = getattr(a, "scale", None)
-        seen.append(type(scale).__name__ if tensor else scale)
-        return (a * p).sin() * getattr(a, "scale", 1.0)
+        seen.append((type(a).__name__, type(scale).__name__ if tensor else scale))
+        h = a.as_subclass(torch.Tensor) if kind == "subclass" else a
+        return (h * p).sin() * getattr(a, "scale", 1.0)
 
     def outer(a):
         scale = getattr(a, "scale", None)
-        seen.append(type(scale).__name__ if tensor else scale)
+        seen.append((type(a).__name__, type(scale).__name__ if tensor else scale))
         y = (checkpoint(inner, a) if nested else inner(a)).cos()
         y.made = 2.0
         return y

@@ -160,3 +160,44 @@ def wrong(graph: Any, note: Any, device: str, *, kind: str, mode: str) -> None:
     p.sin().sum().backward()
     note("expected calls", 0)
     note("seen calls", len(calls))
+
+
+def let_go(graph: Any, note: Any, device: str, *, mode: str, leaf: bool, used: bool, copied: bool) -> None:
+    import copy
+    import weakref
+
+    class Hook:
+        def __call__(self, grads):
+            calls.append(1)
+
+    p, q = (torch.randn(2, 2, device=device, requires_grad=True) for _ in range(2))
+    note("leaves", (p, q))
+    calls = []
+    tensors = [p, q] if leaf else [p * 2, q * 3]
+    loss = sum(t.sum() for t in tensors)
+    hook = Hook()
+    there = weakref.ref(hook)
+    handle = graph.register_multi_grad_hook(tensors, hook, mode=mode)
+    del hook
+    if used:
+        loss.backward(retain_graph=True)
+    note("expected fate", [used, False, True])
+    kept = there() is None
+    if copied:
+        copy.copy(handle).remove()
+    else:
+        handle.remove()
+    note("seen fate", [bool(calls), kept, there() is None])
+
+
+def come_and_go(graph: Any, note: Any, device: str, *, mode: str, used: bool) -> None:
+    p, q = (torch.randn(2, 2, device=device, requires_grad=True) for _ in range(2))
+    note("leaves", (p, q))
+    for _ in range(8):
+        handle = graph.register_multi_grad_hook([p, q], lambda grads: None, mode=mode)
+        if used:
+            (p.sin() * q).sum().backward()
+            note("gradients 0", [p.grad, q.grad])
+            p.grad = q.grad = None
+        handle.remove()
+        note("step")

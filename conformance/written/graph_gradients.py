@@ -160,3 +160,50 @@ def threads(graph: Any, note: Any, device: str, *, mode: str, other: Any, first:
     loss.backward()
     thread.join()
     note("seen calls", sorted(calls, key=str))
+
+
+def moved(graph: Any, note: Any, device: str, *, change: str, watched: Any, passes: int) -> None:
+    p = torch.randn(2, 2, dtype=torch.float64, device=device, requires_grad=True)
+    note("leaves", (p,))
+    named = {"a": p * 2, "b": p * 3}
+    a = named["a"]
+    total = a * 5 + named["b"] * 7  # saves nothing, so a may be changed
+    edges = [torch.autograd.graph.get_gradient_edge(named[name]) for name in watched]
+    calls = []
+    hook = lambda grads: calls.append([g if g is None else g.clone() for g in grads])  # noqa: E731
+    graph.register_multi_grad_hook([named[name] for name in watched], hook)
+    if change == "detached":
+        a.detach_().requires_grad_()
+    else:
+        a.add_(1)
+    if change == "changed and read":
+        total = total + a
+    one = torch.ones_like(total)
+    due = torch.autograd.grad(total, edges, one, retain_graph=True)
+    calls.clear()
+    note("expected calls", [list(due)] * passes)
+    for _ in range(passes):
+        total.backward(one, retain_graph=True)
+    note("seen calls", calls)
+
+
+def first_defined(graph: Any, note: Any, device: str, *, order: Any, passes: int) -> None:
+    class Second(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, s, t):
+            return s * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * 2, None
+
+    p, q = (torch.randn(2, 2, device=device, requires_grad=True) for _ in range(2))
+    note("leaves", (p, q))
+    tensors = {"a": p * 1, "b": q * 1}  # the gradient of b comes first, and is undefined
+    loss = Second.apply(tensors["a"], tensors["b"]).sum()
+    calls = []
+    graph.register_multi_grad_hook([tensors[name] for name in order], lambda grad: calls.append(grad), mode="any")
+    note("expected calls", [torch.full((2, 2), 2.0, device=device)] * passes)
+    for _ in range(passes):
+        loss.backward(retain_graph=True)
+    note("seen calls", calls)

@@ -149,3 +149,20 @@ def again(graph: Any, note: Any, device: str, *, saves: int, between: str, passe
     for turn in range(passes):
         y.backward(retain_graph=True)
         note(f"gradients {turn}", [p.grad])
+
+
+def reused(graph: Any, note: Any, device: str, *, count: int, pinned: bool) -> None:
+    from contextlib import nullcontext
+
+    from conformance.second_device import second
+    from conformance.written.graph_pinning import pinnable
+
+    device = second(device)
+    p = torch.randn(512, 512, device=device, requires_grad=True)  # large memory is given out again at once
+    note("leaves", (p,))
+    options = {"pin_memory": True, "device_type": device} if pinned else {}
+    with pinnable(device) if pinned else nullcontext(), graph.save_on_cpu(**options):
+        # What is saved dies at once, and the next one may be made in its place.
+        made = [(p + number).sin() for number in range(count)]
+    torch.autograd.backward(made, [torch.ones_like(one) for one in made])
+    note("gradients 0", [p.grad])

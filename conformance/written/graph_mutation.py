@@ -231,3 +231,22 @@ def mixed(graph: Any, note: Any, device: str, *, regions: str, change: str, orde
                 (a.mul_(2) if change == "method" else a[1].zero_() if change == "view" else torch._foreach_add_([a], 1.0))
             y.backward(torch.ones_like(y), retain_graph=turn < passes - 1)
             note(f"gradients {turn}", [p.grad, q.grad])
+
+
+def sparse(graph: Any, note: Any, device: str, *, layout: str, way: str, passes: int) -> None:
+    p = torch.randn(2, 2, dtype=torch.float64, device=device, requires_grad=True)
+    note("leaves", (p,))
+    x = torch.tensor([[0.0, 2.0], [3.0, 0.0]], dtype=torch.float64, device=device)
+    x = x.to_sparse_csr() if layout == "csr" else x.to_sparse_csc() if layout == "csc" else x.to_sparse().coalesce()
+    expected = torch.autograd.grad((x @ p).sum(), p)[0]
+    with graph.allow_mutation_on_saved_tensors():
+        y = (x @ p).sum()
+        for turn in range(passes):
+            if way == "values":
+                x.values().mul_(2)
+            else:
+                x.mul_(2)
+            y.backward(retain_graph=True)
+            note(f"expected {turn}", expected)
+            note(f"seen {turn}", p.grad)
+            p.grad = None

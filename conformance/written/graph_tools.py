@@ -250,3 +250,22 @@ def logged(graph: Any, note: Any, device: str, *, steps: Any, order: str, level:
     note("seen lines", len(inside))
     note("expected elsewhere", 0)
     note("seen elsewhere", len(elsewhere))
+
+
+def logged_several(graph: Any, note: Any, device: str, *, forms: Any, shared: bool) -> None:
+    import unittest.mock
+
+    p, q = (torch.randn(2, 2, device=device, requires_grad=True) for _ in range(2))
+    note("leaves", (p, q))
+    outputs = [p.sin(), (p if shared else q).cos()]
+    marked = [graph.get_gradient_edge(t) if form == "edge" else t for t, form in zip(outputs, forms, strict=True)]
+    lines = []
+    before = graph.log.level
+    graph.log.setLevel("DEBUG")
+    keeping = unittest.mock.patch.object(graph.log, "handle", lambda record: lines.append(record.getMessage()))
+    with keeping, graph.logged_backward(*marked):
+        torch.autograd.backward(outputs, [torch.ones_like(t) for t in outputs])
+    graph.log.setLevel(before)
+    names = ("AccumulateGrad", "CosBackward", "SinBackward")
+    note("expected nodes", sorted(names if shared else (*names, "AccumulateGrad")))
+    note("seen nodes", sorted(name for line in lines for name in names if name in line))

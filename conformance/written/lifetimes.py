@@ -133,20 +133,35 @@ def read(checkpoint: Any, note: Any, device: str, *, length: int, times: int, ne
     note("empty", [])
 
 
-def steps(checkpoint: Any, note: Any, device: str, *, retained: bool, regions: int) -> None:
+def steps(checkpoint: Any, note: Any, device: str, *, retained: bool, regions: int, fails: bool) -> None:
+    import contextlib
+
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
+    armed = []
+
+    def f(h):
+        h = (h * p).sin()
+        if armed:
+            raise ValueError("program")
+        return h.cos()
 
     def forward():
         y = p * 1
         for _ in range(regions):
-            y = checkpoint(lambda h: (h * p).sin().cos(), y)
+            y = checkpoint(f, y)
         return y
 
     y = forward()
     for _ in range(12):
         if not retained:
             y = forward()
+        if fails:
+            armed.append(True)
+            with contextlib.suppress(ValueError):
+                y.backward(torch.ones_like(y), retain_graph=True)
+            armed.clear()
+            p.grad = None
         y.backward(torch.ones_like(y), retain_graph=retained)
         note("gradients", [p.grad])
         p.grad = None

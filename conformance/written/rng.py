@@ -258,3 +258,22 @@ def another_thread(checkpoint, note, device, *, draws, nested):
         pool.submit(y.backward, torch.ones_like(y)).result()
     note("gradients 0", [p.grad])
     note("stream after backward", torch.rand(2, device=device))
+
+
+def repeated(checkpoint: Any, note: Any, device: str, *, passes: int, nested: bool) -> None:
+    p = torch.randn(4, 4, device=device, requires_grad=True)
+    note("leaves", (p,))
+    dropout = torch.nn.functional.dropout
+
+    def inner(h):
+        return dropout(h.sin(), 0.5)
+
+    def outer(h):
+        return (checkpoint(inner, h.exp()) if nested else inner(h.exp())).cos()
+
+    y = checkpoint(outer, p)
+    note("forward", y)
+    for turn in range(passes):
+        note(f"stream {turn}", torch.rand(2, device=device))
+        y.backward(torch.ones_like(y), retain_graph=True)
+        note(f"gradients {turn}", [p.grad])

@@ -180,3 +180,44 @@ def under_way(checkpoint: Any, note: Any, device: str, *, nested: bool) -> None:
     held.clear()
     made.clear()
     note("empty", [])
+
+
+def apart(checkpoint: Any, note: Any, device: str, *, where: str, nested: bool) -> None:
+    import threading
+
+    leaves = [torch.randn(2, 2, device=device, requires_grad=True) for _ in range(2)]
+    note("leaves", leaves)
+    meeting, alone = threading.Barrier(2), []
+    made, failed, now = {}, [], ["forward"]
+
+    def inner(h):
+        if where in now:
+            try:
+                meeting.wait(5)
+            except threading.BrokenBarrierError:
+                alone.append(where)
+        return h.sin()
+
+    def outer(h):
+        return (checkpoint(inner, h.exp()) if nested else inner(h.exp())).cos()
+
+    def step(index):
+        try:
+            if "forward" in now:
+                made[index] = checkpoint(outer, leaves[index])
+            else:
+                made[index].backward(torch.ones_like(made[index]))
+        except Exception as error:
+            failed.append(error.with_traceback(None))
+
+    for phase in ("forward", "backward") * 4:  # a lock that is held for a while is not always met
+        now[:] = [phase]
+        threads = [threading.Thread(target=step, args=(index,), daemon=True) for index in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if failed:
+            raise failed[0]
+    note("waited in vain", len(alone))
+    note("gradients 0", [leaf.grad for leaf in leaves])

@@ -75,7 +75,8 @@ class _Registration:
 
     def __init__(self, tensors: Sequence[torch.Tensor], fn: Callable[[Any], None], any_mode: bool) -> None:
         self.watched = [_Watched(tensor) if tensor.requires_grad else None for tensor in tensors]
-        self.fn, self.any_mode, self.removed = fn, any_mode, False
+        self.fn: Callable[[Any], None] | None = fn
+        self.any_mode = any_mode
         self.passes: weakref.WeakValueDictionary[int, _Pass] = weakref.WeakValueDictionary()
         self.lock = threading.Lock()
 
@@ -98,8 +99,9 @@ class _Registration:
             self.call(result)
 
     def call(self, result: Any) -> None:
-        if not self.removed:
-            self.fn(result)
+        fn = self.fn
+        if fn is not None:
+            fn(result)
 
 
 class _Handle(RemovableHandle):
@@ -114,7 +116,7 @@ class _Handle(RemovableHandle):
 
     def remove(self) -> None:
         if self.registration is not None:
-            self.registration.removed = True
+            self.registration.fn = None  # let go, as handles may be kept
         for handle in self.handles:
             handle.remove()
 

@@ -101,6 +101,25 @@ _UNTRACED: dict[str, Known] = known(
     "two_threads_draw_their_own",
 )
 
+_UNTRACED |= known(
+    "refuses",
+    "what cannot be traced runs as it is, and arguments of its regions come back from hooks without their attributes",
+    _SEEN,
+    "attributes_that_are_tensors_are_freed",
+)
+_UNTRACED |= known(
+    "diverges",
+    "what cannot be traced, a subclass of Tensor here, comes back from hooks as a plain tensor without attributes",
+    _SEEN,
+    "attributes_of_arguments_are_there",
+)
+_UNTRACED |= known(
+    "diverges",
+    "a function that waits in its recomputation for another thread's waits in vain, though not every time: theirs take turns",
+    _SEEN,
+    "regions_of_two_threads_run_at_once",
+)
+
 _INTERNAL: dict[str, Known] = known(
     "crashes",
     "a value that a region inside a region hands out past its result ends in an internal error of Dynamo",
@@ -146,6 +165,7 @@ _CHANGED: dict[str, Known] = {
         "an output that plain saves is computed again from inputs: backward gives the gradient of what forward returned",
         _SEEN,
         "changed_outputs",
+        "a_change_is_reported_however_late",
         "changes_are_reported_in_any_case",
     ),
     **known(
@@ -186,6 +206,7 @@ _KEPT: dict[str, Known] = {
         "an_error_in_forward_keeps_nothing",
         "schedules_in_any_order",
         "a_region_that_changes_its_input_makes_no_cycle",
+        "objects_are_let_go_with_the_graph",
     ),
     **known(
         "diverges",

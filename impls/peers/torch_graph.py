@@ -106,6 +106,12 @@ _MUTATION: dict[str, Known] = {
         "seen here",
         "contexts_cannot_be_nested",
     ),
+    **known(
+        "refuses",
+        "saved tensors are found by an address, and a sparse one has none: saving it is an error",
+        "seen here",
+        "a_sparse_tensor_changed_by_its_values",
+    ),
     **known("diverges", "the error is an AssertionError", "seen here", "backward_after_the_context_is_refused"),
     **known(
         "diverges",
@@ -163,6 +169,12 @@ _GRADIENTS: dict[str, Known] = {
         "seen here",
         "an_error_retains_no_gradient",
         "repeated_backwards_leave_nothing_behind",
+    ),
+    **known(
+        "diverges",
+        "in mode any the hook is called with whatever is there first, and that may be None",
+        "seen here",
+        "an_undefined_gradient_is_not_the_first",
     ),
     **known("crashes", "a handle leads to a local function, which does not pickle", "seen here", "handles_pickle_and_copy"),
     **known(

@@ -1,0 +1,48 @@
+"""Gradients of tensors that are rarely met, by their layout, dtype or values, and of very many."""
+
+from __future__ import annotations
+
+import functools
+
+from hypothesis import strategies as st
+
+from conformance import law as laws
+from conformance.judge import Case
+from conformance.strategies import named
+from conformance.written import values
+
+law = functools.partial(laws.law, family="gradients")
+LAYOUTS = st.sampled_from(("channels last", "permuted", "slice", "expanded", "overlapping", "conj", "neg"))
+
+
+@law(named(values.laid_out, kind=LAYOUTS, nested=st.booleans()))
+def test_layouts_are_plains(case: Case) -> None:
+    """Strides, conjugation and negation of arguments, saved tensors, outputs and gradients are plain's in both runs."""
+    case.equals_plain()
+
+
+RARE = st.sampled_from(("complex128", "float16", "int32", "bool", "uint8", "special", "large"))
+
+
+@law(named(values.rare, kind=RARE, nested=st.booleans()))
+def test_values_that_are_rarely_met(case: Case) -> None:
+    """Large tensors, NaN and infinity, and dtypes that are rare among saved tensors give plain's gradients."""
+    case.equals_plain()
+
+
+COUNT = st.sampled_from([1, 10, 50, 130])
+
+
+@law(named(values.many, count=COUNT, versions=st.sampled_from([0, 1, 5]), passes=st.integers(1, 2)), floor=3, effort=0.3)
+def test_very_many_saved_tensors(case: Case) -> None:
+    """However many tensors a region saves, and however often each was changed before, gradients are plain's."""
+    case.equals_plain()
+
+
+_LATE = {"count": COUNT, "times": st.integers(1, 9), "tries": st.integers(1, 2)}
+
+
+@law(named(values.changed, **_LATE), family="errors", gradients=False, recomputes=False, effort=0.4)
+def test_a_change_is_reported_however_late(case: Case) -> None:
+    """A change in place of the last of many saved tensors, once or several times, gives an error each time, as in plain."""
+    case.equals_plain()

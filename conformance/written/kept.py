@@ -1,0 +1,64 @@
+"""Programs about what an implementation may keep besides the tensors that it is passed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+def attributed(checkpoint: Any, note: Any, device: str, *, special: bool, passes: int, nested: bool) -> None:
+    class Kind(torch.Tensor):
+        pass
+
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+
+    def inner(h):
+        scale = getattr(h, "scale", 1.0)
+        return ((h.as_subclass(torch.Tensor) if special else h) * scale).sin()
+
+    def outer(h):
+        h = h.sin()
+        scale = h.detach().cos()
+        h = h.as_subclass(Kind) if special else h
+        h.scale = scale
+        return (checkpoint(inner, h) if nested else inner(h)).tanh()
+
+    y = checkpoint(outer, p)
+    note("held", [y])
+    for turn in range(passes):
+        y.backward(torch.ones_like(y), retain_graph=True)
+        note(f"gradients {turn}", [p.grad])
+        note(f"held {turn}", [y])
+    del y
+    note("empty", [])
+
+
+def objects(checkpoint: Any, note: Any, device: str, *, where: str, passes: int, nested: bool) -> None:
+    import weakref
+
+    class Setting:
+        power = 3
+
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+
+    def inner(h, setting):
+        return h.sin() ** (setting[0] if where == "list" else setting).power
+
+    def forward():
+        setting = Setting()
+        passed = [setting] if where == "list" else setting
+
+        def outer(h, given=passed):
+            return (checkpoint(inner, h.exp(), given) if nested else inner(h.exp(), given)).cos()
+
+        return checkpoint(outer, p) if where == "function" else checkpoint(outer, p, passed), weakref.ref(setting)
+
+    y, there = forward()
+    for turn in range(passes):
+        y.backward(torch.ones_like(y), retain_graph=True)
+        note(f"gradients {turn}", [p.grad])
+    del y
+    note("gone", there() is None)
