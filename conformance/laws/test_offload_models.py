@@ -1,4 +1,4 @@
-"""Offloaded models as modules: inputs and outputs, hooks, errors, saving, names, shared parameters, and what is refused."""
+"""Offloaded models as modules: hooks, errors, saving, names, shared parameters, and what is refused."""
 
 from __future__ import annotations
 
@@ -21,35 +21,6 @@ HERE = st.just(False)
 FEW, SLICES, INDICES = st.integers(1, 3), st.integers(1, 4), st.integers(0, 9)
 NAMES = ("nested", "torch-nonreentrant")
 ERRORS = st.sampled_from(("ValueError", "KeyboardInterrupt"))
-
-
-OTHERS = st.lists(st.sampled_from(("float", "long", "same", "number")), max_size=3).map(tuple)
-MICROBATCHES = st.integers(0, 3)  # none: activations are not checkpointed
-
-
-@counted_law(
-    written(
-        offload_models.many_inputs,
-        others=OTHERS,
-        keyword=st.booleans(),
-        table=st.booleans(),
-        microbatches=MICROBATCHES,
-        grad=st.booleans(),
-        home=st.booleans(),
-    )
-)
-def test_the_first_module_gets_every_input(case: Case) -> None:
-    """Several inputs, by position and by name, in containers, integers and numbers reach the first module, split by rows."""
-    as_expected(case)
-
-
-KINDS = ("tuple", "list", "dict", "namedtuple", "the same twice", "a view", "nothing but numbers", "one column")
-
-
-@offload_law(written(offload_models.outputs, kind=st.sampled_from(KINDS), microbatches=FEW, checkpoint=st.booleans()))
-def test_outputs_have_their_structure(case: Case) -> None:
-    """Containers, shapes, and which outputs require grad are the plain model's, also when microbatches are joined."""
-    equals_plain(case)
 
 
 @offload_law(offloaded(offload_uses.hooks_on_parameters, index=INDICES, removed=st.booleans()))

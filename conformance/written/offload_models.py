@@ -72,6 +72,33 @@ def outputs(OffloadModel, note, device, place, *, kind, microbatches, checkpoint
     note_gradients(note, model, microbatches)
 
 
+def repeated(OffloadModel, note, device, place, *, kind, first, microbatches, slices):  # noqa: N803
+    class Paired(torch.nn.Module):
+        def forward(self, x):
+            box = {"list": [x], "dict": {0: x}}[kind]
+            return box, (box,)
+
+    class Changing(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.wider = torch.nn.Linear(2, 4)
+
+        def forward(self, pair):
+            one, (other,) = pair
+            one[0] = self.wider(one[0])
+            return other[0].sin()
+
+    layers = [Changing(), torch.nn.Linear(4, 2)] if first else [torch.nn.Linear(2, 2), Paired(), Changing()]
+    options = {"checkpoint_activation": microbatches > 0, "num_microbatches": max(1, microbatches)}
+    model = OffloadModel(layers, place, num_slices=slices, **options)
+    note("leaves", tuple(model.parameters()))
+    x = torch.randn(4, 2, device=place)
+    y = model(Paired()(x)) if first else model(x)
+    note("forward", here([y]))
+    y.sum().backward()
+    note_gradients(note, model, microbatches)
+
+
 def parts(OffloadModel, note, device, place, *, rows, widths, slices, steps):  # noqa: N803
     import copy
 
