@@ -44,7 +44,7 @@ FAULTS = (
     Mutant("makes-gradients-dense", "offload-models", "sparse_gradients_stay_sparse", "offload.attachment",
            "            return grad.to(ctx.device), None", "            return grad.to_dense().to(ctx.device), None"),
     Mutant("takes-microbatches-without-checkpoints", "offload-models", "wrong_models_and_options_are_refused", "offload.model",
-           "if num_microbatches > 1 and not checkpoint_activation:", "if False:"),
+           "if num_microbatches > 1 and not checkpoint_activation:", "if False:", profile="default"),
     Mutant("takes-any-number", "offload-models", "wrong_models_and_options_are_refused", "offload.model", "    if value < 1 or",
            "    if False and", profile="default"),
     Mutant("takes-a-module-in-two-slices", "offload-models", "wrong_models_and_options_are_refused", "offload.cutting",

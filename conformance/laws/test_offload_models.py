@@ -184,7 +184,13 @@ WRONG = (
     "a parameter of its own",
     "a buffer of its own",
     "a hook of its own",
+    "a hook before its own",
+    "a backward hook of its own",
+    "a hook before backward",
+    "a forward of an instance",
     "no shape yet",
+    "no shape of buffers yet",
+    "text for checkpointing",
     "True for slices",
     "a device that keeps no values",
     "no slices",
@@ -209,9 +215,9 @@ def test_wrong_models_and_options_are_refused(case: Case) -> None:
     as_expected(case)
 
 
-@counted_law(written(offload_refusals.built_in_training, training=st.booleans(), graded=st.booleans()), floor=3)
+@counted_law(written(offload_refusals.built_in_training, training=st.booleans(), graded=st.booleans(), there=st.booleans()))
 def test_a_model_keeps_its_mode_and_gradients(case: Case) -> None:
-    """A model that is offloaded in the middle of training is in the mode that it was in, and has its gradients."""
+    """A model that is offloaded in the middle of training keeps its mode, flags, buffers and gradients, on either device."""
     as_expected(case)
 
 
@@ -255,7 +261,7 @@ def test_undefined_gradients_stay_undefined(case: Case) -> None:
     equals_plain(case)
 
 
-KINDS_OF_CHANGE = st.sampled_from(("data", "detached", "part"))
+KINDS_OF_CHANGE = st.sampled_from(("data", "detached", "part", "out", "several"))
 
 
 @offload_law(written(offload_gradients.through_data, forwards=st.integers(1, 3), how=KINDS_OF_CHANGE, **CUT))

@@ -41,6 +41,10 @@ def through_data(OffloadModel, note, device, place, *, slices, checkpoint, forwa
                 self.scale.data.mul_(0.5)
             elif how == "detached":
                 self.scale.detach().mul_(0.5)
+            elif how == "out":
+                torch.mul(self.scale, 0.5, out=self.scale.data)
+            elif how == "several":
+                torch._foreach_mul_([self.scale.data], 0.5)
             else:
                 self.scale.data[:1].add_(1)
             return x * self.scale.clone()
