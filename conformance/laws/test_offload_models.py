@@ -140,7 +140,12 @@ def test_a_shared_parameter_gets_one_gradient(case: Case) -> None:
 
 @offload_law(
     written(
-        offload_models.changed_in_place, before=FEW, slices=st.integers(1, 6), checkpoint=st.booleans(), first=st.booleans()
+        offload_models.changed_in_place,
+        before=FEW,
+        slices=st.integers(1, 6),
+        checkpoint=st.booleans(),
+        first=st.booleans(),
+        home=st.booleans(),
     )
 )
 def test_modules_may_change_their_input_in_place(case: Case) -> None:
@@ -223,7 +228,7 @@ def test_a_model_keeps_its_mode_and_gradients(case: Case) -> None:
 
 CALLS = (
     *("too few rows", "no rows", "rows that differ", "an input without rows", "an output without rows"),
-    *("outputs of other structures", "outputs of other numbers"),
+    *("outputs of other structures", "outputs of other numbers", "outputs of other types"),
 )
 
 

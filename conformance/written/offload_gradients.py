@@ -80,3 +80,5 @@ def new_buffer(OffloadModel, note, device, place, *, slices, checkpoint, empty):
     except RuntimeError as error:
         note("seen gradient", "refused" if "count" in str(error) and checkpoint else str(error))
     note("expected gradient", "refused" if checkpoint else here([torch.full((2,), 6.0)]))
+    note("expected to be gone", checkpoint)
+    note("seen to be gone", layers[1].count is None)

@@ -188,16 +188,17 @@ def sparse(OffloadModel, note, device, place, *, slices, checkpoint, steps):  # 
     note("state", here(model.state_dict().values()))
 
 
-def changed_in_place(OffloadModel, note, device, place, *, before, slices, checkpoint, first):  # noqa: N803
+def changed_in_place(OffloadModel, note, device, place, *, before, slices, checkpoint, first, home):  # noqa: N803
     layers = [torch.nn.Linear(3, 3) for _ in range(before)]
     layers[len(layers) if not first else 0 : 0] = [torch.nn.ReLU(inplace=True)]
     layers += [torch.nn.Linear(3, 3), torch.nn.Hardtanh(-0.4, 0.4, inplace=True), torch.nn.Linear(3, 2)]
-    model = OffloadModel(layers, place, num_slices=min(slices, len(layers)), checkpoint_activation=checkpoint)
+    options = {"num_slices": min(slices, len(layers)), "checkpoint_activation": checkpoint}
+    model = OffloadModel(layers, place, offload_device=torch.device(place).type if home else "cpu", **options)
     note("leaves", tuple(model.parameters()))
     x = torch.randn(4, 3, device=place)
     y = model(x)
     note("forward", here([y, x]))
-    y.square().sum().backward()
+    y.sum().backward()
     note("gradients", here(p.grad for p in model.parameters()))
 
 
