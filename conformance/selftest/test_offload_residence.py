@@ -256,4 +256,5 @@ def test_an_lstm_keeps_its_own_weights() -> None:
     lstm = nn.LSTM(3, 3)
     OffloadModel([lstm], "cpu", num_slices=1)(torch.randn(2, 1, 3))[0].sum().backward()
     assert all(one is other for one, other in zip(lstm._flat_weights, lstm.parameters(), strict=True))
-    assert all(one() is other for one, other in zip(lstm._flat_weight_refs, lstm.parameters(), strict=True))
+    references: Any = lstm._flat_weight_refs
+    assert all(one() is other for one, other in zip(references, lstm.parameters(), strict=True))

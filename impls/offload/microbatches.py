@@ -35,6 +35,8 @@ def split(args: tuple[Any, ...], kwargs: dict[str, Any], parts: int) -> list[Cal
 def join(values: list[Any]) -> Any:
     """One value from those of all microbatches: tensors one after the other along dimension 0, the rest as it is.
 
+    A tensor that is there several times is one again; a container is not.
+
     Raises ValueError when they differ in structure or in what is no tensor, or when a tensor has no dimension 0. Not
     checked: that rows do not depend on each other.
     """
