@@ -45,6 +45,8 @@ FAULTS = (
            "[(torch.chunk(tensor, parts) + (tensor[:0],) * parts)[:parts] for tensor in tensors]", profile="default"),
     Mutant("overlooks-what-out-is-given", "offload-models", "buffers_may_change_where_no_version_tells", "offload.statistics",
            "else (kwargs or {}).get(argument.name)", "else None", profile="default"),
+    Mutant("forgets-what-changed-before-it-was-replaced", "offload-models", "buffers_may_change_where_no_version_tells",
+           "offload.changes", "copy if told or storage_number(copy) in updated else None)", "None)", profile="default"),
     Mutant("overlooks-lists-of-tensors", "offload-models", "buffers_may_change_where_no_version_tells", "offload.statistics",
            "value if isinstance(value, list | tuple) else (value,)", "(value,)", profile="default"),
     Mutant("drops-hooks-of-a-model-but-forward-ones", "offload-models", "wrong_models_and_options_are_refused",

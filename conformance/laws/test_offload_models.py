@@ -266,12 +266,12 @@ def test_undefined_gradients_stay_undefined(case: Case) -> None:
     equals_plain(case)
 
 
-KINDS_OF_CHANGE = st.sampled_from(("data", "detached", "part", "out", "several"))
+KINDS_OF_CHANGE = st.sampled_from(("data", "detached", "part", "out", "several", "replaced"))
 
 
 @offload_law(written(offload_gradients.through_data, forwards=st.integers(1, 3), how=KINDS_OF_CHANGE, **CUT))
 def test_buffers_may_change_where_no_version_tells(case: Case) -> None:
-    """A buffer that forward changes through .data or a detached alias has plain's values, and so have gradients."""
+    """A buffer that forward changes through .data or an alias, or before it replaces it, is plain's, and so are gradients."""
     equals_plain(case)
 
 

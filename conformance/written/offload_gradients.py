@@ -41,6 +41,9 @@ def through_data(OffloadModel, note, device, place, *, slices, checkpoint, forwa
                 self.scale.data.mul_(0.5)
             elif how == "detached":
                 self.scale.detach().mul_(0.5)
+            elif how == "replaced":
+                self.scale.mul_(0.5)
+                self.scale = self.scale * 2
             elif how == "out":
                 torch.mul(self.scale, 0.5, out=self.scale.data)
             elif how == "several":
@@ -51,12 +54,13 @@ def through_data(OffloadModel, note, device, place, *, slices, checkpoint, forwa
 
     layers = [torch.nn.Linear(2, 2), Decaying(), torch.nn.Linear(2, 2)]
     model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint)
+    first = layers[1].scale
     for _ in range(forwards):
         y = model(torch.ones(3, 2, device=place))
         note("forward", here([y]))
     y.sum().backward()
     note("gradients 0", here(p.grad for p in model.parameters()))
-    note("buffer", here(model.buffers()))
+    note("buffer", here([*model.buffers(), first]))
 
 
 def new_buffer(OffloadModel, note, device, place, *, slices, checkpoint, empty):  # noqa: N803
