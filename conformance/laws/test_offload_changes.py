@@ -49,6 +49,15 @@ def test_a_flag_that_changes_before_backward(case: Case) -> None:
     equals_plain(case)
 
 
+CHANGED = st.sampled_from(("", "weight", "scale"))
+
+
+@offload_law(written(offload_changes.steered, slices=st.integers(1, 2), checkpoint=st.booleans(), changing=CHANGED, away=HERE))
+def test_a_backward_inside_a_slice_sees_its_weights(case: Case) -> None:
+    """A module that runs backward inside gets gradients at the weights that it has then, and changes what it does once."""
+    equals_plain(case)
+
+
 VIEWS = st.sampled_from(("conj", "negative", "real"))
 
 

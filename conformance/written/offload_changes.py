@@ -82,6 +82,33 @@ def changed_ahead(OffloadModel, note, device, place, *, slices, checkpoint, how)
         note(f"gradients {turn}", here(p.grad for p in model.parameters()))
 
 
+def steered(OffloadModel, note, device, place, *, slices, checkpoint, changing):  # noqa: N803
+    class Steering(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.randn(2))
+            self.register_buffer("scale", torch.ones(2))
+
+        def forward(self, x):
+            if changing:
+                with torch.no_grad():
+                    getattr(self, changing).mul_(0.5)
+            inner = x.detach().requires_grad_()
+            with torch.enable_grad():
+                (grad,) = torch.autograd.grad((inner * self.weight).sum(), inner)
+            return x * grad * self.scale.clone()
+
+    layers = [torch.nn.Linear(2, 2), Steering()]
+    model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint)
+    note("leaves", tuple(model.parameters()))
+    for turn in range(2):
+        y = model(torch.ones(3, 2, device=place))
+        note(f"forward {turn}", here([y]))
+        y.sum().backward()
+        note(f"gradients {turn}", here(p.grad for p in model.parameters()))
+        note(f"state {turn}", here(model.state_dict().values()))
+
+
 def viewed(OffloadModel, note, device, place, *, kind, slices, checkpoint):  # noqa: N803
     class Viewed(torch.nn.Module):
         def __init__(self):

@@ -127,8 +127,9 @@ class _Region:
         self.__qualname__ = turn.title
 
     def __call__(self, *_: torch.Generator) -> Any:
-        if self.first is not None:
-            return self.first()
+        first, self.first = self.first, None  # a backward inside recomputes before this is over
+        if first is not None:
+            return first()
         loaded = self.use.resident([name for name in self.flags if name not in self.start])
         copies = {name: loaded[name] for name in self.flags if name not in self.start}
         if self.start:
