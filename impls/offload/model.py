@@ -42,7 +42,8 @@ class OffloadModel(nn.Module):
     Raises TypeError or ValueError, naming the argument, for a model that cannot be cut, a module in two slices, and
     options that are not as described; ValueError when called with fewer rows than microbatches; RuntimeError in backward
     when a parameter that it needs was changed since forward: any of the slice with ``checkpoint_activation``, otherwise
-    those that plain autograd would miss. Warns when batch norm takes its statistics from microbatches.
+    those that plain autograd would miss; RuntimeError in forward where a module runs backward inside a slice that is
+    checkpointed on a device with threads of its own. Warns when batch norm takes its statistics from microbatches.
 
     Not checked: that rows do not depend on each other; changes in forward of parameters through ``.data``, and of parameters
     and buffers through numpy, which are lost; buffers that share memory with each other do not in forward. A parameter in
