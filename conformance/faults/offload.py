@@ -44,8 +44,8 @@ FAULTS = (
            "kept = vars(Boundary).get(f'kept {turn.index}', boundary)\n"
            "        setattr(Boundary, f'kept {turn.index}', kept)\n        vars(kept).update(vars(boundary))\n"
            "        self.use, self.chain, self.boundary = turn.use, turn.chain, kept\n", profile="default"),
-    Mutant("detaches-inputs", "offload", "inputs_get_their_gradients", "offload.model", "leaf.to(device)",
-           "leaf.detach().to(device)"),
+    Mutant("detaches-inputs", "offload", "inputs_get_their_gradients", "offload.model", "[tensor.to(device)",
+           "[tensor.detach().to(device)"),
     Mutant("brings-more-in-each-backward", "offload", "some_gradients_can_be_asked_for", "offload.attachment",
            "        return grads[0], None\n",
            "        ctx.mail.events[len(ctx.mail.events)] = None\n"

@@ -102,6 +102,36 @@ def test_two_slices_of_parameters_are_resident_at_most(case: Case) -> None:
         )
 
 
+@offload_law(
+    written(offload_costs.resident, widths=DISTINCT, slices=SLICES, microbatches=FEW, passes=st.integers(1, 2), away=HERE),
+    effort=0.2,
+    floor=2,
+)
+def test_the_next_slice_is_on_its_way(case: Case) -> None:
+    """While a slice runs there are copies of the one after it already; in backward, of the one before it."""
+    residents = Residents()
+    case.seen = case.run(residents)
+    equals_plain(case)
+    owner, step = _slice_of_layer(case), 1
+    for moment in residents.moments:
+        if moment.operator:
+            continue
+        if moment.label == "cost over":
+            step = -1
+        elif moment.label.startswith("cost layer"):
+            following = owner[int(moment.label.split()[2])] + step
+            present = {owner[index // 2 * 2] for index in moment.copies}
+            if following in owner and following not in present:
+                where = f"at '{moment.label}' copies of slices {sorted(present)} are alive"
+                raise Diverges(f"{where}, expected: of slice {following}, too", None)
+
+
+@counted_law(written(offload_costs.packed, widths=WIDTHS, slices=SLICES, microbatches=FEW), effort=0.2, floor=2)
+def test_hooks_around_get_the_inputs_of_slices(case: Case) -> None:
+    """Saved-tensor hooks around a model with checkpoints get the inputs of slices, no more, and what they give is used."""
+    as_expected(case)
+
+
 @counted_law(
     written(offload_costs.at_home, widths=WIDTHS, slices=SLICES, checkpoint=CHECKPOINT, optimizer=OPTIMIZERS, away=AWAY)
 )
@@ -244,3 +274,12 @@ ORDERS = st.lists(st.integers(0, 1), min_size=1, max_size=3).map(tuple)
 def test_copies_do_not_race(case: Case) -> None:
     """With copies on streams of their own nothing is read before it is there or freed before it is read."""
     equals_plain(case)
+
+
+PARTS = {"slices": st.integers(1, 2), "microbatches": st.integers(2, 3), "failing": st.booleans()}
+
+
+@counted_law(written(offload_lifetimes.racing_parts, away=AWAY, **PARTS), effort=0.2, floor=2)
+def test_copies_of_microbatches_do_not_race(case: Case) -> None:
+    """What one microbatch changes is there when the next one or a recomputation reads it, also after an error."""
+    as_expected(case)

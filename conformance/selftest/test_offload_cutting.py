@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import warnings
 from typing import Any
 
 import pytest
@@ -150,6 +151,14 @@ def test_an_option_that_makes_no_sense_is_refused(options: dict[str, Any], error
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the device is there")
+def test_a_scripted_module_is_refused() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # newer releases of torch advise against it
+        scripted = torch.jit.script(nn.Linear(2, 2))
+    with pytest.raises(TypeError, match="module '1' of model is a RecursiveScriptModule"):
+        OffloadModel([nn.Tanh(), scripted], "cpu", num_slices=1)
+
+
 def test_a_device_that_is_not_there_is_refused() -> None:
     with pytest.raises(ValueError, match="device is 'cuda', where no tensor can be made"):
         OffloadModel(_linears(), "cuda")

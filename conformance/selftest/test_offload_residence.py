@@ -74,7 +74,8 @@ OPTIONS: list[dict[str, Any]] = [
 def test_slices_are_loaded_once_each_way_and_two_at_most(options: dict[str, Any], loads: Loads) -> None:
     model = OffloadModel(_layers(), "cpu", num_slices=4, **options)
     y = model(torch.randn(6, 3, requires_grad=True))  # otherwise the first slice saves nothing of its own
-    assert loads.alive() == []
+    assert (loads.alive(), loads.most) == ([], 2)
+    loads.most = 0
     y.sum().backward()
     assert loads.order() == ["0", "1", "2", "3", "3", "2", "1", "0"]
     assert loads.most == 2
@@ -102,6 +103,40 @@ def test_a_slice_of_which_nothing_was_saved_is_not_loaded_again(loads: Loads) ->
     model = OffloadModel([nn.Embedding(5, 4), nn.Linear(4, 4)], "cpu", num_slices=2)
     model(torch.tensor([1, 2])).sum().backward()
     assert loads.order() == ["0", "1", "1"]
+
+
+class _Shift(nn.Linear):
+    """Saves nothing."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return input + self.bias
+
+
+def test_the_slice_after_one_of_which_nothing_was_saved_is_sent_for(loads: Loads) -> None:
+    model = OffloadModel([nn.Linear(4, 4), _Shift(4, 4), nn.Linear(4, 4)], "cpu", num_slices=3)
+    y = model(torch.randn(2, 4, requires_grad=True))
+    loads.most = 0
+    y.sum().backward()
+    assert (loads.order(), loads.most) == (["0", "1", "2", "2", "0"], 2)
+
+
+class _Pair(nn.Linear):
+    def forward(self, input: torch.Tensor) -> Any:
+        return input.sin(), super().forward(input)
+
+
+class _Second(nn.Linear):
+    def forward(self, input: Any) -> torch.Tensor:
+        return super().forward(input[1])
+
+
+@pytest.mark.parametrize("options", OPTIONS[:2])
+def test_a_slice_is_sent_for_when_one_of_its_outputs_is_used(options: dict[str, Any], loads: Loads) -> None:
+    model = OffloadModel([_Pair(4, 4), _Second(4, 4)], "cpu", num_slices=2, **options)
+    y = model(torch.randn(2, 4, requires_grad=True))
+    loads.most = 0
+    y.sum().backward()
+    assert (loads.order(), loads.most) == (["0", "1", "1", "0"], 2)
 
 
 @pytest.mark.parametrize("options", OPTIONS)
@@ -221,3 +256,5 @@ def test_an_lstm_keeps_its_own_weights() -> None:
     lstm = nn.LSTM(3, 3)
     OffloadModel([lstm], "cpu", num_slices=1)(torch.randn(2, 1, 3))[0].sum().backward()
     assert all(one is other for one, other in zip(lstm._flat_weights, lstm.parameters(), strict=True))
+    references: Any = lstm._flat_weight_refs
+    assert all(one() is other for one, other in zip(references, lstm.parameters(), strict=True))

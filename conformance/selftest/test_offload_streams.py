@@ -86,6 +86,24 @@ def test_statistics_that_two_slices_share_are_seen_by_the_second(options: dict[s
     assert all(torch.equal(one, other) for one, other in zip(expected, actual, strict=True))
 
 
+class _Steering(nn.Linear):
+    """Multiplies by the gradient of a function of its weight."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        inner = input.detach().requires_grad_()
+        with torch.enable_grad():
+            return input * torch.autograd.grad(super().forward(inner).sum(), inner)[0]
+
+
+def test_a_backward_inside_a_slice_that_another_thread_would_recompute_is_refused() -> None:
+    layer = _Steering(2, 2)
+    expected = layer(torch.ones(3, 2))
+    assert torch.equal(OffloadModel([layer], SIM, num_slices=1)(torch.ones(3, 2)).cpu(), expected)
+    model = OffloadModel([layer], SIM, num_slices=1, checkpoint_activation=True)
+    with pytest.raises(RuntimeError, match="runs backward in forward"):
+        model(torch.ones(3, 2))
+
+
 def test_buffers_are_there_as_soon_as_forward_is_over() -> None:
     plain, model = nn.BatchNorm1d(3), OffloadModel([nn.BatchNorm1d(3)], SIM, num_slices=1)
     x = torch.randn(6, 3)

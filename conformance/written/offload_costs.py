@@ -91,6 +91,23 @@ def resident(OffloadModel, note, device, place, *, widths, slices, microbatches,
     note_gradients(note, model, microbatches)
 
 
+def packed(OffloadModel, note, device, place, *, widths, slices, microbatches):  # noqa: N803
+    from conformance.offloaded import greedy
+
+    layers, seen = chain(widths), []
+    counts = [sum(p.numel() for p in layer.parameters()) for layer in layers]
+    model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=True, num_microbatches=microbatches)
+    inputs = [widths[(indices[0] + 1) // 2] for indices in greedy(counts, slices) if indices]
+    parts = torch.tensor_split(torch.randn(4, widths[0], device=place), microbatches)
+    note("expected shapes", [[len(part), width] for width in inputs for part in parts])
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: [seen.append(list(t.shape)), t * 0][1], lambda t: t):
+        y = model(torch.cat(parts))
+    note("seen shapes", list(seen))
+    y.sum().backward()
+    note("expected gradient", [torch.zeros(widths[1], widths[0])])
+    note("seen gradient", [layers[0].weight.grad])
+
+
 def at_home(OffloadModel, note, device, place, *, widths, slices, checkpoint, optimizer):  # noqa: N803
     layers = chain(widths)
     owned = [p for layer in layers for p in layer.parameters()]

@@ -41,18 +41,26 @@ def through_data(OffloadModel, note, device, place, *, slices, checkpoint, forwa
                 self.scale.data.mul_(0.5)
             elif how == "detached":
                 self.scale.detach().mul_(0.5)
+            elif how == "replaced":
+                self.scale.mul_(0.5)
+                self.scale = self.scale * 2
+            elif how == "out":
+                torch.mul(self.scale, 0.5, out=self.scale.data)
+            elif how == "several":
+                torch._foreach_mul_([self.scale.data], 0.5)
             else:
                 self.scale.data[:1].add_(1)
             return x * self.scale.clone()
 
     layers = [torch.nn.Linear(2, 2), Decaying(), torch.nn.Linear(2, 2)]
     model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint)
+    first = layers[1].scale
     for _ in range(forwards):
         y = model(torch.ones(3, 2, device=place))
         note("forward", here([y]))
     y.sum().backward()
     note("gradients 0", here(p.grad for p in model.parameters()))
-    note("buffer", here(model.buffers()))
+    note("buffer", here([*model.buffers(), first]))
 
 
 def new_buffer(OffloadModel, note, device, place, *, slices, checkpoint, empty):  # noqa: N803
@@ -76,3 +84,5 @@ def new_buffer(OffloadModel, note, device, place, *, slices, checkpoint, empty):
     except RuntimeError as error:
         note("seen gradient", "refused" if "count" in str(error) and checkpoint else str(error))
     note("expected gradient", "refused" if checkpoint else here([torch.full((2,), 6.0)]))
+    note("expected to be gone", checkpoint)
+    note("seen to be gone", layers[1].count is None)

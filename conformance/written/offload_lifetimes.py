@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from conformance.written.offload_modules import Counting, chain, here, note_gradients
+from conformance.written.offload_modules import Assigning, Counting, chain, here, note_gradients
 
 
 def dropped(OffloadModel, note, device, place, *, widths, slices, microbatches, after):  # noqa: N803
@@ -135,3 +135,35 @@ def racing(OffloadModel, note, device, place, *, widths, slices, checkpoint, ord
         del ys
     note("state", here(model.state_dict().values()))
     note("hazards", getattr(module, "hazards", tuple)())
+
+
+def racing_parts(OffloadModel, note, device, place, *, slices, microbatches, failing):  # noqa: N803
+    import copy
+
+    def fail(*_):
+        raise ValueError("the program's")
+
+    layers = [torch.nn.Linear(2, 2), Counting(2), Assigning(2), torch.nn.Linear(2, 2)]
+    options = {"num_slices": slices, "checkpoint_activation": True, "num_microbatches": microbatches}
+    models = {
+        "expected": OffloadModel(copy.deepcopy(layers), place, offload_device=place, **options),
+        "seen": OffloadModel(layers, place, **options),
+    }
+    module = torch.get_device_module(place)
+    getattr(module, "forget_hazards", tuple)()  # a simulated device knows of races
+    parts = torch.randn(4, 2, device=place)
+    for label, model in models.items():
+        if failing:
+            handle = list(model.children())[-1].register_forward_hook(fail)
+            try:
+                model(parts)
+            except ValueError:
+                handle.remove()
+            note(f"{label} buffers after an error", here(model.buffers()))
+        x = parts.clone().requires_grad_()
+        y = model(x)
+        note(f"{label} buffers", here(model.buffers()))
+        y.sum().backward()
+        note(f"{label} values", here([y, x.grad, *(p.grad for p in model.parameters())]))
+    note("expected hazards", ())
+    note("seen hazards", getattr(module, "hazards", tuple)())

@@ -72,6 +72,33 @@ def outputs(OffloadModel, note, device, place, *, kind, microbatches, checkpoint
     note_gradients(note, model, microbatches)
 
 
+def repeated(OffloadModel, note, device, place, *, kind, first, microbatches, slices):  # noqa: N803
+    class Paired(torch.nn.Module):
+        def forward(self, x):
+            box = {"list": [x], "dict": {0: x}}[kind]
+            return box, (box,)
+
+    class Changing(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.wider = torch.nn.Linear(2, 4)
+
+        def forward(self, pair):
+            one, (other,) = pair
+            one[0] = self.wider(one[0])
+            return other[0].sin()
+
+    layers = [Changing(), torch.nn.Linear(4, 2)] if first else [torch.nn.Linear(2, 2), Paired(), Changing()]
+    options = {"checkpoint_activation": microbatches > 0, "num_microbatches": max(1, microbatches)}
+    model = OffloadModel(layers, place, num_slices=slices, **options)
+    note("leaves", tuple(model.parameters()))
+    x = torch.randn(4, 2, device=place)
+    y = model(Paired()(x)) if first else model(x)
+    note("forward", here([y]))
+    y.sum().backward()
+    note_gradients(note, model, microbatches)
+
+
 def parts(OffloadModel, note, device, place, *, rows, widths, slices, steps):  # noqa: N803
     import copy
 
@@ -161,16 +188,17 @@ def sparse(OffloadModel, note, device, place, *, slices, checkpoint, steps):  # 
     note("state", here(model.state_dict().values()))
 
 
-def changed_in_place(OffloadModel, note, device, place, *, before, slices, checkpoint, first):  # noqa: N803
+def changed_in_place(OffloadModel, note, device, place, *, before, slices, checkpoint, first, home):  # noqa: N803
     layers = [torch.nn.Linear(3, 3) for _ in range(before)]
     layers[len(layers) if not first else 0 : 0] = [torch.nn.ReLU(inplace=True)]
     layers += [torch.nn.Linear(3, 3), torch.nn.Hardtanh(-0.4, 0.4, inplace=True), torch.nn.Linear(3, 2)]
-    model = OffloadModel(layers, place, num_slices=min(slices, len(layers)), checkpoint_activation=checkpoint)
+    options = {"num_slices": min(slices, len(layers)), "checkpoint_activation": checkpoint}
+    model = OffloadModel(layers, place, offload_device=torch.device(place).type if home else "cpu", **options)
     note("leaves", tuple(model.parameters()))
     x = torch.randn(4, 3, device=place)
     y = model(x)
     note("forward", here([y, x]))
-    y.square().sum().backward()
+    y.sum().backward()
     note("gradients", here(p.grad for p in model.parameters()))
 
 

@@ -17,6 +17,11 @@ def built_wrongly(OffloadModel, note, device, place, *, wrong):  # noqa: N803
     weighted.scale = torch.nn.Parameter(torch.ones(2))
     buffered.register_buffer("scale", torch.ones(2))
     hooked.register_forward_hook(lambda module, args, value: value * 2)
+    before, backward, preceded, patched = (torch.nn.Sequential(one, other) for _ in range(4))
+    before.register_forward_pre_hook(lambda module, args: (args[0] * 2,))
+    backward.register_full_backward_hook(lambda module, grads, of: (grads[0] * 2,))
+    preceded.register_full_backward_pre_hook(lambda module, grads: (grads[0] * 2,))
+    patched.forward = lambda x: other(one(x)) * 2
     right = {"model": torch.nn.Sequential(one, torch.nn.Tanh(), other), "device": place}
     options, names = {
         "a module": ({"model": one}, ["model"]),
@@ -30,6 +35,12 @@ def built_wrongly(OffloadModel, note, device, place, *, wrong):  # noqa: N803
         "a parameter of its own": ({"model": weighted}, ["model", "scale"]),
         "a buffer of its own": ({"model": buffered}, ["model", "scale"]),
         "a hook of its own": ({"model": hooked}, ["model", "hooks"]),
+        "a hook before its own": ({"model": before}, ["model", "hooks"]),
+        "a backward hook of its own": ({"model": backward}, ["model", "hooks"]),
+        "a hook before backward": ({"model": preceded}, ["model", "hooks"]),
+        "a forward of an instance": ({"model": patched}, ["model", "forward"]),
+        "no shape of buffers yet": ({"model": [torch.nn.LazyBatchNorm1d(affine=False), one]}, ["model", "running_mean"]),
+        "text for checkpointing": ({"checkpoint_activation": "no"}, ["checkpoint_activation", "'no'"]),
         "no shape yet": ({"model": [one, torch.nn.LazyLinear(2)]}, ["model", "weight"]),
         "True for slices": ({"num_slices": True}, ["num_slices", "True"]),
         "a device that keeps no values": ({"device": "meta"}, ["device", "meta"]),
@@ -59,15 +70,27 @@ def built_wrongly(OffloadModel, note, device, place, *, wrong):  # noqa: N803
     note("seen modules", len(right["model"]))
 
 
-def built_in_training(OffloadModel, note, device, place, *, training, graded):  # noqa: N803
-    layers = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Tanh(), torch.nn.Linear(2, 2)).train(training)
+def built_in_training(OffloadModel, note, device, place, *, training, graded, there):  # noqa: N803
+    layers = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 2)).train(training)
+    layers[2].bias.requires_grad_(False)
+    layers.to(place if there else "cpu")
     if graded:
-        layers(torch.ones(3, 2)).sum().backward()
+        layers(torch.randn(3, 2, device=place if there else "cpu")).square().sum().backward()
     note("expected modes", [training] * 4)
-    note("expected gradients", [None if p.grad is None else p.grad.clone() for p in layers.parameters()])
+    owned = [*layers.parameters(), *layers.buffers()]
+    note("expected flags", [tensor.requires_grad for tensor in owned])
+    note("expected values", [tensor.detach().cpu().clone() for tensor in owned])
+    note("expected gradients", [None if p.grad is None else p.grad.cpu().clone() for p in layers.parameters()])
     model = OffloadModel(layers, place, num_slices=2)
     note("seen modes", [model.training, *(layer.training for layer in layers)])
+    note("seen flags", [tensor.requires_grad for tensor in owned])
+    note("seen values", [tensor.detach().clone() for tensor in (*model.parameters(), *model.buffers())])
     note("seen gradients", [p.grad for p in model.parameters()])
+    note("expected objects", [True] * len(owned))
+    note("seen objects", [one is other for one, other in zip(owned, (*model.parameters(), *model.buffers()), strict=True)])
+    note("expected places", ["cpu"])
+    grads = [tensor.grad for tensor in owned if tensor.grad is not None]
+    note("seen places", sorted({tensor.device.type for tensor in [*owned, *grads]}))
 
 
 def called_wrongly(OffloadModel, note, device, place, *, wrong, slices):  # noqa: N803
@@ -77,6 +100,8 @@ def called_wrongly(OffloadModel, note, device, place, *, wrong, slices):  # noqa
 
     class Counted(torch.nn.Module):
         def forward(self, x):
+            if wrong == "outputs of other types":
+                return x, True if len(x) > 1 else 1
             return [x] * len(x) if wrong == "outputs of other structures" else (x, len(x))
 
     layers = [torch.nn.Bilinear(2, 2, 2) if wrong == "rows that differ" else torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)]

@@ -216,6 +216,19 @@ def changed_between(model, x, note, *, index, how):
     note("gradients 0", here(p.grad for p in wanted))
 
 
+def flag_between(model, x, note, *, index, frozen):
+    parameters = list(model.parameters())
+    one = parameters[index % len(parameters)]
+    one.requires_grad_(frozen)
+    y = model(x).square().sum()
+    note("requires grad", y.requires_grad)
+    one.requires_grad_(not frozen)
+    if y.requires_grad:
+        y.backward()
+    note("gradients", here(p.grad for p in parameters if p.requires_grad))
+    note("grad of that one", here([one.grad]))
+
+
 def changed_output(model, x, note):
     y = model(x)
     y.mul_(0.5)

@@ -7,12 +7,12 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from impls.arguments import hooks_are_active
 from impls.graph.host import saved_on
 from impls.graph.replicas import replica
 from impls.offload.attachment import attach_to_nothing
+from impls.offload.containers import taken_apart
 from impls.offload.route import Route
 from impls.packed import Packed
 
@@ -44,25 +44,21 @@ class _Copy:
 class Boundary:
     """The arguments of one run of a slice. Tensors that pytree reaches are copied, each once; other values are kept.
 
-    Not watched: tensors inside objects that pytree does not know. Containers are built anew at each place: one that is
-    passed twice is two in the recomputation, so a slice must not change it.
+    Containers are fresh in each recomputation, so nothing that happened to them since is seen; one that is there several
+    times is one again. Not watched: tensors inside objects that pytree does not know.
     """
 
     def __init__(self, args: Sequence[Any], kwargs: dict[str, Any], route: Route) -> None:
-        leaves, self.structure = tree_flatten((tuple(args), kwargs))
-        tensors = {id(leaf): leaf for leaf in leaves if isinstance(leaf, torch.Tensor)}
-        order = {key: index for index, key in enumerate(tensors)}
-        self.copies = [_Copy(tensor, route) for tensor in tensors.values()]
-        self.places = [order.get(id(leaf)) for leaf in leaves]
-        self.others = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        tensors, self.whole = taken_apart((tuple(args), kwargs))
+        self.copies = [_Copy(tensor, route) for tensor in tensors]
 
     @property
     def generators(self) -> tuple[torch.Generator, ...]:
         """The generators among the arguments, whose states a recomputation replays."""
-        return tuple(leaf for leaf in self.others if isinstance(leaf, torch.Generator))
+        return tuple(thing for thing in self.whole.things if isinstance(thing, torch.Generator))
 
     def restore(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments anew, in fresh containers."""
+        """The arguments anew."""
         tensors = [copy.restore() for copy in self.copies]
-        leaves = [other if place is None else tensors[place] for place, other in zip(self.places, self.others, strict=True)]
-        return tree_unflatten(leaves, self.structure)
+        args, kwargs = self.whole.of(tensors)
+        return args, kwargs

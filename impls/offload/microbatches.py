@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from impls.offload.containers import taken_apart
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 _ATOMS = frozenset({bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size})
@@ -18,7 +20,7 @@ def split(args: tuple[Any, ...], kwargs: dict[str, Any], parts: int) -> list[Cal
     """
     if parts == 1:
         return [(args, kwargs)]
-    tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    tensors, whole = taken_apart((args, kwargs))  # what is given twice stays one
     shapes = sorted({tuple(tensor.shape) for tensor in tensors})
     rows = {shape[:1] for shape in shapes}
     if len(rows) != 1 or () in rows:
@@ -26,16 +28,14 @@ def split(args: tuple[Any, ...], kwargs: dict[str, Any], parts: int) -> list[Cal
     count = tensors[0].shape[0]
     if count < parts:
         raise ValueError(f"num_microbatches is {parts}; the inputs have {count} rows, and it must not be more than that")
-    pieces = {id(tensor): torch.tensor_split(tensor, parts) for tensor in tensors}  # one given twice stays one
-
-    def part(index: int) -> Call:
-        return tree_map(lambda leaf: pieces[id(leaf)][index] if id(leaf) in pieces else leaf, (args, kwargs))
-
-    return [part(index) for index in range(parts)]
+    pieces = [torch.tensor_split(tensor, parts) for tensor in tensors]
+    return [whole.of([piece[index] for piece in pieces]) for index in range(parts)]
 
 
 def join(values: list[Any]) -> Any:
     """One value from those of all microbatches: tensors one after the other along dimension 0, the rest as it is.
+
+    A tensor that is there several times is one again; a container is not.
 
     Raises ValueError when they differ in structure or in what is no tensor, or when a tensor has no dimension 0. Not
     checked: that rows do not depend on each other.

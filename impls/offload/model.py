@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_map
 
+from impls.offload.containers import taken_apart
 from impls.offload.cutting import Chain, children, refuse_shared, slices
 from impls.offload.microbatches import Call, join, split
 from impls.offload.residence import Residence
@@ -21,11 +21,11 @@ from impls.offload.use import Below
 class OffloadModel(nn.Module):
     """A chain of modules whose parameters are on ``offload_device``, but for those of the slice that computes on ``device``.
 
-    Called as the model is: the first module gets all arguments, moved to ``device``; each other one gets the value of the
-    one before it, a tuple as one argument. The result is on ``device``. Modules, ``state_dict``, parameters and buffers
-    have the model's own names, and parameters stay the objects they were, so that optimizers, hooks, saving and loading
-    work as they do without it. Gradients are where parameters are. With one microbatch all values are those of the
-    model on ``device``, to the last bit.
+    Called as the model is: the first module gets all arguments, moved to ``device`` in containers of its own; each other
+    one gets the value of the one before it, a tuple as one argument. The result is on ``device``. Modules, ``state_dict``,
+    parameters and buffers have the model's own names, and parameters stay the objects they were, so that optimizers, hooks,
+    saving and loading work as they do without it. Gradients are where parameters are. With one microbatch all values are
+    those of the model on ``device``, to the last bit.
 
     Args:
         model: an nn.Sequential, or a list, tuple or nn.ModuleList of modules.
@@ -42,11 +42,11 @@ class OffloadModel(nn.Module):
     Raises TypeError or ValueError, naming the argument, for a model that cannot be cut, a module in two slices, and
     options that are not as described; ValueError when called with fewer rows than microbatches; RuntimeError in backward
     when a parameter that it needs was changed since forward: any of the slice with ``checkpoint_activation``, otherwise
-    those that plain autograd would miss. Warns when batch norm takes its statistics from microbatches.
+    those that plain autograd would miss; RuntimeError in forward where a module runs backward inside a slice that is
+    checkpointed on a device with threads of its own. Warns when batch norm takes its statistics from microbatches.
 
-    Not checked: that rows do not depend on each other; that nobody changes a container which is passed twice, and is two in a
-    recomputation; changes in forward of parameters through ``.data``, and of parameters and buffers through numpy, which are
-    lost; buffers that share memory with each other do not in forward. A parameter in
+    Not checked: that rows do not depend on each other; changes in forward of parameters through ``.data``, and of parameters
+    and buffers through numpy, which are lost; buffers that share memory with each other do not in forward. A parameter in
     several slices, or used several times in one and in several forwards, gets its gradients summed slice by slice and
     forward by forward, which is another order than plain's. Under autocast a weight that one slice uses several times is
     cast each time, so gradients are added in its own dtype. A module that checkpoints itself reads its own parameters when
@@ -149,17 +149,10 @@ class OffloadModel(nn.Module):
 
 
 def _to_device(args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.device) -> Call:
-    """The arguments with all tensors on the device; one that is given twice stays one."""
-    moved: dict[int, torch.Tensor] = {}
-
-    def move(leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor):
-            return leaf
-        if id(leaf) not in moved:
-            moved[id(leaf)] = leaf.to(device)
-        return moved[id(leaf)]
-
-    return tree_map(move, (args, kwargs))
+    """The arguments with all tensors on the device; what is given twice stays one."""
+    tensors, whole = taken_apart((args, kwargs))
+    call: Call = whole.of([tensor.to(device) for tensor in tensors])
+    return call
 
 
 def _device(name: str, device: Any) -> torch.device:

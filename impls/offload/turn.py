@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -79,7 +80,7 @@ class Turn:
         try:
             return checkpoint(region, *region.boundary.generators)
         finally:
-            region.first = None
+            region.first = region.thread = None
 
     def forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         given = dict(self.copies)
@@ -124,11 +125,19 @@ class _Region:
         self.start = turn.changes.starts[-1]
         self.flags = {name: tensor.requires_grad for name, tensor in turn.use.tensors.items()}
         self.first: Callable[[], Any] | None = None
+        self.thread: int | None = None  # on which forward runs, until it is over
         self.__qualname__ = turn.title
 
     def __call__(self, *_: torch.Generator) -> Any:
-        if self.first is not None:
-            return self.first()
+        first, self.first = self.first, None  # a backward inside recomputes before this is over
+        if first is not None:
+            self.thread = threading.get_ident()
+            return first()
+        if self.thread not in (None, threading.get_ident()):  # it would wait for the slice, which waits for it
+            raise RuntimeError(
+                f"{self.__qualname__} runs backward in forward, which has another thread recompute it on "
+                f"{self.use.residence.route.device} while it runs. Pass checkpoint_activation=False"
+            )
         loaded = self.use.resident([name for name in self.flags if name not in self.start])
         copies = {name: loaded[name] for name in self.flags if name not in self.start}
         if self.start:

@@ -1,0 +1,57 @@
+"""What goes into an offloaded model, from one of its slices to the next, and out of it."""
+
+from __future__ import annotations
+
+import functools
+
+from hypothesis import strategies as st
+
+from conformance.judge import Case
+from conformance.law import law
+from conformance.offloaded import as_expected, equals_plain, written
+from conformance.written import offload_models
+
+offload_law = functools.partial(law, kind="offload", family="offload-models", recomputes=False, effort=0.4, floor=3)
+counted_law = functools.partial(offload_law, gradients=False)
+HERE, FEW = st.just(False), st.integers(1, 3)
+OTHERS = st.lists(st.sampled_from(("float", "long", "same", "number")), max_size=3).map(tuple)
+MICROBATCHES = st.integers(0, 3)  # none: activations are not checkpointed
+
+
+@counted_law(
+    written(
+        offload_models.many_inputs,
+        others=OTHERS,
+        keyword=st.booleans(),
+        table=st.booleans(),
+        microbatches=MICROBATCHES,
+        grad=st.booleans(),
+        home=st.booleans(),
+    )
+)
+def test_the_first_module_gets_every_input(case: Case) -> None:
+    """Several inputs, by position and by name, in containers, integers and numbers reach the first module, split by rows."""
+    as_expected(case)
+
+
+BOXES = st.sampled_from(("list", "dict"))
+
+
+@offload_law(
+    written(
+        offload_models.repeated, kind=BOXES, first=st.booleans(), microbatches=MICROBATCHES, slices=st.integers(1, 2), away=HERE
+    ),
+    effort=0.25,
+)
+def test_a_container_that_is_there_twice_is_one(case: Case) -> None:
+    """A list or dict that a slice gets twice, and changes in one place, is changed in the other, in each run."""
+    equals_plain(case)
+
+
+KINDS = ("tuple", "list", "dict", "namedtuple", "the same twice", "a view", "nothing but numbers", "one column")
+
+
+@offload_law(written(offload_models.outputs, kind=st.sampled_from(KINDS), microbatches=FEW, checkpoint=st.booleans()))
+def test_outputs_have_their_structure(case: Case) -> None:
+    """Containers, shapes, and which outputs require grad are the plain model's, also when microbatches are joined."""
+    equals_plain(case)

@@ -1,0 +1,91 @@
+"""Offloaded models in which something changes: random numbers, buffers, parameters, flags, and beside another thread."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from hypothesis import strategies as st
+
+from conformance.judge import Case
+from conformance.law import law
+from conformance.offloaded import as_expected, equals_plain, offloaded, written
+from conformance.pieces import SMOOTH
+from conformance.written import offload_changes, offload_uses
+
+offload_law = functools.partial(law, kind="offload", family="offload-models", recomputes=False, effort=0.25, floor=2)
+counted_law = functools.partial(offload_law, gradients=False)
+HERE, FEW = st.just(False), st.integers(1, 3)
+CUT: dict[str, st.SearchStrategy[Any]] = {"slices": FEW, "checkpoint": st.booleans()}
+
+
+@offload_law(written(offload_changes.generated, passes=st.integers(1, 2), away=HERE, **CUT))
+def test_a_generator_that_a_slice_is_given_is_replayed(case: Case) -> None:
+    """Random numbers from a generator among a slice's inputs are plain's in each run, and it goes on from where it was."""
+    equals_plain(case)
+
+
+STARTS = st.lists(st.sampled_from((-1, 1)), min_size=2, max_size=3).map(tuple)
+
+
+@counted_law(written(offload_changes.seldom, starts=STARTS, slices=st.integers(1, 2), checkpoint=st.booleans()))
+def test_a_buffer_that_some_microbatches_change(case: Case) -> None:
+    """A buffer that not every microbatch changes is, in each run of each of them, what the plain model has on that part."""
+    as_expected(case)
+
+
+AHEAD = st.sampled_from(("in place", "replaced"))
+
+
+@offload_law(written(offload_changes.changed_ahead, slices=st.integers(2, 3), checkpoint=st.booleans(), how=AHEAD))
+def test_a_weight_that_changes_before_its_slice_runs(case: Case) -> None:
+    """A weight that a hook changes or replaces while an earlier slice runs has its new value in its own slice."""
+    equals_plain(case)
+
+
+@offload_law(offloaded(offload_uses.flag_between, SMOOTH, index=st.integers(0, 9), frozen=st.booleans(), away=HERE))
+def test_a_flag_that_changes_before_backward(case: Case) -> None:
+    """When a parameter is frozen or thawed between forward and backward, gradients are the plain model's."""
+    equals_plain(case)
+
+
+CHANGED = st.sampled_from(("", "weight", "scale"))
+
+
+@offload_law(written(offload_changes.steered, slices=st.integers(1, 2), checkpoint=st.booleans(), changing=CHANGED, away=HERE))
+def test_a_backward_inside_a_slice_sees_its_weights(case: Case) -> None:
+    """A module that runs backward inside gets gradients at the weights that it has then, and changes what it does once."""
+    equals_plain(case)
+
+
+VIEWS = st.sampled_from(("conj", "negative", "real"))
+
+
+@offload_law(written(offload_changes.viewed, kind=VIEWS, away=HERE, **CUT))
+def test_a_view_of_a_weight_is_loaded_again(case: Case) -> None:
+    """Conjugated and negated views of a weight, and views of another dtype, are in backward what they were in forward."""
+    equals_plain(case)
+
+
+WHAT = st.sampled_from(("parameters", "buffers", "state", "loading"))
+
+
+@counted_law(written(offload_changes.looked_at, what=WHAT, checkpoint=st.booleans(), away=HERE))
+def test_another_thread_sees_no_copies(case: Case) -> None:
+    """Parameters, buffers and state that another thread asks for or loads while a slice runs are the model's own."""
+    as_expected(case)
+
+
+KEPT = st.sampled_from(("resized", "with a graph"))
+
+
+@counted_law(written(offload_changes.kept_from, what=KEPT, checkpoint=st.booleans()))
+def test_a_buffer_that_cannot_be_written_back_is_refused(case: Case) -> None:
+    """A buffer that forward resizes or gives a graph raises an error that names it, and keeps its value."""
+    as_expected(case)
+
+
+@counted_law(written(offload_changes.divided, rows=st.integers(1, 7), microbatches=st.integers(1, 4), away=HERE))
+def test_rows_are_divided_as_by_tensor_split(case: Case) -> None:
+    """Microbatches have as many rows each as the parts that torch.tensor_split makes."""
+    as_expected(case)
