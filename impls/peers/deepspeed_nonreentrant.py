@@ -81,6 +81,7 @@ IMPLEMENTATION = Implementation(
         "a region holds its arguments itself, past the hooks of regions around it: those of inner regions stay alive",
         _SEEN,
         "nothing_of_the_inside_is_alive_after_forward",
+        "attributes_that_are_tensors_are_freed",
         "a_request_for_some_gradients_keeps_nothing",
         "a_backward_that_is_refused_keeps_nothing",
         "schedules_in_any_order",
@@ -98,6 +99,7 @@ IMPLEMENTATION = Implementation(
         "an_error_leaves_modes_as_they_were",
         "an_error_leaves_hooks_and_grad_mode",
         "an_error_leaves_the_stream_of_random_numbers",
+        "steps_leave_nothing_behind",
     )
     | AUTOCAST_LOST
     | TWO_DTYPES

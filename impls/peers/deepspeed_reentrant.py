@@ -50,6 +50,8 @@ IMPLEMENTATION = Implementation(
         "keyword_arguments",
         "two_threads_over_one_graph",
         "many_saved_tensors",
+        "very_many_saved_tensors",
+        "objects_are_let_go_with_the_graph",
         "repeated_backward",
         "backward_of_one_output_first",
         "an_error_in_recomputation_keeps_nothing",
@@ -87,6 +89,13 @@ IMPLEMENTATION = Implementation(
         "outputs that are complex count as not differentiable",
         _SEEN,
         "complex_tensors",
+    )
+    | known(
+        "refuses",
+        "an output that is complex counts as not differentiable, so that there is nothing to go backward from",
+        _SEEN,
+        "layouts_are_plains",
+        "values_that_are_rarely_met",
     )
     | known(
         "diverges",

@@ -48,9 +48,11 @@ IMPLEMENTATION = Implementation(
     },
     known=without(
         TORCH_NONREENTRANT,
+        "a_change_is_reported_however_late",
         "a_function_runs_inside_of_its_context",
         "arguments_look_the_same",
         "attributes_of_arguments_are_there",
+        "attributes_that_are_tensors_are_freed",
         "changed_outputs",
         "device_context_is_forwards",
     )
