@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from impls.attributes import attributes, of_kind, set_attribute
 from impls.versions import counter
 
 
@@ -51,13 +52,15 @@ def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         raise TypeError(f"inputs is a {type(inputs).__name__}; it must be a tuple")
     tensors = {id(value): value for value in inputs if isinstance(value, torch.Tensor)}
     leaves = {key: _leaf(tensor) for key, tensor in tensors.items()}
+    for key, tensor in tensors.items():
+        for name, value in attributes(tensor).items():
+            if name not in attributes(leaves[key]):  # what a subclass consists of is there already, detached
+                set_attribute(leaves[key], name, leaves.get(id(value), value))
     return tuple(leaves[id(value)] if isinstance(value, torch.Tensor) else value for value in inputs)
 
 
 def _leaf(tensor: torch.Tensor) -> torch.Tensor:
-    leaf = tensor.detach()
+    leaf = of_kind(tensor.detach(), type(tensor))
     if type(tensor) is torch.nn.Parameter:
         leaf = torch.nn.Parameter(leaf, requires_grad=tensor.requires_grad)
-    for name, value in vars(tensor).items():
-        vars(leaf).setdefault(name, value)  # what a subclass consists of is there already, detached
     return leaf.requires_grad_(tensor.requires_grad)

@@ -6,6 +6,8 @@ from typing import Any, NoReturn
 
 import torch
 
+from impls.attributes import attributes, bare, of_kind, set_attribute
+
 
 class _SaveForBackward(torch.autograd.Function):
     """Saves tensors for releases of torch that cannot make a saved tensor without a node."""
@@ -25,7 +27,7 @@ class Packed:
 
     __slots__ = ("attributes", "kind", "node", "parameter", "saved")
 
-    def __init__(self, tensor: torch.Tensor, attributes: bool = True) -> None:
+    def __init__(self, tensor: torch.Tensor, known: dict[int, Packed] | None = None) -> None:
         # A parameter outlives the region in any case, and hooks would bring it back as a plain tensor.
         ordinary = type(tensor) is torch.Tensor  # asked first, as isinstance of a parameter is slow
         self.parameter: torch.Tensor | None = None if ordinary or not isinstance(tensor, torch.nn.Parameter) else tensor
@@ -40,22 +42,33 @@ class Packed:
             self.node = _SaveForBackward.apply(torch.empty(0, requires_grad=True), tensor)  # its tensor keeps a node alive
         self.kind: type[torch.Tensor] = type(tensor)
         self.attributes: dict[str, Any] = {}
-        if attributes and self.parameter is None and vars(tensor):  # hooks hand back another object
-            own = {} if ordinary else vars(tensor.detach())  # what a subclass consists of, it rebuilds itself
-            for name, value in vars(tensor).items():
+        if self.parameter is None and (present := attributes(tensor)):  # hooks hand back another object
+            known = {} if known is None else known  # tensors may be attributes of each other
+            known[id(tensor)] = self
+            own = {} if ordinary else vars(bare(tensor))  # what a subclass consists of, it rebuilds itself
+            for name, value in present.items():
                 if name not in own:
-                    self.attributes[name] = Packed(value, attributes=False) if isinstance(value, torch.Tensor) else value
+                    one = known.get(id(value)) or Packed(value, known) if isinstance(value, torch.Tensor) else value
+                    self.attributes[name] = one
 
-    def unpack(self, version: int | None = None) -> torch.Tensor:
+    def unpack(self, version: int | None = None, made: dict[int, torch.Tensor] | None = None) -> torch.Tensor:
         """The tensor; at ``version``, where hooks bring back a copy, whose counter starts anew."""
         if self.parameter is not None:
             return self.parameter
         tensor: torch.Tensor = self.saved.unpack() if self.node is None else self.node.grad_fn.saved_tensors[0]
-        if self.kind is not torch.Tensor and type(tensor) is torch.Tensor:
-            tensor.__class__ = self.kind  # a subclass of which autograd keeps the values alone
-        for name, value in self.attributes.items():
-            if name not in vars(tensor):
-                vars(tensor)[name] = value.unpack() if isinstance(value, Packed) else value
+        # One that needs no gradient is the very object that the hooks handed over, which may be needed as it is.
+        owned = tensor.requires_grad
         if version is not None and tensor._version != version:
+            if not owned:
+                with torch._C.DisableTorchFunctionSubclass():
+                    tensor = tensor.data  # with a counter of its own
             torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
+        if self.attributes or vars(tensor) or type(tensor) is not self.kind:
+            tensor = of_kind(tensor if owned else bare(tensor), self.kind)
+            made = {} if made is None else made
+            made[id(self)] = tensor
+            for name, value in self.attributes.items():
+                if isinstance(value, Packed):
+                    value = made[id(value)] if id(value) in made else value.unpack(made=made)
+                set_attribute(tensor, name, value)
         return tensor

@@ -99,7 +99,7 @@ FAULTS = (
     Mutant("lets-pytree-keep-what-it-looked-through", "lifetimes", "arguments_in_containers_are_freed", "inputs",
            "    seen.clear()\n    trees.clear()\n", ""),
     Mutant("keeps-attributes-that-are-tensors", "lifetimes", "attributes_that_are_tensors_are_freed", "packed",
-           "Packed(value, attributes=False) if isinstance(value, torch.Tensor) else value", "value"),
+           "known.get(id(value)) or Packed(value, known) if isinstance(value, torch.Tensor) else value", "value"),
     Mutant("remembers-the-objects-of-the-last-call", "lifetimes", "objects_are_let_go_with_the_graph", "nested",
            "    _validate(function, context_fn, determinism_check, kwargs)\n",
            "    _validate(function, context_fn, determinism_check, kwargs)\n"

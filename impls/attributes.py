@@ -1,0 +1,46 @@
+"""What Python keeps with a tensor besides its values: its class, and what is in its ``__dict__`` and slots."""
+
+from __future__ import annotations
+
+import copyreg
+from typing import Any
+
+import torch
+
+
+def attributes(tensor: torch.Tensor) -> dict[str, Any]:
+    """The attributes by name; those in slots where they are set."""
+    found = vars(tensor)
+    if type(tensor) is not torch.Tensor:
+        slots = [name for name in _slots(type(tensor)) if hasattr(tensor, name)]
+        return {**found, **{name: getattr(tensor, name) for name in slots}} if slots else found
+    return found
+
+
+def set_attribute(tensor: torch.Tensor, name: str, value: Any) -> None:
+    """Give the tensor an attribute, past what its class may have to say about that."""
+    if type(tensor) is not torch.Tensor and name in _slots(type(tensor)):
+        object.__setattr__(tensor, name, value)
+    else:
+        vars(tensor)[name] = value
+
+
+def bare(tensor: torch.Tensor) -> torch.Tensor:
+    """Another object for the same values, as autograd makes it: of a subclass that has no operators of its own, a Tensor."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return tensor.detach()
+
+
+def of_kind(tensor: torch.Tensor, kind: type[torch.Tensor]) -> torch.Tensor:
+    """A plain tensor, which is changed, as the subclass that it was; others as they are."""
+    if type(tensor) is torch.Tensor and kind is not torch.Tensor:
+        try:
+            tensor.__class__ = kind
+        except TypeError:  # slots make it another kind of object, and a node is between them
+            return tensor.as_subclass(kind)
+    return tensor
+
+
+def _slots(kind: type[torch.Tensor]) -> list[str]:
+    names: list[str] = copyreg._slotnames(kind)  # type: ignore[attr-defined]
+    return names
