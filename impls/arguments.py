@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from impls.attributes import attributes, of_kind, set_attribute
+from impls.attributes import attributes, dressed, of_kind
 from impls.versions import counter
 
 
@@ -51,16 +51,10 @@ def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     if not isinstance(inputs, tuple):
         raise TypeError(f"inputs is a {type(inputs).__name__}; it must be a tuple")
     tensors = {id(value): value for value in inputs if isinstance(value, torch.Tensor)}
-    leaves = {key: _leaf(tensor) for key, tensor in tensors.items()}
+    leaves = {
+        key: of_kind(tensor.detach(), type(tensor)).requires_grad_(tensor.requires_grad) for key, tensor in tensors.items()
+    }
     for key, tensor in tensors.items():
-        for name, value in attributes(tensor).items():
-            if name not in attributes(leaves[key]):  # what a subclass consists of is there already, detached
-                set_attribute(leaves[key], name, leaves.get(id(value), value))
+        wanted = {name: leaves.get(id(value), value) for name, value in attributes(tensor).items()}
+        dressed(leaves[key], type(tensor), wanted)
     return tuple(leaves[id(value)] if isinstance(value, torch.Tensor) else value for value in inputs)
-
-
-def _leaf(tensor: torch.Tensor) -> torch.Tensor:
-    leaf = of_kind(tensor.detach(), type(tensor))
-    if type(tensor) is torch.nn.Parameter:
-        leaf = torch.nn.Parameter(leaf, requires_grad=tensor.requires_grad)
-    return leaf.requires_grad_(tensor.requires_grad)

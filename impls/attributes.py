@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copyreg
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -29,6 +30,15 @@ def bare(tensor: torch.Tensor) -> torch.Tensor:
     """Another object for the same values, as autograd makes it: of a subclass that has no operators of its own, a Tensor."""
     with torch._C.DisableTorchFunctionSubclass():
         return tensor.detach()
+
+
+def dressed(tensor: torch.Tensor, kind: type[torch.Tensor], wanted: Mapping[str, Any]) -> torch.Tensor:
+    """A new tensor as that subclass and with those attributes that it has not got yet."""
+    tensor = of_kind(tensor, kind)
+    for name, value in wanted.items():
+        if name not in attributes(tensor):  # what a subclass consists of
+            set_attribute(tensor, name, value)
+    return tensor
 
 
 def of_kind(tensor: torch.Tensor, kind: type[torch.Tensor]) -> torch.Tensor:

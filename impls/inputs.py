@@ -12,7 +12,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_is_leaf, tree_unfla
 from impls.packed import Packed
 from impls.versions import Counter, counter
 
-_ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Generator})
+_ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size, torch.Generator})
 _TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
 _FLAT = _ATOMS | _TENSORS  # certainly no containers
 _KEPT = _FLAT - {torch.Generator}
@@ -161,7 +161,7 @@ class Inputs:
 
     def take_apart(self, tree: Any) -> tuple[list[Any], TreeSpec]:
         inner = self.repeated - {id(tree)}
-        leaves, spec = tree_flatten(tree, lambda node: id(node) in inner)
+        leaves, spec = tree_flatten(tree, lambda node: id(node) in inner or type(node) is torch.Size)  # which gives a tuple
         return [self._leaf(leaf) for leaf in leaves], spec
 
     def _leaf(self, leaf: Any) -> Any:

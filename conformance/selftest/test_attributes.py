@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import impls
+import impls.offload
 
 
 class Kind(torch.Tensor):
@@ -127,3 +128,33 @@ def test_what_hooks_hand_back_stays_as_it_was() -> None:
         y = impls.get("nested").checkpoint(lambda a: (a.as_subclass(torch.Tensor) * p * a.scale).sin(), x)
     y.sum().backward()
     assert [(type(one), vars(one), one._version) for one in kept] == [(torch.Tensor, {}, 0)] * len(kept)
+
+
+class Scaled(torch.nn.Module):
+    """Reads an attribute of what it is given, and hands on what has one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.linspace(0.2, 0.8, 4))
+        self.seen: set[str] = set()
+
+    def forward(self, x: Any) -> Any:
+        self.seen.add(type(x).__name__)
+        y: Any = (x.as_subclass(torch.Tensor) * self.weight * getattr(x, "scale", 1.0)).sin().as_subclass(type(x))
+        y.scale = 2.0
+        return y
+
+
+@pytest.mark.parametrize("kind", [torch.Tensor, Kind, Slots, Plainly])
+def test_slices_are_recomputed_with_attributes(kind: type[torch.Tensor]) -> None:
+    found = []
+    for offloaded in (False, True):
+        layers = [Scaled(), Scaled()]
+        x: Any = torch.ones(3, 4).as_subclass(kind)
+        x.scale = 3.0
+        model = impls.offload.OffloadModel(layers, "cpu", num_slices=2, checkpoint_activation=True)
+        y = model(x) if offloaded else layers[1](layers[0](x))
+        y.as_subclass(torch.Tensor).sum().backward()
+        found.append([(layer.weight.grad, layer.seen) for layer in layers])
+    assert str(found[0]) == str(found[1])
+    assert found[0][0][1] == {kind.__name__}

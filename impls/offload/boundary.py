@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from impls.arguments import hooks_are_active
+from impls.attributes import attributes, dressed
 from impls.graph.host import saved_on
 from impls.graph.replicas import replica
 from impls.offload.attachment import attach_to_nothing
@@ -28,17 +29,20 @@ class _Copy:
         # The slice may change it in place. Hooks of the user decide where it lives, but may not copy it.
         if hooks_are_active() or value.device == route.offload_device:
             value = replica(value)
+        kind = torch.Tensor if isinstance(tensor, torch.nn.Parameter) else type(tensor)  # parameters are kept where they are
+        value = dressed(value, kind, attributes(tensor))
         own = nullcontext() if hooks_are_active() else saved_on(route.offload_device, pin_memory=route.lane is not None)
         with own:
             self.packed = Packed(value)
 
     def restore(self) -> torch.Tensor:
-        value = self.packed.unpack().detach()
-        if not self.requires_grad and value.is_inference():
-            return value
-        value = replica(value)  # it may be needed again, and this run may change it
-        torch._C._autograd._unsafe_set_version_counter((value,), (self.version,))
-        return attach_to_nothing(value, self.requires_grad)
+        kept = self.packed.unpack()
+        value = kept.detach()
+        if self.requires_grad or not value.is_inference():
+            value = replica(value)  # it may be needed again, and this run may change it
+            torch._C._autograd._unsafe_set_version_counter((value,), (self.version,))
+            value = attach_to_nothing(value, self.requires_grad)
+        return dressed(value, type(kept), attributes(kept))
 
 
 class Boundary:

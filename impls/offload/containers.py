@@ -56,7 +56,7 @@ def _take(value: Any, tensors: list[torch.Tensor], whole: Whole, known: dict[int
         if isinstance(value, torch.Tensor):
             thing = _Tensor(len(tensors))
             tensors.append(value)
-        elif not tree_is_leaf(value):
+        elif not tree_is_leaf(value) and type(value) is not torch.Size:  # of which pytree makes a tuple
             # Pytree keeps the function until the garbage collector runs, so it may hold nothing but a number.
             parts, spec = tree_flatten(value, lambda node: id(node) != key)
             thing = _Container(spec, [_take(part, tensors, whole, known) for part in parts])

@@ -42,7 +42,8 @@ def join(values: list[Any]) -> Any:
     """
     if len(values) == 1:
         return values[0]
-    leaves, structures = zip(*(tree_flatten(value) for value in values), strict=True)
+    apart = [tree_flatten(value, lambda node: type(node) is torch.Size) for value in values]
+    leaves, structures = zip(*apart, strict=True)
     for index, structure in enumerate(structures):
         if structure != structures[0]:
             raise ValueError(f"outputs of microbatches 0 and {index} differ in structure: {structures[0]} and {structure}")
