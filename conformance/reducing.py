@@ -104,14 +104,17 @@ def reduced(
 
     ``binding`` are the lines of the script that bind the implementation, ``control`` those that bind the control in their
     place; where they are empty, nothing is asked of a control. A smaller script that waits for what is no longer there is none.
-    With ``times`` as many evaluations are made, and each smaller script has to show the fault so often: threads may not meet.
+    With ``times`` as many evaluations are made, and each smaller script has to show the fault so often, and the control none:
+    threads may not meet.
     """
 
     def controlled(smaller: str) -> Shown:
         return evaluate(smaller.replace(binding, control, 1), seconds) if control else Shown(0, {})
 
-    def again(smaller: str) -> bool:
-        return all(evaluate(smaller, seconds).is_like(whole) for _ in range(times - 1))
+    def again(smaller: str, shown: Shown) -> bool:
+        return all(
+            evaluate(smaller, seconds).is_like(whole) and _is_right(controlled(smaller), right, shown) for _ in range(times - 1)
+        )
 
     seconds, started = SECONDS_PER_RUN, time.monotonic()
     whole = _met(evaluate, script)
@@ -134,7 +137,7 @@ def reduced(
             continue
         tried.add(candidate)
         shown = evaluate(candidate, seconds)
-        if shown.is_like(whole) and _is_right(controlled(candidate), right, shown) and again(candidate):
+        if shown.is_like(whole) and _is_right(controlled(candidate), right, shown) and again(candidate, shown):
             best = candidate
             candidates, position = list(smaller_ones(best, binding)), position - 1
             yield best
@@ -189,14 +192,17 @@ def _write_smaller(
 
 
 def _agrees(script: str, found: str, binding: str, control: str) -> bool:
-    """Whether in new processes too the smaller one shows what the whole one shows, twice, and so does the control."""
+    """Whether in new processes too the smaller one shows what the whole one shows, twice, and the control never does.
+
+    The control gets as many runs as the implementation has for its threads to meet in.
+    """
     whole, *runs = (_met(_shown, one) for one in (script, found, found))
     if not all(one.is_like(whole) for one in runs):
         return False
     if not control:
         return True
-    right, controlled = (_shown(one.replace(binding, control, 1)) for one in (script, found))
-    return _is_right(controlled, right, runs[0])
+    right = _shown(script.replace(binding, control, 1))
+    return all(_is_right(_shown(found.replace(binding, control, 1)), right, runs[0]) for _ in range(MEETINGS))
 
 
 def _is_right(controlled: Shown, right: Shown, shown: Shown) -> bool:

@@ -9,6 +9,7 @@ import textwrap
 
 import pytest
 
+from conformance import reducing
 from conformance.reducing import Shown, reduced, show
 from conformance.results_file import ROOT
 from conformance.smaller import SCREEN, with_needed_modules
@@ -104,6 +105,22 @@ def test_a_fault_that_does_not_always_show_is_looked_for_again(monkeypatch: pyte
     assert runs[:4] == [whole] * 4
     assert body_of(last) == "x = 2\nnote('seen', double(x))\nnote('expected', 4)"
     assert list(reduced(whole, BROKEN, RIGHT, lambda script, seconds: Shown(0, {}))) == []
+
+
+def test_a_control_is_right_in_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step after which the control shows the fault too, if not at once, is none: it is the program's own race."""
+    whole, runs = written("x = 2\nnote('seen', double(x))\nnote('expected', 4)\ny = 3"), list[str]()
+
+    def evaluate(script: str, _: float = 0) -> Shown:
+        runs.append(script)
+        races = RIGHT in script and BROKEN not in script and "y = 3" not in script and runs.count(script) % 2 == 0
+        return show(script.replace(RIGHT, BROKEN) if races else script)
+
+    assert body_of([whole, *reduced(whole, BROKEN, RIGHT, evaluate, times=2)][-1]).endswith("y = 3")
+    monkeypatch.setattr(reducing, "_shown", evaluate)
+    runs.clear()
+    assert not reducing._agrees(whole, whole.replace("y = 3", "pass"), BROKEN, RIGHT)
+    assert reducing._agrees(whole, whole, BROKEN, RIGHT)
 
 
 def test_another_failure_is_not_the_same_fault() -> None:
