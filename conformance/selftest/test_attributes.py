@@ -35,7 +35,7 @@ class Slots(torch.Tensor):
 class Plainly(torch.Tensor):
     """Its operators give plain tensors."""
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
 
 def gradient(name: str, kind: type[torch.Tensor], graded: bool) -> tuple[torch.Tensor, set[str]]:

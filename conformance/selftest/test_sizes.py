@@ -33,7 +33,7 @@ class Sized(torch.nn.Module):
 @pytest.mark.parametrize(("checkpointed", "microbatches"), [(False, 1), (True, 1), (True, 2)])
 def test_slices_hand_a_size_on(checkpointed: bool, microbatches: int) -> None:
     p, size = torch.linspace(0.1, 1.4, 4, requires_grad=True), torch.Size([2, 3])
-    options = {"checkpoint_activation": checkpointed, "num_microbatches": microbatches}
+    options: dict[str, Any] = {"checkpoint_activation": checkpointed, "num_microbatches": microbatches}
     y, same = OffloadModel([Sized(), Sized()], "cpu", num_slices=2, **options)((p, size))
     assert type(same) is torch.Size
     (expected,) = torch.autograd.grad((6 * (6 * p).sin()).sin().sum(), p)
