@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 import torch
 
 from impls.attributes import attributes, bare, of_kind, set_attribute
+from impls.versions import Counter, counter
 
 
 class _SaveForBackward(torch.autograd.Function):
@@ -25,7 +26,7 @@ class _SaveForBackward(torch.autograd.Function):
 class Packed:
     """A tensor saved through whatever hooks are active, as autograd itself would save it (rule 2)."""
 
-    __slots__ = ("attributes", "kind", "node", "parameter", "saved")
+    __slots__ = ("attributes", "follows", "kind", "node", "parameter", "saved", "version")
 
     def __init__(self, tensor: torch.Tensor, known: dict[int, Packed] | None = None) -> None:
         # A parameter outlives the region in any case, and hooks would bring it back as a plain tensor.
@@ -41,6 +42,9 @@ class Packed:
         else:
             self.node = _SaveForBackward.apply(torch.empty(0, requires_grad=True), tensor)  # its tensor keeps a node alive
         self.kind: type[torch.Tensor] = type(tensor)
+        # Nobody else follows the version of a tensor that is an attribute.
+        self.follows: Counter | None = None if known is None or self.parameter is not None else counter(tensor)
+        self.version: int | None = None if self.follows is None else self.follows._version
         self.attributes: dict[str, Any] = {}
         if self.parameter is None and (present := attributes(tensor)):  # hooks hand back another object
             known = {} if known is None else known  # tensors may be attributes of each other
@@ -69,6 +73,10 @@ class Packed:
             made[id(self)] = tensor
             for name, value in self.attributes.items():
                 if isinstance(value, Packed):
-                    value = made[id(value)] if id(value) in made else value.unpack(made=made)
+                    value = made[id(value)] if id(value) in made else value.unpack(value.unchanged(), made)
                 set_attribute(tensor, name, value)
         return tensor
+
+    def unchanged(self) -> int | None:
+        """The version of an attribute, if it was not changed since: if it was, whatever comes back shows that."""
+        return self.version if self.follows is not None and self.follows._version == self.version else None

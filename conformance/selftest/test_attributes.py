@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -128,6 +129,23 @@ def test_what_hooks_hand_back_stays_as_it_was() -> None:
         y = impls.get("nested").checkpoint(lambda a: (a.as_subclass(torch.Tensor) * p * a.scale).sin(), x)
     y.sum().backward()
     assert [(type(one), vars(one), one._version) for one in kept] == [(torch.Tensor, {}, 0)] * len(kept)
+
+
+@pytest.mark.parametrize(("copied", "changed"), [(True, False), (False, False), (False, True)])
+def test_attributes_have_the_versions_that_they_had(copied: bool, changed: bool) -> None:
+    """Where hooks bring back copies, whose versions start anew; a change that hooks bring back is refused."""
+    p, scale = torch.ones(2, requires_grad=True), torch.full((2,), 3.0).mul_(1)
+    x: Any = torch.ones(2)
+    x.scale = scale
+    pack = torch.clone if copied else lambda tensor: tensor
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        y = impls.get("nested").checkpoint(lambda a: (a * p * a.scale).sin(), x).sum()
+    if changed:
+        scale.mul_(2)
+    with pytest.raises(RuntimeError, match="changed in place") if changed else contextlib.nullcontext():
+        y.backward()
+        assert p.grad is not None
+        torch.testing.assert_close(p.grad, 3 * torch.full((2,), 3.0).cos())
 
 
 class Scaled(torch.nn.Module):
