@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import textwrap
@@ -150,6 +151,17 @@ def test_what_the_control_shows_as_well_is_not_left() -> None:
     )
     assert reduced_body(f"{wrong}\n{fault}") == fault
     assert reduced_body(f"{fault}\n{wrong}") == fault
+
+
+def test_what_the_control_refuses_stays() -> None:
+    """An implementation that does not refuse a change and is wrong in any case as well is shown with the change."""
+    broken, right = f"{BROKEN}; change = lambda: None", f"{RIGHT}; change = lambda: [][0]"
+    whole = written("change()\nnote('seen', double(1))\nnote('expected', 2)\ny = 3").replace(BROKEN, broken)
+    whole = re.sub(
+        r"^(run\(.*)$", r"try: \1\nexcept IndexError as error: sys.exit(print(f'error: {error}') or 1)", whole, flags=re.M
+    )
+    *_, last = reduced(whole, broken, right)
+    assert "    change()\n    note('seen', double(1))\n    note('expected', 2)\n\n" in last
 
 
 @pytest.mark.parametrize("control", [BROKEN, "double = 0"])
