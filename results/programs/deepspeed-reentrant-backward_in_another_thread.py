@@ -19,12 +19,10 @@ def run(checkpoint, note, device):
         thread.start()
         thread.join()
         value = box.pop()
-        if isinstance(value, Exception):
-            raise value
+        if isinstance(value, Exception): raise value
         return value
     held = [do(lambda: checkpoint((lambda h: checkpoint(lambda x: x.sin().cos(), h.exp()).tanh()), p), True)]
-    for turn in range(2):
-        do(lambda: held[0].backward(torch.ones_like(held[0]), retain_graph=True), True)
+    for turn in range(2): do(lambda: held[0].backward(torch.ones_like(held[0]), retain_graph=True), True)
 plain = lambda function, *args, **kwargs: function(*args, **kwargs)
 show = lambda x: (type(x).__name__, [f'{y:.4g}' for y in x.ravel().tolist()], x.requires_grad) if torch.is_tensor(x) else x
 note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
@@ -35,6 +33,5 @@ for notes, judged in (expected, plain), (seen, checkpoint):
     except Exception as error:
         notes["error"] = print("error:", repr(error)) or "raised"
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
-for label in wrong:
-    print(f"{label}: plain {expected.get(label)}, deepspeed-reentrant {seen.get(label)}")
+for label in wrong: print(f"{label}: plain {expected.get(label)}, deepspeed-reentrant {seen.get(label)}")
 sys.exit(len(wrong) > 0)

@@ -8,10 +8,8 @@ class Calling(torch.nn.Module):
     def __init__(self, function):
         super().__init__()
         self.function = function
-    def forward(self, *args, **kwargs):
-        return self.function(*args, **kwargs)
-def checkpoint(function, *args, **kwargs):
-    return checkpoint_wrapper(Calling(function))(*args, **kwargs)
+    def forward(self, *args, **kwargs): return self.function(*args, **kwargs)
+def checkpoint(function, *args, **kwargs): return checkpoint_wrapper(Calling(function))(*args, **kwargs)
 
 from contextlib import suppress
 def run(checkpoint, note, device):
@@ -19,13 +17,11 @@ def run(checkpoint, note, device):
     p = torch.randn(4, 4, device=device, requires_grad=True)
     failing = []
     def inner(h):
-        if failing:
-            raise RuntimeError('program')
+        if failing: raise RuntimeError('program')
         return torch.nn.functional.dropout(h.cos(), 0.3)
     y = checkpoint((lambda h: torch.nn.functional.dropout(inner(h), 0.3)), p * 1)
     failing.append(True)
-    with suppress(RuntimeError):
-        y.backward(torch.ones_like(y), retain_graph=True)
+    with suppress(RuntimeError): y.backward(torch.ones_like(y), retain_graph=True)
     note('stream after the error', torch.rand(2, device=device))
 plain = lambda function, *args, **kwargs: function(*args, **kwargs)
 show = lambda x: (type(x).__name__, [f'{y:.4g}' for y in x.ravel().tolist()], x.requires_grad) if torch.is_tensor(x) else x
@@ -37,6 +33,5 @@ for notes, judged in (expected, plain), (seen, checkpoint):
     except Exception as error:
         notes["error"] = print("error:", repr(error)) or "raised"
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
-for label in wrong:
-    print(f"{label}: plain {expected.get(label)}, fairscale {seen.get(label)}")
+for label in wrong: print(f"{label}: plain {expected.get(label)}, fairscale {seen.get(label)}")
 sys.exit(len(wrong) > 0)

@@ -8,26 +8,20 @@ class Calling(torch.nn.Module):
     def __init__(self, function):
         super().__init__()
         self.function = function
-    def forward(self, *args, **kwargs):
-        return self.function(*args, **kwargs)
-def checkpoint(function, *args, **kwargs):
-    return checkpoint_wrapper(Calling(function))(*args, **kwargs)
+    def forward(self, *args, **kwargs): return self.function(*args, **kwargs)
+def checkpoint(function, *args, **kwargs): return checkpoint_wrapper(Calling(function))(*args, **kwargs)
 
 def run(checkpoint, note, device):
     torch.manual_seed(0)
-    class Kind(torch.Tensor):
-        pass
+    class Kind(torch.Tensor): pass
     q = torch.randn(2, 2, device=device, requires_grad=True)
     special = torch.ones(2, 2, device=device).as_subclass(Kind)
     seen = []
-    def look(*tensors):
-        seen.append(str(([[one is other for one in tensors] for other in tensors],)))
+    def look(*tensors): seen.append(str(([[one is other for one in tensors] for other in tensors],)))
     def inner(a, b, c, d, e):
         look(a, b, c, d, e)
         return (a * b).sin() * c * d.as_subclass(torch.Tensor) * e
-    def outer(a, b, c, d, e):
-        y = inner(a, b, c, d, e)
-        return y.cos()
+    def outer(a, b, c, d, e): return inner(a, b, c, d, e).cos()
     y = checkpoint(outer, q, q, torch.nn.Parameter(torch.randn(2, 2, device=device)), special, torch.ones(2, 2, device=device))
     y.backward(torch.ones_like(y))
     note('what the functions saw', str(sorted(set(seen))))
@@ -41,6 +35,5 @@ for notes, judged in (expected, plain), (seen, checkpoint):
     except Exception as error:
         notes["error"] = print("error:", repr(error)) or "raised"
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
-for label in wrong:
-    print(f"{label}: plain {expected.get(label)}, fairscale {seen.get(label)}")
+for label in wrong: print(f"{label}: plain {expected.get(label)}, fairscale {seen.get(label)}")
 sys.exit(len(wrong) > 0)

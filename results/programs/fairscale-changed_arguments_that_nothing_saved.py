@@ -8,10 +8,8 @@ class Calling(torch.nn.Module):
     def __init__(self, function):
         super().__init__()
         self.function = function
-    def forward(self, *args, **kwargs):
-        return self.function(*args, **kwargs)
-def checkpoint(function, *args, **kwargs):
-    return checkpoint_wrapper(Calling(function))(*args, **kwargs)
+    def forward(self, *args, **kwargs): return self.function(*args, **kwargs)
+def checkpoint(function, *args, **kwargs): return checkpoint_wrapper(Calling(function))(*args, **kwargs)
 
 def run(checkpoint, note, device):
     torch.manual_seed(0)
@@ -21,8 +19,7 @@ def run(checkpoint, note, device):
         return (h + other).sin().exp()
     a, b = (p, q)
     y = (lambda h, other: checkpoint(f, h, [None, other]))(a, b)
-    with torch.no_grad():
-        b.mul_(2)
+    with torch.no_grad(): b.mul_(2)
     y.backward(torch.ones_like(y))
     note('gradients 0', [q.grad])
 plain = lambda function, *args, **kwargs: function(*args, **kwargs)
@@ -35,6 +32,5 @@ for notes, judged in (expected, plain), (seen, checkpoint):
     except Exception as error:
         notes["error"] = print("error:", repr(error)) or "raised"
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
-for label in wrong:
-    print(f"{label}: plain {expected.get(label)}, fairscale {seen.get(label)}")
+for label in wrong: print(f"{label}: plain {expected.get(label)}, fairscale {seen.get(label)}")
 sys.exit(len(wrong) > 0)

@@ -8,10 +8,8 @@ class Calling(torch.nn.Module):
     def __init__(self, function):
         super().__init__()
         self.function = function
-    def forward(self, *args, **kwargs):
-        return self.function(*args, **kwargs)
-def checkpoint(function, *args, **kwargs):
-    return checkpoint_wrapper(Calling(function))(*args, **kwargs)
+    def forward(self, *args, **kwargs): return self.function(*args, **kwargs)
+def checkpoint(function, *args, **kwargs): return checkpoint_wrapper(Calling(function))(*args, **kwargs)
 
 def run(checkpoint, note, device):
     torch.manual_seed(0)
@@ -32,10 +30,8 @@ class Watch(torch.utils._python_dispatch.TorchDispatchMode):
         for x in filter(torch.is_tensor, torch.utils._pytree.tree_leaves(result)):
             made.setdefault(torch.multiprocessing.reductions.StorageWeakRef(x.untyped_storage()), inside)
         return result
-def note(label, value=None):
-    seen[label] = max(seen.get(label, 0), sum(made[one] and not one.expired() for one in made))
+def note(label, value=None): seen[label] = max(seen.get(label, 0), sum(made[one] and not one.expired() for one in made))
 gc.disable()  # what only the collector finds lives too long
-with Watch():
-    run(checkpoint, note, "cpu")
+with Watch(): run(checkpoint, note, "cpu")
 print("due h3: due is at most 1, fairscale", seen.get("due h3", 0))
 sys.exit(seen.get("due h3", 0) > 1)

@@ -8,24 +8,20 @@ class Calling(torch.nn.Module):
     def __init__(self, function):
         super().__init__()
         self.function = function
-    def forward(self, *args, **kwargs):
-        return self.function(*args, **kwargs)
-def checkpoint(function, *args, **kwargs):
-    return checkpoint_wrapper(Calling(function))(*args, **kwargs)
+    def forward(self, *args, **kwargs): return self.function(*args, **kwargs)
+def checkpoint(function, *args, **kwargs): return checkpoint_wrapper(Calling(function))(*args, **kwargs)
 
 def run(checkpoint, note, device):
     torch.manual_seed(0)
     layers = [torch.nn.Linear(2, 2).to(device) for _ in range(3)]
     x = torch.randn(2, 2, device=device, requires_grad=True)
     def model(h):
-        for one in layers:
-            h = one(h).tanh()
+        for one in layers: h = one(h).tanh()
         return h
     y = x
     y = checkpoint(model, y)
     weight = layers[0].weight
-    with torch.no_grad():
-        weight.copy_(weight * 0.5)
+    with torch.no_grad(): weight.copy_(weight * 0.5)
     y.backward(torch.ones_like(y))
 plain = lambda function, *args, **kwargs: function(*args, **kwargs)
 show = lambda x: (type(x).__name__, [f'{y:.4g}' for y in x.ravel().tolist()], x.requires_grad) if torch.is_tensor(x) else x
@@ -37,6 +33,5 @@ for notes, judged in (expected, plain), (seen, checkpoint):
     except Exception as error:
         notes["error"] = print("error:", repr(error)) or "raised"
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
-for label in wrong:
-    print(f"{label}: plain {expected.get(label)}, fairscale {seen.get(label)}")
+for label in wrong: print(f"{label}: plain {expected.get(label)}, fairscale {seen.get(label)}")
 sys.exit(len(wrong) > 0)

@@ -1,6 +1,6 @@
 """torch-compile, law a_leaf_at_depth_d_runs_d_plus_one_times. What lies below d regions runs d + 1 times: in forward, and
 once for each of these regions."""
-import collections, functools, os, sys, types
+import collections, functools, os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
 import torch._dynamo
@@ -10,15 +10,15 @@ def region(function, *args, **kwargs):
 def checkpoint(function, *args, **kwargs):
     if torch.compiler.is_compiling():
         return region(function, *args, **kwargs)  # belongs to what is being compiled
-    anew = types.FunctionType(region.__code__.replace(), globals())
     with torch._dynamo.config.patch(skip_fwd_side_effects_in_bwd_under_checkpoint=True):
-        return torch.compile(anew, backend="aot_eager")(function, *args, **kwargs)
+        return torch.compile(type(region)(region.__code__.replace(), globals()), backend="aot_eager")(function, *args, **kwargs)
 
 def run(checkpoint, note, device):
     torch.manual_seed(0)
     x = torch.randn(2, 2, device=device, requires_grad=True)
     def level(number):
-        function = lambda h: h.sin()
+        def function(h):
+            return h.sin()
         function.__name__ = f'level {number}'
         return function
     y = checkpoint(level(1), x)

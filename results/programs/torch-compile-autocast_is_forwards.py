@@ -1,38 +1,30 @@
 """torch-compile, law autocast_is_forwards. A recomputation runs under forward's autocast, nested ones included, whatever is
 in force around backward."""
-import os, sys, types
+import os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
 import torch._dynamo
 torch.utils._python_dispatch.TorchDispatchMode.ignore_compile_internals = classmethod(lambda cls: True)  # modes only watch
-def region(function, *args, **kwargs):
-    return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, **kwargs)
+def region(function, *args, **kwargs): return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, **kwargs)
 def checkpoint(function, *args, **kwargs):
-    if torch.compiler.is_compiling():
-        return region(function, *args, **kwargs)  # belongs to what is being compiled
-    anew = types.FunctionType(region.__code__.replace(), globals())
+    if torch.compiler.is_compiling(): return region(function, *args, **kwargs)  # belongs to what is being compiled
     with torch._dynamo.config.patch(skip_fwd_side_effects_in_bwd_under_checkpoint=True):
-        return torch.compile(anew, backend="aot_eager")(function, *args, **kwargs)
+        return torch.compile(type(region)(region.__code__.replace(), globals()), backend="aot_eager")(function, *args, **kwargs)
 
 def run(checkpoint, note, device):
     torch.manual_seed(0)
-    def cast(name):
+    def cast(name, cache=False):
         kind = torch.device(device).type
         return torch.autocast(kind, enabled=name != 'off', dtype=getattr(torch, name, None), cache_enabled=False)
     leaves = [torch.randn(2, 2, device=device, requires_grad=True) for _ in range(4)]
     x, u, v, w = leaves
-    def inner(h):
-        h = h @ v
-        return h.sin()
     def outer(h):
         h = h @ u
-        with cast('off'):
-            h = checkpoint(inner, h.float())
-        return h.float() @ w
-    with cast('float16'):
-        y = checkpoint(outer, x)
-    y.backward(torch.ones_like(y), retain_graph=False)
-    note('gradients 0', [leaf.grad for leaf in leaves])
+        return checkpoint((lambda h: (h @ v).sin()), h) @ w
+    y = outer(x)
+    with cast('float16', False != False):
+        y.backward(y, retain_graph=False)
+        note('gradients 0', [leaf.grad for leaf in leaves])
 plain = lambda function, *args, **kwargs: function(*args, **kwargs)
 show = lambda x: (type(x).__name__, [f'{y:.4g}' for y in x.ravel().tolist()], x.requires_grad) if torch.is_tensor(x) else x
 note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
@@ -43,6 +35,5 @@ for notes, judged in (expected, plain), (seen, checkpoint):
     except Exception as error:
         notes["error"] = print("error:", repr(error)) or "raised"
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
-for label in wrong:
-    print(f"{label}: plain {expected.get(label)}, torch-compile {seen.get(label)}")
+for label in wrong: print(f"{label}: plain {expected.get(label)}, torch-compile {seen.get(label)}")
 sys.exit(len(wrong) > 0)

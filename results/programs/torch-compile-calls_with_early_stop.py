@@ -1,5 +1,5 @@
 """torch-compile, law calls_with_early_stop. Every region's function is called exactly as often as rules 2, 3 and 5 say."""
-import collections, functools, os, sys, types
+import collections, functools, os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
 import torch._dynamo
@@ -9,9 +9,8 @@ def region(function, *args, **kwargs):
 def checkpoint(function, *args, **kwargs):
     if torch.compiler.is_compiling():
         return region(function, *args, **kwargs)  # belongs to what is being compiled
-    anew = types.FunctionType(region.__code__.replace(), globals())
     with torch._dynamo.config.patch(skip_fwd_side_effects_in_bwd_under_checkpoint=True):
-        return torch.compile(anew, backend="aot_eager")(function, *args, **kwargs)
+        return torch.compile(type(region)(region.__code__.replace(), globals()), backend="aot_eager")(function, *args, **kwargs)
 
 def run(checkpoint, note, device):
     torch.manual_seed(0)

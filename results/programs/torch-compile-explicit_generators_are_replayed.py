@@ -1,24 +1,23 @@
 """torch-compile, law explicit_generators_are_replayed. Each torch.Generator that is an argument, also inside containers, is
 replayed, and ends where plain leaves it."""
-import os, sys, types
+import os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
 import torch._dynamo
 torch.utils._python_dispatch.TorchDispatchMode.ignore_compile_internals = classmethod(lambda cls: True)  # modes only watch
-def region(function, *args, **kwargs):
-    return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, **kwargs)
+def region(function, *args, **kwargs): return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, **kwargs)
 def checkpoint(function, *args, **kwargs):
-    if torch.compiler.is_compiling():
-        return region(function, *args, **kwargs)  # belongs to what is being compiled
-    anew = types.FunctionType(region.__code__.replace(), globals())
+    if torch.compiler.is_compiling(): return region(function, *args, **kwargs)  # belongs to what is being compiled
     with torch._dynamo.config.patch(skip_fwd_side_effects_in_bwd_under_checkpoint=True):
-        return torch.compile(anew, backend="aot_eager")(function, *args, **kwargs)
+        return torch.compile(type(region)(region.__code__.replace(), globals()), backend="aot_eager")(function, *args, **kwargs)
 
 def run(checkpoint, note, device):
     torch.manual_seed(0)
     generator, second = (torch.Generator(device).manual_seed(seed) for seed in (5, 6))
     p = torch.randn(2, 2, device=device, requires_grad=True)
-    f = lambda h, box=None, source=None: (h * torch.rand(2, 2, generator=source, device=device)).sin()
+    def f(h, box=None, source=None):
+        last = source
+        return (h * torch.rand(2, 2, generator=last, device=device)).sin()
     y = p * 1
     y = checkpoint(f, y, None, generator)
     y.backward(torch.ones_like(y), retain_graph=True)
@@ -34,6 +33,5 @@ for notes, judged in (expected, plain), (seen, checkpoint):
     except Exception as error:
         notes["error"] = print("error:", repr(error)) or "raised"
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
-for label in wrong:
-    print(f"{label}: plain {expected.get(label)}, torch-compile {seen.get(label)}")
+for label in wrong: print(f"{label}: plain {expected.get(label)}, torch-compile {seen.get(label)}")
 sys.exit(len(wrong) > 0)

@@ -1,6 +1,6 @@
 """torch-compile, law hooks_around_do_not_hide_changes. Saved-tensor hooks around a region do not make a wrong gradient of a
 change in place that is an error without."""
-import os, sys, types
+import os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
 import torch._dynamo
@@ -10,9 +10,8 @@ def region(function, *args, **kwargs):
 def checkpoint(function, *args, **kwargs):
     if torch.compiler.is_compiling():
         return region(function, *args, **kwargs)  # belongs to what is being compiled
-    anew = types.FunctionType(region.__code__.replace(), globals())
     with torch._dynamo.config.patch(skip_fwd_side_effects_in_bwd_under_checkpoint=True):
-        return torch.compile(anew, backend="aot_eager")(function, *args, **kwargs)
+        return torch.compile(type(region)(region.__code__.replace(), globals()), backend="aot_eager")(function, *args, **kwargs)
 
 from contextlib import suppress
 

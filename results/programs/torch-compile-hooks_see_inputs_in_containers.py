@@ -1,28 +1,28 @@
 """torch-compile, law hooks_see_inputs_in_containers. A tensor inside a container is saved like one that is passed by itself."""
-import collections, os, sys, types
+import collections, os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
 import torch._dynamo
 torch.utils._python_dispatch.TorchDispatchMode.ignore_compile_internals = classmethod(lambda cls: True)  # modes only watch
-def region(function, *args, **kwargs):
-    return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, **kwargs)
+def region(function, *args, **kwargs): return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, **kwargs)
 def checkpoint(function, *args, **kwargs):
-    if torch.compiler.is_compiling():
-        return region(function, *args, **kwargs)  # belongs to what is being compiled
-    anew = types.FunctionType(region.__code__.replace(), globals())
+    if torch.compiler.is_compiling(): return region(function, *args, **kwargs)  # belongs to what is being compiled
     with torch._dynamo.config.patch(skip_fwd_side_effects_in_bwd_under_checkpoint=True):
-        return torch.compile(anew, backend="aot_eager")(function, *args, **kwargs)
+        return torch.compile(type(region)(region.__code__.replace(), globals()), backend="aot_eager")(function, *args, **kwargs)
 
 def run(checkpoint, note, device):
     torch.manual_seed(0)
     c0 = torch.randn(2, 2, dtype=torch.float64, device=device)
     p0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
     def f1(box4):
-        h5 = torch.sin(box4[0])
+        a2 = box4[0]
+        h5 = torch.sin(a2)
         def f6(box8):
             a7 = box8[0]
-            return torch.sin(a7)
-        return checkpoint(f6, [h5])
+            h9 = torch.sin(a7)
+            return h9
+        h10 = checkpoint(f6, [h5])
+        return h10
     h11 = checkpoint(f1, [p0, c0])
     end = h11 * p0
     note('saved', [c0, h11, p0])
@@ -35,5 +35,4 @@ def note(label, value=None):
         print(f"hooks see: due {due.total()}, torch-compile {packed.total()}, missing {(due - packed).total()}")
         sys.exit(bool(due - packed or packed.keys() - due.keys()))
 
-with torch.autograd.graph.saved_tensors_hooks(lambda x: seen.append(x) or x, lambda x: x):
-    run(checkpoint, note, "cpu")
+with torch.autograd.graph.saved_tensors_hooks(lambda x: seen.append(x) or x, lambda x: x): run(checkpoint, note, "cpu")

@@ -1,5 +1,5 @@
 """torch-compile, law hooks_see_repeated_inputs_once. A tensor that is passed to a region several times is saved once for it."""
-import collections, os, sys, types
+import collections, os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
 import torch._dynamo
@@ -9,9 +9,8 @@ def region(function, *args, **kwargs):
 def checkpoint(function, *args, **kwargs):
     if torch.compiler.is_compiling():
         return region(function, *args, **kwargs)  # belongs to what is being compiled
-    anew = types.FunctionType(region.__code__.replace(), globals())
     with torch._dynamo.config.patch(skip_fwd_side_effects_in_bwd_under_checkpoint=True):
-        return torch.compile(anew, backend="aot_eager")(function, *args, **kwargs)
+        return torch.compile(type(region)(region.__code__.replace(), globals()), backend="aot_eager")(function, *args, **kwargs)
 
 def run(checkpoint, note, device):
     torch.manual_seed(0)
@@ -22,7 +21,8 @@ def run(checkpoint, note, device):
         def f6(a7, a8):
             h9 = a7 * a8
             return h9
-        return checkpoint(f6, h5, h5)
+        h10 = checkpoint(f6, h5, h5)
+        return h10
     h11 = checkpoint(f1, p0, c0, p0)
     end = h11 * p0
     note('saved', [p0, c0, h11, p0])

@@ -1,26 +1,26 @@
 """torch-compile, law kernels_with_early_stop. A recomputation runs exactly the operators up to the last tensor that is
 needed (rule 5)."""
-import collections, os, sys, traceback, types
+import collections, os, sys, traceback
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
 import torch._dynamo
 torch.utils._python_dispatch.TorchDispatchMode.ignore_compile_internals = classmethod(lambda cls: True)  # modes only watch
-def region(function, *args, **kwargs):
-    return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, **kwargs)
+def region(function, *args, **kwargs): return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, **kwargs)
 def checkpoint(function, *args, **kwargs):
-    if torch.compiler.is_compiling():
-        return region(function, *args, **kwargs)  # belongs to what is being compiled
-    anew = types.FunctionType(region.__code__.replace(), globals())
+    if torch.compiler.is_compiling(): return region(function, *args, **kwargs)  # belongs to what is being compiled
     with torch._dynamo.config.patch(skip_fwd_side_effects_in_bwd_under_checkpoint=True):
-        return torch.compile(anew, backend="aot_eager")(function, *args, **kwargs)
+        return torch.compile(type(region)(region.__code__.replace(), globals()), backend="aot_eager")(function, *args, **kwargs)
 
 def run(checkpoint, note, device):
     torch.manual_seed(0)
     p0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
     def f1(a2):
+        h3 = torch.sin(a2)
         def f4(a5):
-            return torch.sin(a5)
-        return checkpoint(f4, torch.sin(a2))
+            h6 = torch.sin(a5)
+            return h6
+        h7 = checkpoint(f4, h3)
+        return h7
     h8 = checkpoint(f1, p0)
     h8.backward(torch.ones_like(h8))
 
@@ -33,7 +33,6 @@ class Count(torch.utils._python_dispatch.TorchDispatchMode):
         seen[func.overloadpacket.__name__] += caller.f_globals is globals()  # what the program calls, and no backward
         return func(*args, **(kwargs or {}))
 
-with Count():
-    run(checkpoint, lambda label, value=None: None, "cpu")
+with Count(): run(checkpoint, lambda label, value=None: None, "cpu")
 print("sin: due is 3, torch-compile", seen.get("sin", 0))
 sys.exit(seen.get("sin", 0) != 3)

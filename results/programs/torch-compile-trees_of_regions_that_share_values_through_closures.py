@@ -1,18 +1,15 @@
 """torch-compile, law trees_of_regions_that_share_values_through_closures. Regions at any depth may read values of those
 around them, and hand values out, past arguments and results."""
-import os, sys, types
+import os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
 import torch._dynamo
 torch.utils._python_dispatch.TorchDispatchMode.ignore_compile_internals = classmethod(lambda cls: True)  # modes only watch
-def region(function, *args, **kwargs):
-    return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, **kwargs)
+def region(function, *args, **kwargs): return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, **kwargs)
 def checkpoint(function, *args, **kwargs):
-    if torch.compiler.is_compiling():
-        return region(function, *args, **kwargs)  # belongs to what is being compiled
-    anew = types.FunctionType(region.__code__.replace(), globals())
+    if torch.compiler.is_compiling(): return region(function, *args, **kwargs)  # belongs to what is being compiled
     with torch._dynamo.config.patch(skip_fwd_side_effects_in_bwd_under_checkpoint=True):
-        return torch.compile(anew, backend="aot_eager")(function, *args, **kwargs)
+        return torch.compile(type(region)(region.__code__.replace(), globals()), backend="aot_eager")(function, *args, **kwargs)
 
 def run(checkpoint, note, device):
     torch.manual_seed(0)
@@ -24,8 +21,10 @@ def run(checkpoint, note, device):
             return h6
         h7 = checkpoint(f4, torch.sin(p0))
         kept8.append(h7)
-        return torch.sin(h7)
+        h9 = torch.sin(h7)
+        return h9
     h10 = checkpoint(f1, p0)
+
 plain = lambda function, *args, **kwargs: function(*args, **kwargs)
 show = lambda x: (type(x).__name__, [f'{y:.4g}' for y in x.ravel().tolist()], x.requires_grad) if torch.is_tensor(x) else x
 note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
@@ -36,6 +35,5 @@ for notes, judged in (expected, plain), (seen, checkpoint):
     except Exception as error:
         notes["error"] = print("error:", repr(error)) or "raised"
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
-for label in wrong:
-    print(f"{label}: plain {expected.get(label)}, torch-compile {seen.get(label)}")
+for label in wrong: print(f"{label}: plain {expected.get(label)}, torch-compile {seen.get(label)}")
 sys.exit(len(wrong) > 0)

@@ -10,13 +10,11 @@ checkpoint = functools.partial(checkpoint, use_reentrant=False, context_fn=conte
 
 def run(checkpoint, note, device):
     torch.manual_seed(0)
-    class Kind(torch.Tensor):
-        pass
+    class Kind(torch.Tensor): pass
     q = torch.randn(2, 2, device=device, requires_grad=True)
     special = torch.ones(2, 2, device=device).as_subclass(Kind)
     seen = []
-    def look(*tensors):
-        seen.append(str(([[one is other for one in tensors] for other in tensors],)))
+    def look(*tensors): seen.append(str(([[one is other for one in tensors] for other in tensors],)))
     def inner(a, b, c, d, e):
         look(a, b, c, d, e)
         return (a * b).sin() * c * d.as_subclass(torch.Tensor) * e
@@ -36,6 +34,5 @@ for notes, judged in (expected, plain), (seen, checkpoint):
     except Exception as error:
         notes["error"] = print("error:", repr(error)) or "raised"
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
-for label in wrong:
-    print(f"{label}: plain {expected.get(label)}, torch-selective {seen.get(label)}")
+for label in wrong: print(f"{label}: plain {expected.get(label)}, torch-selective {seen.get(label)}")
 sys.exit(len(wrong) > 0)

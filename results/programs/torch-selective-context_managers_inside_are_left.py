@@ -21,8 +21,7 @@ def run(checkpoint, note, device):
             p.sin()
             level.pop()
     def inner(h):
-        with computing():
-            return h.exp().sin()
+        with computing(): return h.exp().sin()
     y = checkpoint(inner, p * 1)
     y.backward(torch.ones_like(y))
     note('levels not left', len(level))
@@ -36,6 +35,5 @@ for notes, judged in (expected, plain), (seen, checkpoint):
     except Exception as error:
         notes["error"] = print("error:", repr(error)) or "raised"
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
-for label in wrong:
-    print(f"{label}: plain {expected.get(label)}, torch-selective {seen.get(label)}")
+for label in wrong: print(f"{label}: plain {expected.get(label)}, torch-selective {seen.get(label)}")
 sys.exit(len(wrong) > 0)

@@ -1,0 +1,42 @@
+"""torch-compile, law objects_are_let_go_with_the_graph. What a region is passed or its function holds that is no tensor is
+let go with the outputs, at once."""
+import os, sys, weakref
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+import torch._dynamo
+torch.utils._python_dispatch.TorchDispatchMode.ignore_compile_internals = classmethod(lambda cls: True)  # modes only watch
+def region(function, *args, **kwargs): return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, **kwargs)
+def checkpoint(function, *args, **kwargs):
+    if torch.compiler.is_compiling(): return region(function, *args, **kwargs)  # belongs to what is being compiled
+    with torch._dynamo.config.patch(skip_fwd_side_effects_in_bwd_under_checkpoint=True):
+        return torch.compile(type(region)(region.__code__.replace(), globals()), backend="aot_eager")(function, *args, **kwargs)
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    class Setting: power = 3
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note('leaves', (p,))
+    def inner(h, setting): return h.sin() ** setting.power
+    def forward():
+        setting = Setting()
+        passed = setting
+        def outer(h, given=passed): return checkpoint(inner, h.exp(), given).cos()
+        return (checkpoint(outer, p, passed), weakref.ref(setting))
+    y, there = forward()
+    y.backward(torch.ones_like(y), retain_graph=True)
+    note('gradients 0', [p.grad])
+    del y
+    note('gone', there() is None)
+
+plain = lambda function, *args, **kwargs: function(*args, **kwargs)
+show = lambda x: (type(x).__name__, [f'{y:.4g}' for y in x.ravel().tolist()], x.requires_grad) if torch.is_tensor(x) else x
+note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
+expected, seen = {}, {}
+for notes, judged in (expected, plain), (seen, checkpoint):
+    try:
+        run(judged, note, "cpu")
+    except Exception as error:
+        notes["error"] = print("error:", repr(error)) or "raised"
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong: print(f"{label}: plain {expected.get(label)}, torch-compile {seen.get(label)}")
+sys.exit(len(wrong) > 0)
