@@ -84,6 +84,12 @@ def test_what_would_be_too_long_is_left() -> None:
         ("def f(h):\n    return h\n", "def f(h): return h\n"),
         ("for x in y:\n    for z in x:\n        use(z)\n", "for x in y:\n    for z in x: use(z)\n"),
         ("if x:\n    use(x)  # a word\nuse(y)\n", "if x: use(x)  # a word\nuse(y)\n"),
+        (
+            "try:\n    use(x)\nexcept A as b:\n    use(b)\nexcept B:\n    c()\n    d()\n",
+            "try: use(x)\nexcept A as b: use(b)\nexcept B:\n    c()\n    d()\n",
+        ),
+        ("import a\n\nuse(a)\n\n\nuse(b)\n", "import a\n\nuse(a)\nuse(b)\n"),
+        ('import a\n\nuse("""\n\n""")\n', 'import a\n\nuse("""\n\n""")\n'),
     ],
 )
 def test_a_block_of_one_statement_stands_behind_its_head(text: str, expected: str) -> None:

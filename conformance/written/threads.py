@@ -183,12 +183,13 @@ def under_way(checkpoint: Any, note: Any, device: str, *, nested: bool) -> None:
 
 
 def apart(checkpoint: Any, note: Any, device: str, *, where: str, nested: bool) -> None:
+    import concurrent.futures
     import threading
 
     leaves = [torch.randn(2, 2, device=device, requires_grad=True) for _ in range(2)]
     note("leaves", leaves)
-    meeting, alone = threading.Barrier(2), []
-    made, failed, now = {}, [], ["forward"]
+    meeting = threading.Barrier(2)
+    alone, now = [], []
 
     def inner(h):
         if where in now:
@@ -201,23 +202,11 @@ def apart(checkpoint: Any, note: Any, device: str, *, where: str, nested: bool) 
     def outer(h):
         return (checkpoint(inner, h.exp()) if nested else inner(h.exp())).cos()
 
-    def step(index):
-        try:
-            if "forward" in now:
-                made[index] = checkpoint(outer, leaves[index])
-            else:
-                made[index].backward(torch.ones_like(made[index]))
-        except Exception as error:
-            failed.append(error.with_traceback(None))
-
-    for phase in ("forward", "backward") * 4:  # a lock that is held for a while is not always met
-        now[:] = [phase]
-        threads = [threading.Thread(target=step, args=(index,), daemon=True) for index in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if failed:
-            raise failed[0]
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        for _ in range(4):  # a lock that is held for a while is not always met
+            now[:] = ["forward"]
+            made = list(pool.map(lambda leaf: checkpoint(outer, leaf), leaves))
+            now[:] = ["backward"]
+            list(pool.map(lambda y: y.backward(torch.ones_like(y)), made))
     note("waited in vain", len(alone))
     note("gradients 0", [leaf.grad for leaf in leaves])
