@@ -9,18 +9,20 @@ checkpoint = functools.partial(checkpoint, use_reentrant=False, early_stop=False
 def run(checkpoint, note, device):
     torch.manual_seed(0)
     p = torch.nn.Parameter(torch.randn(2, 2, device=device))
-    x = {'parameter': p}['parameter']
+    x = p
     x.scale = 3.0
     seen = []
     def inner(a):
-        seen.append(type(getattr(a, 'scale', None)).__name__)
-        return (a * p).sin() * getattr(a, 'scale', 1.0)
+        scale = getattr(a, 'scale', None)
+        seen.append((scale,))
+        h = a
+        return (h * p).sin() * getattr(a, 'scale', 1.0)
     def outer(a):
         y = checkpoint(inner, a).cos()
         return y
     y = checkpoint(outer, x)
     y.backward(torch.ones_like(y))
-    note('what the functions saw', str(sorted(set(seen))))
+    note('what the functions saw', str(sorted(map(str, set(seen)))))
 
 plain = lambda function, *args, **kwargs: function(*args, **kwargs)
 show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x

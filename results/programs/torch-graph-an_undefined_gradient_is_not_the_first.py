@@ -1,0 +1,34 @@
+"""torch-graph, law an_undefined_gradient_is_not_the_first. In mode "any" a gradient that a Function leaves undefined does
+not count: the hook gets the first that is there."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from torch.autograd import graph
+
+def run(graph, note, device):
+    torch.manual_seed(0)
+    class Second(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, s, t):
+            return s * 2
+        @staticmethod
+        def backward(ctx, grad):
+            return (grad * 2, None)
+    p, q = (torch.randn(2, 2, device=device, requires_grad=True) for _ in range(2))
+    tensors = {'a': p * 1, 'b': q * 1}
+    loss = Second.apply(tensors['a'], tensors['b']).sum()
+    calls = []
+    graph.register_multi_grad_hook([tensors[name] for name in ('a', 'b')], lambda grad: calls.append(grad), mode='any')
+    note('expected calls', [torch.full((2, 2), 2.0, device=device)] * 1)
+    loss.backward(retain_graph=True)
+    note('seen calls', calls)
+
+notes = {}
+show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x
+note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
+run(graph, note, "cpu")
+labels = [label.removeprefix("expected ") for label in notes if label.startswith("expected ")]
+wrong = [label for label in labels if notes["expected " + label] != notes.get("seen " + label)]
+for label in wrong:
+    print(f"{label}: expected {notes['expected ' + label]}, torch-graph {notes.get('seen ' + label)}")
+sys.exit(len(wrong) > 0)

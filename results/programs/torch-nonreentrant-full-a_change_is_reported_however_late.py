@@ -1,0 +1,36 @@
+"""torch-nonreentrant-full, law a_change_is_reported_however_late. A change in place of the last of many saved tensors, once
+or several times, gives an error each time, as in plain."""
+import functools, os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from torch.utils.checkpoint import checkpoint
+checkpoint = functools.partial(checkpoint, use_reentrant=False, early_stop=False)
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    class SaveMany(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, t):
+            ctx.save_for_backward(*t.unbind(0))
+            return t.sin()
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * torch.stack(ctx.saved_tensors).cos()
+    p = torch.linspace(0.1, 1.4, 1, dtype=torch.float64, device=device, requires_grad=True)
+    y = checkpoint(lambda h: SaveMany.apply(h).exp(), p)
+    y.mul_(2)
+    y.backward(torch.ones_like(y))
+
+plain = lambda function, *args, **kwargs: function(*args, **kwargs)
+show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x
+note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
+expected, seen = {}, {}
+for notes, judged in (expected, plain), (seen, checkpoint):
+    try:
+        run(judged, note, "cpu")
+    except Exception as error:
+        notes["error"] = print("error:", repr(error)) or "raised"
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong:
+    print(f"{label}: plain {expected.get(label)}, torch-nonreentrant-full {seen.get(label)}")
+sys.exit(len(wrong) > 0)

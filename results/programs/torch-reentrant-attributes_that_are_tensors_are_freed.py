@@ -1,0 +1,35 @@
+"""torch-reentrant, law attributes_that_are_tensors_are_freed. A tensor that is an attribute of what an inner region is
+passed lives no longer than what it is an attribute of."""
+import functools, os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from torch.utils.checkpoint import checkpoint
+checkpoint = functools.partial(checkpoint, use_reentrant=True)
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    def inner(h):
+        scale = getattr(h, 'scale', 1.0)
+        return (h * scale).sin()
+    def outer(h):
+        scale = h.detach().cos()
+        h.scale = scale
+        return checkpoint(inner, h).tanh()
+    y = checkpoint(outer, p)
+    y.backward(torch.ones_like(y), retain_graph=True)
+    note('gradients 0', [p.grad])
+
+plain = lambda function, *args, **kwargs: function(*args, **kwargs)
+show = lambda x: (type(x).__name__, [f'{y:.4g}' for y in x.ravel().tolist()], x.requires_grad) if torch.is_tensor(x) else x
+note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
+expected, seen = {}, {}
+for notes, judged in (expected, plain), (seen, checkpoint):
+    try:
+        run(judged, note, "cpu")
+    except Exception as error:
+        notes["error"] = print("error:", repr(error)) or "raised"
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong:
+    print(f"{label}: plain {expected.get(label)}, torch-reentrant {seen.get(label)}")
+sys.exit(len(wrong) > 0)
