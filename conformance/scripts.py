@@ -23,7 +23,7 @@ UNMEASURED = "# The law measures more than this script does, which only prints w
 def binding(implementation: Implementation, options: str = "") -> str:
     """Python source that binds what a script judges; ``options`` are arguments for checkpoint, as text."""
     text = re.sub(r"\n+", "\n", implementation.importing(parts.SUBJECTS[implementation.kind]))
-    return f"{text}\ncheckpoint = functools.partial(checkpoint, {options})" if options else text
+    return f"{text.rstrip()}\ncheckpoint = functools.partial(checkpoint, {options})" if options else text
 
 
 def binding_in(script: str) -> str:

@@ -26,6 +26,7 @@ def simpler(program: Sequence[ast.stmt], lines: Sequence[str]) -> Iterator[str]:
             if isinstance(block, list):
                 yield from _bound_at_once(block, nodes, lines)
                 yield from _returned_at_once(block, lines)
+                yield from _filled_at_once(block, lines)
         if isinstance(node, ast.Try):
             yield from _suppressed(node, lines)
     for node in nodes:
@@ -141,6 +142,17 @@ def _returned_at_once(block: Sequence[ast.stmt], lines: Sequence[str]) -> Iterat
                 uses = [node for node in ast.walk(result) if isinstance(node, ast.Name) and node.id == name]
                 if len(uses) == 1:
                     yield from _edited(lines, [(uses[0], _inside(value))], [statement])
+
+
+def _filled_at_once(block: Sequence[ast.stmt], lines: Sequence[str]) -> Iterator[str]:
+    """A dict with its first entry in the place of an empty one that gets it."""
+    for statement, following in itertools.pairwise(block):
+        match statement, following:
+            case (
+                ast.Assign([ast.Name(name)], ast.Dict([], []) as empty),
+                ast.Assign([ast.Subscript(ast.Name(of), ast.Constant() as key)], value),
+            ) if of == name:
+                yield from _edited(lines, [(empty, f"{{{ast.unparse(key)}: {ast.unparse(value)}}}")], [following])
 
 
 def _suppressed(node: ast.Try, lines: Sequence[str]) -> Iterator[str]:

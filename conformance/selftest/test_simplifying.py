@@ -31,6 +31,8 @@ def made(text: str) -> list[str]:
         ("f = lambda h, k: h", []),  # nothing calls it
         ("if a:\n    both = f(x)\n    a = both[0]\n    b = both[1]\n    use(both)", []),
         ("if a:\n    both = f(x)\n    a = both[1]\n    b = both[0]", []),
+        ("if a:\n    d = {}\n    d['b'] = c", ["if a:\n    d = {'b': c}"]),
+        ("if a:\n    d = {}\n    e['b'] = c", []),
         ("if a:\n    both = f(x)\n    c = both[0]\n    d = both[1]", ["if a:\n    c, d = f(x)"]),
     ],
 )

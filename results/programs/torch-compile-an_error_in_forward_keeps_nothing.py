@@ -15,8 +15,7 @@ class Planned(ValueError): pass
 def run(checkpoint, note, device):
     p0 = torch.randn(2, 2, dtype=torch.float64, device=device)
     note('leaves', (p0, ))
-    armed = {}
-    armed['h6'] = Planned
+    armed = {'h6': Planned}
     with contextlib.suppress(Planned):
         def f1(a2):
             h3 = torch.sin(a2)

@@ -1,6 +1,6 @@
 """torch-compile, law regions_of_two_threads_run_at_once. Functions of regions in two graphs may wait for each other, each on
 its thread, in forward and in recomputation."""
-import os, sys, threading
+import concurrent.futures, os, sys, threading
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
 import torch._dynamo
@@ -11,41 +11,29 @@ def checkpoint(function, *args, **kwargs):
     with torch._dynamo.config.patch(skip_fwd_side_effects_in_bwd_under_checkpoint=True):
         return torch.compile(type(region)(region.__code__.replace(), globals()), backend="aot_eager")(function, *args, **kwargs)
 
-
 def run(checkpoint, note, device):
-    torch.manual_seed(0)
     leaves = [torch.randn(2, 2, device=device, requires_grad=True) for _ in range(2)]
-    meeting, alone = (threading.Barrier(2), [])
-    made, failed, now = ({}, [], ['forward'])
+    meeting = threading.Barrier(2)
+    alone, now = ([], [])
     def inner(h):
         if 'backward' in now:
-            try:
-                meeting.wait(5)
-            except threading.BrokenBarrierError:
-                alone.append('backward')
-        return h.sin()
-    def outer(h): return checkpoint(inner, h.exp()).cos()
-    def step(index):
-        if 'forward' in now:
-            made[index] = checkpoint(outer, leaves[index])
-        else:
-            made[index].backward(torch.ones_like(made[index]))
-    for phase in ('forward', 'backward') * 4:
-        now[:] = [phase]
-        threads = [threading.Thread(target=step, args=(index,), daemon=True) for index in range(2)]
-        for thread in threads: thread.start()
-        for thread in threads: thread.join()
+            try: meeting.wait(5)
+            except threading.BrokenBarrierError: alone.append('backward')
+        return h
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        for _ in range(4):
+            now[:] = ['forward']
+            made = list(pool.map(lambda leaf: checkpoint((lambda h: inner(h.exp()).cos()), leaf), leaves))
+            now[:] = ['backward']
+            list(pool.map(lambda y: y.backward(y), made))
     note('waited in vain', len(alone))
-
 plain = lambda function, *args, **kwargs: function(*args, **kwargs)
 show = lambda x: (type(x).__name__, [f'{y:.4g}' for y in x.ravel().tolist()], x.requires_grad) if torch.is_tensor(x) else x
 note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
 expected, seen = {}, {}
 for notes, judged in (expected, plain), (seen, checkpoint):
-    try:
-        run(judged, note, "cpu")
-    except Exception as error:
-        notes["error"] = print("error:", repr(error)) or "raised"
+    try: run(judged, note, "cpu")
+    except Exception as error: notes["error"] = print("error:", repr(error)) or "raised"
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
 for label in wrong: print(f"{label}: plain {expected.get(label)}, torch-compile {seen.get(label)}")
 sys.exit(len(wrong) > 0)
