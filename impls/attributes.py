@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copyreg
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 
 def attributes(tensor: torch.Tensor) -> dict[str, Any]:
@@ -28,8 +29,19 @@ def set_attribute(tensor: torch.Tensor, name: str, value: Any) -> None:
 
 def bare(tensor: torch.Tensor) -> torch.Tensor:
     """Another object for the same values, as autograd makes it: of a subclass that has no operators of its own, a Tensor."""
+    return _of_the_same_direction(tensor, torch.Tensor.detach)
+
+
+def uncounted(tensor: torch.Tensor) -> torch.Tensor:
+    """Another object for the same values, with a version counter of its own."""
+    return _of_the_same_direction(tensor, lambda one: one.data)
+
+
+def _of_the_same_direction(tensor: torch.Tensor, make: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    """What is made of a tensor, with its tangent, which a tensor without its history loses."""
     with torch._C.DisableTorchFunctionSubclass():
-        return tensor.detach()
+        made, tangent = make(tensor), forward_ad.unpack_dual(tensor).tangent
+        return made if tangent is None else forward_ad.make_dual(made, tangent)
 
 
 def dressed(tensor: torch.Tensor, kind: type[torch.Tensor], wanted: Mapping[str, Any]) -> torch.Tensor:

@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from impls.attributes import attributes, bare, of_kind, set_attribute
+from impls.attributes import attributes, bare, of_kind, set_attribute, uncounted
 from impls.versions import Counter, counter
 
 
@@ -63,9 +63,7 @@ class Packed:
         # One that needs no gradient is the very object that the hooks handed over, which may be needed as it is.
         owned = tensor.requires_grad
         if version is not None and tensor._version != version:
-            if not owned:
-                with torch._C.DisableTorchFunctionSubclass():
-                    tensor = tensor.data  # with a counter of its own
+            tensor = tensor if owned else uncounted(tensor)
             torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
         if self.attributes or vars(tensor) or type(tensor) is not self.kind:
             tensor = of_kind(tensor if owned else bare(tensor), self.kind)

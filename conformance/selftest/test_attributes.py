@@ -176,3 +176,26 @@ def test_slices_are_recomputed_with_attributes(kind: type[torch.Tensor]) -> None
         found.append([(layer.weight.grad, layer.seen) for layer in layers])
     assert str(found[0]) == str(found[1])
     assert found[0][0][1] == {kind.__name__}
+
+
+@pytest.mark.parametrize("copied", [False, True])
+@pytest.mark.parametrize("attribute", [False, True])
+def test_a_dual_tensor_keeps_its_tangent(attribute: bool, copied: bool) -> None:
+    """In forward-mode differentiation an argument of an inner region comes back with its tangent and its attributes."""
+
+    def gradient(checkpoint: Any) -> Any:
+        p, x, tangent = (torch.linspace(low, 1.4, 4, dtype=torch.float64) for low in (0.1, 0.2, 0.3))
+        p.requires_grad_()
+        hooks = torch.autograd.graph.saved_tensors_hooks(lambda one: one.clone(), lambda one: one)
+        with torch.autograd.forward_ad.dual_level(), hooks if copied else contextlib.nullcontext():
+            dual = torch.autograd.forward_ad.make_dual(x, tangent)
+            dual.mul_(2)  # a copy of it is of another version
+            if attribute:
+                dual.scale = 3.0
+            inner = lambda one, p: (one * p).sin() * getattr(one, "scale", 1.0)  # noqa: E731
+            y = checkpoint(lambda one, p: checkpoint(inner, one, p).cos(), dual, p)
+            return torch.autograd.forward_ad.unpack_dual(torch.autograd.grad(y.sum(), p)[0])
+
+    expected, seen = gradient(impls.get("plain").checkpoint), gradient(impls.get("nested").checkpoint)
+    assert torch.equal(seen.primal, expected.primal)
+    assert torch.equal(seen.tangent, expected.tangent)
