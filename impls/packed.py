@@ -22,6 +22,10 @@ class _SaveForBackward(torch.autograd.Function):
     def backward(ctx: Any, *grads: torch.Tensor) -> NoReturn:
         raise AssertionError("nothing is connected to this node")
 
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> torch.Tensor:
+        return torch.empty(0)
+
 
 class Packed:
     """A tensor saved through whatever hooks are active, as autograd itself would save it (rule 2)."""
