@@ -181,7 +181,8 @@ def test_attributes_that_are_tensors_are_freed(case: Case) -> None:
     nothing_kept(case)
 
 
-_OBJECTS = {"where": st.sampled_from(["argument", "list", "function"]), "passes": PASSES, "nested": st.booleans()}
+# Not nested: what counts calls here would be compiled with a region inside, and torch.compile keeps what that holds.
+_OBJECTS = {"where": st.sampled_from(["argument", "list", "function"]), "passes": PASSES, "nested": st.just(False)}
 
 
 @law(named(kept.objects, **_OBJECTS), needs=["non-tensor-arguments"], floor=4)

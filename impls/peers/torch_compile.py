@@ -206,7 +206,6 @@ _KEPT: dict[str, Known] = {
         "an_error_in_forward_keeps_nothing",
         "schedules_in_any_order",
         "a_region_that_changes_its_input_makes_no_cycle",
-        "objects_are_let_go_with_the_graph",
     ),
     **known(
         "diverges",
