@@ -29,6 +29,7 @@ from conformance.verdicts import (
     Diverges,
     Judged,
     Measured,
+    Refuses,
     Seen,
     Timeout,
     Verdict,
@@ -236,6 +237,14 @@ class Case:
             if found:
                 raise Diverges(found)
         return seen
+
+    def equals_plain_or_refuses(self) -> bool:
+        """Whether there was an answer, which then is plain's. Where plain raises, only an error will do."""
+        try:
+            self.equals_plain()
+        except Refuses:
+            return False
+        return True
 
     def as_expected(self) -> Observation:
         """Every note "seen X" equals the note "expected X" of the same run, which has come to its end; there is one at least.

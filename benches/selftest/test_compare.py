@@ -15,7 +15,7 @@ from benches import compare
 from benches import compare_meters as meters
 from benches.compare_measuring import MEASURED, RAISES, VOID, Subject, ideal, measure, nothing, quartiles, repetitions, step_of
 from benches.contenders import PLAIN, Contender, checkpointing, compiled_regions, each_block, planned, within
-from benches.workloads import FAKE, KINDS, Workload, sweeps, workload
+from benches.workloads import FAKE, KINDS, Workload, workload
 from impls import get
 from impls.schedules import Keep, Plan, Region, sqrt_segments
 
@@ -219,31 +219,6 @@ def test_a_device_that_is_not_there_is_told_before_anything_is_measured(capfd: p
     assert "device is 'cuda', and torch cannot use it here: " in capfd.readouterr().err
 
 
-def test_large_layers_have_the_work_of_gpt_2_at_2048_in_bfloat16() -> None:
-    one = workload("fused-attention", "L", FAKE)
-    (batch, length, width), layers = one.input.shape, len(one.blocks)
-    assert (layers, length, width, one.input.dtype) == (12, 2048, 2048, torch.bfloat16)
-    assert {leaf.dtype for leaf in one.leaves} == {torch.bfloat16}
-    products, attention = 24 * batch * length * width**2, 4 * batch * length**2 * width
-    subject = Subject(one, FAKE)
-    assert subject.work.flops == layers * (3 * products + 3.5 * attention)  # flash attention multiplies once more in backward
-    row = measure(subject, NESTED, never)
-    assert row.ideal is not None
-    assert row.repeated is not None
-    assert row.repeated.flops == row.ideal.flops
-    assert row.ledger is not None
-    assert row.ledger.kept == layers * one.input.numel() * 2  # of each region what it was given, and the output
-
-
-def test_resnet50_has_its_stages_and_the_rest_grows_in_depth_alone() -> None:
-    one = workload("resnet50", "L", FAKE)
-    assert [block.middle.in_channels for block in one.blocks] == [64] * 3 + [128] * 4 + [256] * 6 + [512] * 3  # type: ignore[attr-defined]
-    assert tuple(one.cotangent.shape) == (64, 2048, 7, 7)
-    small = [workload("small-layers", size, FAKE) for size in ("S", "L")]
-    assert small[0].input.shape == small[1].input.shape
-    assert [len(each.blocks) for each in small] == [6, 96]
-
-
 def test_fused_attention_has_the_flops_of_attention_written_out(subjects: dict[str, Subject]) -> None:
     assert subjects["fused-attention"].work.flops > subjects["attention"].work.flops  # its backward computes scores again
     fused, written = (measure(subjects[name], NESTED, None).repeated for name in ("fused-attention", "attention"))
@@ -279,23 +254,6 @@ def test_compiled_regions_are_compiled_once_for_each_block(subjects: dict[str, S
     for _ in range(3):
         assert subject.agreement(step, rounded=True) in ("equal", "close")
     assert len(passes) == len(subject.workload.blocks)
-
-
-def test_workloads_of_the_curves_grow() -> None:
-    saved = [one for one in sweeps() if one.name.startswith("saved-")]
-    assert [meters.saved_tensors(step_of(one, one.blocks[0])) for one in saved] == [1, 10, 100, 1000]
-    assert all(one.timed for one in saved)
-    layers = [one for one in sweeps() if one.name.startswith("depth-")]
-    assert [len(one.blocks) for one in layers] == [one.x for one in layers] == [2, 4, 8, 16, 32]
-    assert not any(one.timed for one in layers)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"), [(("no",), "workload is 'no'"), (("lstm", "XXL"), "size is"), (("lstm", "XL"), "device is 'cpu'")]
-)
-def test_workloads_that_do_not_exist_are_refused(arguments: tuple[str, ...], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
-        workload(*arguments)
 
 
 def test_a_plain_without_gradients_proves_nothing(subjects: dict[str, Subject]) -> None:

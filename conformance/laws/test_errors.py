@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any
 
 from hypothesis import strategies as st
 
 from conformance.judge import Case, execute
 from conformance.law import law
 from conformance.meters import Calls, Kernels
-from conformance.nesting import if_nesting
 from conformance.operators import UNARY
 from conformance.strategies import named, programs
 from conformance.verdicts import Diverges, Measured, Refuses
-from conformance.written import changes, contexts, errors
-from impls import Implementation
+from conformance.written import contexts, errors
 from impls.plain import checkpoint as plain
 
 TRIES = st.integers(1, 2)
 CHANGES = ["fewer", "shape", "dtype", "device"]
-
-
-def _equals_or_refuses(case: Case) -> bool:
-    """Whether there was an answer, which then is plain's. Where plain raises, only an error will do."""
-    try:
-        case.equals_plain()
-    except Refuses:
-        return False
-    return True
 
 
 def _must_be_reported(case: Case) -> None:
@@ -48,14 +34,14 @@ def _must_be_reported(case: Case) -> None:
 @law(named(errors.differing, change=st.sampled_from(CHANGES), before=st.integers(0, 2), tries=TRIES, nested=st.booleans()))
 def test_other_saved_tensors_are_reported(case: Case) -> None:
     """A recomputation that saves fewer tensors, or one of another shape, dtype or device, is an error each time."""
-    if _equals_or_refuses(case) and case.recomputed:
+    if case.equals_plain_or_refuses() and case.recomputed:
         raise Diverges("the recomputation saved other tensors than forward did, and nothing was said", Measured("raises"))
 
 
 @law(named(errors.differing, change=st.just("corrupts"), before=st.integers(0, 5), tries=TRIES, nested=st.booleans()))
 def test_corruption_by_the_recomputation_is_reported(case: Case) -> None:
     """A recomputation that changes in place a tensor that was saved, which forward did not do, is an error."""
-    if _equals_or_refuses(case) and case.recomputed:
+    if case.equals_plain_or_refuses() and case.recomputed:
         raise Diverges("the recomputation changed a saved tensor in place, and nothing was said", Measured("raises"))
 
 
@@ -185,129 +171,4 @@ def test_context_managers_inside_are_left(case: Case) -> None:
      early_stop=False)  # fmt: skip
 def test_context_managers_without_finally(case: Case) -> None:
     """A context manager without finally is left by a recomputation that is not stopped early."""
-    case.equals_plain()
-
-
-# For programs that plain may refuse before anything is recomputed.
-RAISING: dict[str, Any] = {"gradients": False, "recomputes": False}
-CLAIMED = {
-    "containers": "containers",
-    "keyword": "keyword-arguments",
-    "grad": "subset-requests",
-    "closure": "closure-gradients",
-}
-
-
-def _changing(
-    *always: str, sometimes: Sequence[str] = (), besides: st.SearchStrategy[Any] | None = None, **options: Any
-) -> Callable[[Implementation], Any]:
-    """Programs that change tensors in place and otherwise keep to what an implementation claims; others besides."""
-
-    def of(claims: Implementation) -> Any:
-        drawn = ("nesting", "partial", "retain", "grad", *sometimes)
-        made = programs(always, [f for f in drawn if CLAIMED.get(f) in {None, *claims.capabilities}], **options)
-        return made if besides is None else made | besides
-
-    return of
-
-
-WHICH, BOTH = st.sampled_from(["first", "second"]), st.booleans()
-_unsaved = functools.partial(named, changes.unsaved, changed=WHICH, after=st.integers(0, 1), parameters=BOTH, nested=BOTH)
-
-
-@law(_changing("mutated", sometimes=["containers", "keyword"], besides=_unsaved(form=st.just("positional"))), floor=8,
-     **RAISING)  # fmt: skip
-def test_changes_between_forward_and_backward(case: Case) -> None:
-    """A tensor changed in place after forward gives an error where plain raises, and never a wrong gradient."""
-    _equals_or_refuses(case)
-
-
-SAVING = ("torch.sin({0})", "{0} * {0}", "torch.sin({0}) * torch.cos({1})")  # these save what they read
-
-
-@law(_changing("mutated-closure", "closure", operators=SAVING), floor=8, **RAISING)
-def test_changed_closure_tensors(case: Case) -> None:
-    """A saved parameter that functions read through a closure gives an error when it was changed in place."""
-    _equals_or_refuses(case)
-
-
-PASSED = st.sampled_from(["positional", "keyword", "list", "dict", "subclass"])
-
-
-@law(_unsaved(form=PASSED), recomputes=False)
-def test_changed_arguments_that_nothing_saved(case: Case) -> None:
-    """An argument that plain did not save gives no wrong gradient when it is changed after forward or after a backward."""
-    _equals_or_refuses(case)
-
-
-_output = named(changes.output, last=st.sampled_from(["tanh", "exp", "sigmoid"]), tries=TRIES, nested=st.booleans())
-
-
-@law(_output, **RAISING)
-def test_changed_outputs(case: Case) -> None:
-    """An output that its operator saved, and that is changed in place after forward, gives an error each time, as in plain."""
-    case.equals_plain()
-
-
-@law(named(changes.argument, saved=BOTH, constant=BOTH, nested=BOTH), **RAISING)
-def test_a_function_that_changes_its_argument(case: Case) -> None:
-    """A function that changes an argument in place gives no wrong gradient: plain's, or an error."""
-    _equals_or_refuses(case)
-
-
-DEPTH = if_nesting(st.integers(0, 2), 0)
-READ, REQUEST = st.sampled_from(["p", "q"]), st.sampled_from(["backward", "p", "q"])
-
-
-@law(named(changes.stale, request=REQUEST, depth=DEPTH, changed=READ), **RAISING)
-def test_gradients_beside_a_changed_weight(case: Case) -> None:
-    """When a saved weight was changed in place, gradients that do not need it are plain's too, or there is an error."""
-    _equals_or_refuses(case)
-
-
-@law(named(changes.stale, request=st.just("backward"), depth=DEPTH, changed=READ) | _output, needs=["determinism-check"],
-     determinism_check="none", **RAISING)  # fmt: skip
-def test_changes_are_reported_in_any_case(case: Case) -> None:
-    """With determinism_check="none", too, a saved tensor that was changed in place gives an error as under plain."""
-    case.equals_plain()
-
-
-@law(_changing("corrupted", sometimes=["closure"]), **RAISING, floor=8)
-def test_changes_inside_after_saving(case: Case) -> None:
-    """A tensor changed in place inside the function after an operator saved it gives an error where plain raises."""
-    _equals_or_refuses(case)
-
-
-CHANGE = st.sampled_from(["SGD", "Adam", "load_state_dict", "copy_"])
-
-
-@law(named(changes.stepped, change=CHANGE, layer=st.integers(0, 2), regions=st.integers(1, 2)), **RAISING)
-def test_weights_changed_before_backward(case: Case) -> None:
-    """A weight changed before backward, by an optimizer step or load_state_dict, gives an error as under plain."""
-    if case.plain.error is None:
-        raise AssertionError("the program is to be one that plain refuses")
-    case.equals_plain()
-
-
-@law(named(changes.stepped_meanwhile, depth=DEPTH, shared=st.booleans()), **RAISING)
-def test_weights_changed_during_backward(case: Case) -> None:
-    """A weight that a hook changes during backward, as an optimizer in backward does, gives no wrong gradient."""
-    _equals_or_refuses(case)
-
-
-HOOKS, CHANGED = st.sampled_from(["save_on_cpu", "identity"]), st.sampled_from(["argument", "parameter", "output"])
-
-
-@law(named(changes.hooked, hooks=HOOKS, changed=CHANGED, form=st.sampled_from(["alone", "list"])), **RAISING)
-def test_hooks_around_do_not_hide_changes(case: Case) -> None:
-    """Saved-tensor hooks around a region do not make a wrong gradient of a change in place that is an error without."""
-    _, right = case.run().notes["right or none"]
-    if not all(right):
-        measured = Measured("noted", (("right or none", str([True for _ in right])),))
-        raise Diverges(f"gradients of (p, x) should be right, or none after an error, and are right: {right}", measured)
-
-
-@law(named(changes.copied, changes=st.integers(0, 3), nested=BOTH, around=BOTH))
-def test_hooks_that_copy_after_changes(case: Case) -> None:
-    """A tensor changed in place before it is passed is no error under hooks that bring back copies."""
     case.equals_plain()

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Sequence
 from typing import Any, cast
 
 from hypothesis import strategies as st
 
-import impls
 from conformance.judge import Case, execute
 from conformance.law import law
 from conformance.ledger import all_freed
 from conformance.operators import OPERATORS
-from conformance.programs import Block, Named, Program, Region
+from conformance.programs import Named, Program
 from conformance.references import GRAPH
 from conformance.schedules import exactly, schedules
 from conformance.strategies import CORE, named, programs
-from conformance.trace import trace
-from conformance.verdicts import Diverges, Measured
+from conformance.verdicts import Diverges
 from conformance.written import graph_host as host
 from conformance.written import graph_saved as saved
 from conformance.written.graph_generated import PINNED, SAVED, Around, Steps
-from conformance.written.graph_meters import Due, Moved, Residents, Settled, Waits
+from conformance.written.graph_meters import Due, Moved, Residents, Settled, Waits, copied_to_the_cpu, wrongly_moved
 
 graph_law = functools.partial(law, kind="graph", recomputes=False)
 
@@ -113,17 +110,6 @@ def test_nothing_saved_stays_on_the_device(case: Case) -> None:
             raise Diverges(f"at '{moment.label}' {len(moment.kept)} storages on the device are alive; expected: 0", None)
 
 
-def _moved(told: str, what: str, due: int) -> Diverges:
-    return Diverges(told, Measured("moved", ((what, due),), at_most=what != "copies to the CPU"))
-
-
-def _copied_to_the_cpu(case: Case, due: int) -> None:
-    moved = Moved()
-    case.run(moved)
-    if moved.count("cpu") != due:
-        raise _moved(f"copies to the CPU: expected {due}, seen {moved.count('cpu')}", "copies to the CPU", due)
-
-
 def _due(case: Case) -> Due:
     due = Due()
     execute(case.program, GRAPH, case.device, (due,), "graph")
@@ -140,13 +126,13 @@ def test_each_tensor_is_moved_once(case: Case) -> None:
     out, back = moved.count("cpu"), moved.count("second")
     if out != len(due.tensors):
         told = f"{len(due.tensors)} tensors are saved, {out} are copied to the CPU"
-        raise _moved(told, "copies to the CPU", len(due.tensors))
+        raise wrongly_moved(told, "copies to the CPU", len(due.tensors))
     most = sum(due.tensors.values())
     if moved.bytes() > most:
-        raise _moved(f"{most} bytes are saved, {moved.bytes()} are copied to the CPU", "bytes to the CPU", most)
+        raise wrongly_moved(f"{most} bytes are saved, {moved.bytes()} are copied to the CPU", "bytes to the CPU", most)
     if back > due.unpacked:
         told = f"saved tensors are read {due.unpacked} times, {back} are copied from the CPU"
-        raise _moved(told, "copies from the CPU", due.unpacked)
+        raise wrongly_moved(told, "copies from the CPU", due.unpacked)
 
 
 BETWEEN = st.sampled_from(["nothing", "change", "drop"])
@@ -156,7 +142,7 @@ BETWEEN = st.sampled_from(["nothing", "change", "drop"])
 def test_what_is_saved_again_is_moved_again_only_if_it_must_be(case: Case) -> None:
     """A tensor that is saved again is copied again if it was changed since, or if nothing needs the first copy any more."""
     chosen = dict(cast(Named, case.program).arguments)
-    _copied_to_the_cpu(case, 1 if chosen["between"] == "nothing" else chosen["saves"])
+    copied_to_the_cpu(case, 1 if chosen["between"] == "nothing" else chosen["saves"])
 
 
 PARTS = st.sampled_from(["rows", "columns", "row and column"])
@@ -269,58 +255,3 @@ def test_copies_die_with_their_graph(case: Case) -> None:
     for moment in [*settled.moments, settled.end()]:
         if moment.label.startswith(settled.judged) and moment.kept:
             raise Diverges(f"at '{moment.label}' {len(moment.kept)} storages are alive; expected: 0", None)
-
-
-CHECKPOINTS = [name for name in impls.names("checkpoint") if name != "plain"]
-
-
-def _composed(
-    sometimes: Collection[str], inside: bool, due: Callable[[Program], int] | None = None
-) -> st.SearchStrategy[Around]:
-    """Programs whose regions are called by any checkpoint, in the context or with it around what each of them does."""
-
-    def around(program: Program, name: str) -> Around:
-        copies = 0 if due is None else due(program)
-        if not inside:
-            return Around(program, SAVED, checkpoint=name, place="second", due=copies)
-        return Around(_entering(program), "", checkpoint=name, place="second", due=copies)
-
-    return st.builds(around, programs(sometimes=sometimes), st.sampled_from(CHECKPOINTS))
-
-
-def _entering(program: Program) -> Program:
-    """The same program, with the context around all that an outermost region does."""
-    body = [replace(one, body=(Block(f"with {SAVED}:", one.body),)) if isinstance(one, Region) else one for one in program.body]
-    return replace(program, body=tuple(body))
-
-
-def _saved_outside(program: Program) -> int:
-    """How many tensors are saved outside of regions; the tensor inputs of these are among them (rule 2)."""
-    return len({slot.value for slot in trace(program).frames[0].slots})
-
-
-def _saved_inside(program: Program) -> int:
-    """How many tensors the outermost regions save, each of them for itself."""
-    frames = trace(program).frames
-    return sum(len({slot.value for slot in frame.slots}) for frame in frames if frame.parent is frames[0])
-
-
-@graph_law(_composed(CORE, inside=False, due=_saved_outside), effort=0.6, floor=2)
-def test_around_regions_their_inputs_are_moved(case: Case) -> None:
-    """Around checkpointed regions of any kind, tensor inputs are moved to the CPU, each once, and nothing of the inside."""
-    _copied_to_the_cpu(case, cast(Around, case.program).due)
-
-
-@graph_law(_composed(CORE, inside=True, due=_saved_inside), effort=0.5, floor=2)
-def test_inside_regions_what_they_save_is_moved(case: Case) -> None:
-    """Inside a checkpointed region of any kind, what the region saves is moved to the CPU, each tensor once, and no more."""
-    _copied_to_the_cpu(case, cast(Around, case.program).due)
-
-
-MIXED = [*CORE, "views", "inplace", "detach", "indices", "custom-function", "retain", "partial"]
-
-
-@graph_law(_composed(MIXED, inside=False) | _composed(MIXED, inside=True), effort=0.5, floor=2)
-def test_gradients_of_checkpoints_stay_as_they_are(case: Case) -> None:
-    """Around checkpointed regions of any kind, and inside of them, gradients are those without moving anything."""
-    case.equals_plain()

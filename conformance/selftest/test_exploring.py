@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import random
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,77 +14,28 @@ from hypothesis import strategies as st
 from conformance import judge as judging
 from conformance.exploring import Explorer
 from conformance.judge import Case
-from conformance.law import Law, Profile
+from conformance.law import Law
 from conformance.programs import Program, operations
-from conformance.result import Result
+from conformance.selftest.numbered import (
+    NESTED,
+    PROFILE,
+    Checkpoint,
+    by_number,
+    crashing,
+    deep,
+    diverging,
+    equal,
+    held,
+    made,
+    numbered,
+    refusing,
+    zero,
+)
 from conformance.strategies import named, programs
 from conformance.verdicts import Diverges, Hangs, Verdict
 from impls import Implementation, Known, get
 from impls.nested import checkpoint as nested
 from impls.plain import checkpoint as plain
-
-NESTED = get("nested")
-PROFILE = Profile(12, 60, True)
-Checkpoint = Callable[..., Any]
-
-
-def _numbered(checkpoint: Any, note: Any, device: str, *, number: int) -> None:
-    x = torch.ones(2, device=device, requires_grad=True)
-    note("leaves", (x,))
-    y = checkpoint(lambda h, number: h.sin().exp(), x, number)
-    note("forward", y)
-    y.sum().backward()
-    note("gradients 0", [x.grad])
-
-
-def _deep(checkpoint: Any, note: Any, device: str, *, number: int) -> None:
-    x = torch.ones(2, device=device, requires_grad=True)
-    note("leaves", (x,))
-    checkpoint(lambda h: checkpoint(torch.sin, h) * number, x).sum().backward()
-    note("gradients 0", [x.grad])
-
-
-def _zero(checkpoint: Any, note: Any, device: str, *, number: int) -> None:
-    x = torch.ones(2, device=device, requires_grad=True)
-    note("leaves", (x,))
-    checkpoint(lambda h: h.sin() * 0, x + number).sum().backward()
-    note("gradients 0", [x.grad])
-
-
-def equal(case: Case) -> None:
-    """The law that most laws are."""
-    case.equals_plain()
-
-
-def made(check: Callable[[Case], None] = equal, program: Any = _numbered, **options: Any) -> Law:
-    """A law over programs with the numbers 0 to 3."""
-    return Law("made", "family", "It holds.", check, named(program, number=st.integers(0, 3)), **{"floor": 3, **options})
-
-
-def held(law: Law, checkpoint: Checkpoint = nested, declares: Implementation = NESTED, declared: bool = True) -> Result:
-    """The result for a checkpoint that makes the claims of another implementation."""
-    return Explorer("cpu", PROFILE, 0).hold(law, Implementation("fake", checkpoint, declared=declared), declares)
-
-
-def by_number(**behaviours: Checkpoint) -> Checkpoint:
-    """A checkpoint that behaves differently for single numbers."""
-
-    def checkpoint(function: Any, x: Any, number: int) -> Any:
-        return behaviours.get(f"n{number}", nested)(function, x, number)
-
-    return checkpoint
-
-
-def refusing(*_: Any) -> None:
-    raise NotImplementedError("this number is not supported; take another")
-
-
-def crashing(*_: Any) -> None:
-    raise KeyError("number")
-
-
-def diverging(function: Any, *args: Any) -> Any:
-    return nested(function, *args) * 2
 
 
 def test_a_right_implementation_is_as_declared() -> None:
@@ -106,8 +56,8 @@ def test_one_that_does_not_claim_to_recompute_passes() -> None:
 
 
 def test_a_law_of_zero_gradients_does_not_pass() -> None:
-    assert "all gradients are zero" in held(made(program=_zero)).vacuous
-    assert held(made(program=_zero, gradients=False)).as_declared
+    assert "all gradients are zero" in held(made(program=zero)).vacuous
+    assert held(made(program=zero, gradients=False)).as_declared
 
 
 @pytest.mark.parametrize(("floor", "passes"), [(4, True), (5, False)])
@@ -194,7 +144,7 @@ def test_the_floor_falls_with_the_programs_that_are_left_out() -> None:
 
 
 def test_a_law_that_has_only_nested_programs_has_to_need_nesting() -> None:
-    law = made(program=_deep)
+    law = made(program=deep)
     assert held(law).as_declared
     with pytest.raises(ValueError, match="law made has no programs for what 'flat' claims"):
         held(law, declares=FLAT)
@@ -300,7 +250,7 @@ def test_a_rare_program_is_drawn_again_to_be_shrunk(seed: int | None) -> None:
             raise Diverges("a large number")
         case.equals_plain()
 
-    law = Law("made", "family", "It holds.", check, named(_numbered, number=st.sampled_from(range(1000))), floor=3)
+    law = Law("made", "family", "It holds.", check, named(numbered, number=st.sampled_from(range(1000))), floor=3)
     limit = Known("diverges", "large numbers", "here", seed=seed)
     declares = Implementation("open", nested, capabilities=NESTED.capabilities, known={"made": limit})
     assert held(law).as_declared, "the few cases of the run's own seed show nothing"

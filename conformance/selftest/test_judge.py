@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,72 +13,11 @@ from conformance import judge as judging
 from conformance.judge import Case, Outcome, execute, judge
 from conformance.meters import Meter
 from conformance.programs import Named
+from conformance.selftest.single_cases import TWICE, Checkpoint, case, equal, flat, outcome, raises, raising
 from conformance.verdicts import Diverges, Hangs, Judged, Measured, Refuses, Verdict
 from impls import Implementation
 from impls.nested import checkpoint as nested
 from impls.plain import checkpoint as plain
-
-Checkpoint = Callable[..., Any]
-
-
-def _twice(checkpoint: Any, note: Any, device: str) -> None:
-    x = torch.ones(2, requires_grad=True, device=device)
-    note("leaves", (x,))
-
-    def f(h: torch.Tensor) -> torch.Tensor:
-        return h.sin().exp()
-
-    y = checkpoint(f, x)
-    note("forward", y)
-    y.sum().backward(retain_graph=True)
-    note("gradients 0", [x.grad])
-    y.sum().backward()
-    note("gradients 1", [x.grad])
-
-
-def _raising(checkpoint: Any, note: Any, device: str, *, kind: str) -> None:
-    x = torch.ones(2, requires_grad=True, device=device)
-    note("leaves", (x,))
-
-    def f(h: torch.Tensor) -> torch.Tensor:
-        raise {"ValueError": ValueError, "KeyboardInterrupt": KeyboardInterrupt}[kind]("program")
-
-    checkpoint(f, x)
-
-
-def _flat(checkpoint: Any, note: Any, device: str) -> None:
-    x = torch.ones(2, requires_grad=True, device=device)
-    note("leaves", (x,))
-    y = checkpoint(lambda h: (h * 0).sin(), x)
-    y.sum().backward()
-    note("gradients 0", [x.grad])
-
-
-TWICE = Named(_twice)
-
-
-def equal(case: Case) -> None:
-    """The law that most laws are."""
-    case.equals_plain()
-
-
-def case(checkpoint: Checkpoint, program: Named = TWICE, *capabilities: str) -> Case:
-    return Case(program, Implementation("fake", checkpoint, capabilities=frozenset(capabilities)), "cpu")
-
-
-def outcome(checkpoint: Checkpoint, program: Named = TWICE, check: Callable[[Case], None] = equal) -> Outcome:
-    return judge(check, case(checkpoint, program), recomputes=True, gradients=True)
-
-
-def raising(error: BaseException, gradient: float | None = None) -> Checkpoint:
-    """A checkpoint that raises, after it has left a gradient."""
-
-    def checkpoint(function: Any, x: torch.Tensor) -> torch.Tensor:
-        if gradient is not None:
-            x.grad = torch.full_like(x, gradient)
-        raise error
-
-    return checkpoint
 
 
 def test_a_right_implementation_agrees_and_proves_something() -> None:
@@ -91,7 +29,7 @@ def test_what_never_recomputes_proves_nothing() -> None:
 
 
 def test_zero_gradients_prove_nothing() -> None:
-    assert outcome(nested, Named(_flat)).vacuous == "all gradients are zero"
+    assert outcome(nested, Named(flat)).vacuous == "all gradients are zero"
 
 
 @pytest.mark.parametrize(
@@ -179,18 +117,18 @@ def test_a_refusal_that_halves_an_earlier_gradient_diverges() -> None:
 
 
 def test_where_plain_raises_a_value_diverges() -> None:
-    found = outcome(lambda function, x: x, Named(_raising, (("kind", "ValueError"),)))
+    found = outcome(lambda function, x: x, Named(raises, (("kind", "ValueError"),)))
     assert (found.verdict, found.detail) == (Verdict.DIVERGES, "plain raises ValueError, here a value comes back")
 
 
 @pytest.mark.parametrize(("error", "measured"), [(KeyError("x"), Measured("error")), (SystemExit(5), None)])
 def test_the_script_of_a_crash_in_place_of_plains_error_compares_their_types(error: BaseException, measured: Any) -> None:
-    found = outcome(raising(error), Named(_raising, (("kind", "ValueError"),)))
+    found = outcome(raising(error), Named(raises, (("kind", "ValueError"),)))
     assert (found.verdict, found.measured) == (Verdict.CRASHES, measured)
 
 
 def test_where_plain_raises_an_error_agrees_and_proves_something_only_if_that_is_the_law() -> None:
-    program = Named(_raising, (("kind", "KeyboardInterrupt"),))
+    program = Named(raises, (("kind", "KeyboardInterrupt"),))
     proof, nothing = (judge(equal, case(nested, program), recomputes=False, gradients=g) for g in (False, True))
     assert proof == Outcome(program, Verdict.AGREES)
     assert nothing == Outcome(program, Verdict.AGREES, vacuous="plain raises KeyboardInterrupt")

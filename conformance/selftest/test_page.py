@@ -8,7 +8,6 @@ import shlex
 import subprocess
 import sys
 from collections import Counter
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -19,39 +18,10 @@ from conformance import page, page_figures, readme
 from conformance.merge import united
 from conformance.page_tables import editions, entries
 from conformance.results_file import ROOT, Results, is_unexpected, read_all, write, write_all
+from conformance.selftest.elements import Elements
 from conformance.selftest.synthetic_results import HEADER, HOSTILE, NEWER, PAGE_ROWS, PEER_ROWS, README, ROWS, SCRIPT, row
 
 pytest.importorskip("jinja2", reason="the page is made with Jinja2")
-
-
-class Elements(HTMLParser):
-    """The elements of a page, with attributes and with the text that stands directly in them."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.found: list[tuple[str, dict[str, str | None]]] = []
-        self.text: list[str] = []
-        self.inside: list[int] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, dict(attributes)))
-        self.text.append("")
-        if tag not in {"br", "input", "link", "meta", "wbr", "img"}:
-            self.inside.append(len(self.found) - 1)
-
-    def handle_endtag(self, tag: str) -> None:
-        while self.inside and self.found[self.inside.pop()][0] != tag:
-            pass
-
-    def handle_data(self, data: str) -> None:
-        if self.inside:
-            self.text[self.inside[-1]] += data
-
-    def all(self, tag: str, **wanted: str) -> list[tuple[dict[str, str | None], str]]:
-        """The elements of this tag with these attributes."""
-        pairs = zip(self.found, self.text, strict=True)
-        return [(has, text) for (name, has), text in pairs if name == tag and wanted.items() <= has.items()]
 
 
 def results(*rows: Any, path: str = "results/conformance-cpu.jsonl", **header: Any) -> Results:

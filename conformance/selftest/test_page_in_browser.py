@@ -6,40 +6,17 @@ skipped, unless REPRISE_BROWSER is "required".
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from conformance import page, report
-from conformance.results_file import ROOT, Results
-from conformance.selftest.browser import CONTRAST, DOWN, ENTER, ESCAPE, RIGHT, TAB, WIDTHS, Browser, started
+from conformance import page
+from conformance.results_file import Results
+from conformance.selftest.browser import CONTRAST, DOWN, ENTER, ESCAPE, RIGHT, TAB, WIDTHS, Browser
 from conformance.selftest.synthetic_results import ELSEWHERE, HEADER, HOSTILE, NEWER, PAGE_ROWS, PEER_ROWS, README, SCRIPT, row
 
-REQUIRED = os.environ.get("REPRISE_BROWSER") == "required"
 STRANGE = row(HOSTILE, HOSTILE, "diverges", program=HOSTILE, detail=HOSTILE, statement=HOSTILE, family=HOSTILE)
 SHOWN = len(PAGE_ROWS) + len(PEER_ROWS) + len(ELSEWHERE) + 1
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    try:
-        driver = started(tmp_path_factory.mktemp("chromium"))
-    except (ModuleNotFoundError, FileNotFoundError) as missing:
-        (pytest.fail if REQUIRED else pytest.skip)(str(missing))
-    yield Browser(driver)
-    driver.quit()
-
-
-@pytest.fixture
-def browser(chromium: Browser) -> Iterator[Browser]:
-    """Chromium at 1280 pixels. Afterwards nobody may have complained, and nothing may have been asked of a network."""
-    chromium.look(1280, "light")
-    chromium.requests(), chromium.complaints()
-    yield chromium
-    assert chromium.complaints() == []
-    assert chromium.requests() == []
 
 
 @pytest.fixture(scope="module")
@@ -54,16 +31,6 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     (directory / "index.html").write_text(page.rendered(found, directory, README), encoding="utf-8")
     return directory / "index.html"
-
-
-@pytest.fixture(scope="module")
-def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of the results that are published now."""
-    pytest.importorskip("jinja2")
-    found = report.results()
-    path = tmp_path_factory.mktemp("published") / "index.html"
-    path.write_text(page.rendered(found, found[0].path.parent, (ROOT / "README.md").read_text()), encoding="utf-8")
-    return path
 
 
 def test_at_first_there_are_families_and_all_verdicts(browser: Browser, path: Path) -> None:
@@ -245,57 +212,6 @@ def test_without_javascript_the_tables_can_be_read(browser: Browser, path: Path)
         assert "need JavaScript" in browser.one("noscript p").text
     finally:
         browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
-
-
-COVERED = """
-const press = (key) => document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
-const buttons = [...document.querySelectorAll(".laws tr")].filter((row) => row.checkVisibility())
-    .map((row) => [...row.querySelectorAll("td button")]).find((them) => them.length > 4);
-const covered = [];
-buttons[0].focus();
-for (const key of [...buttons.slice(1).map(() => "ArrowRight"), ...buttons.slice(1).map(() => "ArrowLeft")]) {
-  press(key);
-  const { left, right, top, bottom } = document.activeElement.getBoundingClientRect();
-  for (const x of [left + 2, right - 2]) {
-    if (document.elementFromPoint(x, (top + bottom) / 2)?.closest("button") !== document.activeElement) covered.push(key);
-  }
-}
-return [document.activeElement === buttons[0], buttons.length, covered];
-"""
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_what_has_the_focus_is_not_covered(browser: Browser, published: Path, width: int) -> None:
-    browser.look(width, "light")
-    browser.visit(published, "#family=rng")
-    is_back, count, covered = browser.run(COVERED)
-    assert is_back
-    assert count > 4
-    assert covered == []
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize(
-    ("name", "fragment"),
-    [("families", ""), ("laws", "#only=limits&family=rng"), ("panel", "#only=limits&family=rng")],
-)
-def test_the_published_page_can_be_read(
-    browser: Browser, published: Path, tmp_path: Path, name: str, fragment: str, width: int, scheme: str
-) -> None:
-    """Nothing is wider than the window but what scrolls by itself, and text stands out from what is behind it."""
-    browser.look(width, scheme)
-    browser.visit(published, fragment)
-    if name == "laws":
-        browser.run("document.querySelector('.edition').scrollIntoView()")
-    if name == "panel":
-        browser.all(".laws .cell.diverges:not(.faded)")[0].click()
-        assert browser.one("#panel-program").text
-    browser.screenshot(Path(os.environ.get("REPRISE_SCREENSHOTS") or tmp_path) / f"{name}-{scheme}-{width}.png")
-    assert browser.run("return [document.documentElement.scrollWidth, innerWidth]") == [width, width]
-    contrast = browser.run(CONTRAST)
-    assert len(contrast) > 10
-    assert [text for text, ratio in contrast if ratio < 4.5] == []
 
 
 def test_the_choice_of_implementations_ends_before_its_arrow(browser: Browser, path: Path) -> None:

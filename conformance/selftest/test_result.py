@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.selftest.test_exploring import by_number, diverging, held, made
+from conformance.selftest.numbered import by_number, diverging, held, made
 from impls import Implementation, Known
 
 

@@ -8,8 +8,10 @@ from typing import Any
 
 import torch
 
+from conformance.judge import Case
 from conformance.meters import Meter, Storages
 from conformance.second_device import Moves
+from conformance.verdicts import Diverges, Measured
 
 PATIENCE = 0.5  # seconds; longer than any thread needs to drop a reference, however busy the machine
 
@@ -134,3 +136,16 @@ class _Flags(torch.utils._python_dispatch.TorchDispatchMode):
                 if not asynchronous:
                     self.waits.blocking[f"{source.device.type}→{result.device.type}"] += 1
         return result
+
+
+def wrongly_moved(told: str, what: str, due: int) -> Diverges:
+    """The verdict that other numbers of copies or bytes than are due went from one device to the other."""
+    return Diverges(told, Measured("moved", ((what, due),), at_most=what != "copies to the CPU"))
+
+
+def copied_to_the_cpu(case: Case, due: int) -> None:
+    """Runs the case, and diverges where it copies more tensors to the CPU than are due, or fewer."""
+    moved = Moved()
+    case.run(moved)
+    if moved.count("cpu") != due:
+        raise wrongly_moved(f"copies to the CPU: expected {due}, seen {moved.count('cpu')}", "copies to the CPU", due)

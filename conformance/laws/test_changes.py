@@ -1,0 +1,148 @@
+"""Tensors that are changed between forward and backward: an error where plain raises, and never a wrong gradient."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hypothesis import strategies as st
+
+from conformance.judge import Case
+from conformance.law import law
+from conformance.nesting import if_nesting
+from conformance.strategies import named, programs
+from conformance.verdicts import Diverges, Measured
+from conformance.written import changes
+from impls import Implementation
+
+TRIES = st.integers(1, 2)
+changes_law = functools.partial(law, family="errors")
+
+# For programs that plain may refuse before anything is recomputed.
+RAISING: dict[str, Any] = {"gradients": False, "recomputes": False}
+CLAIMED = {
+    "containers": "containers",
+    "keyword": "keyword-arguments",
+    "grad": "subset-requests",
+    "closure": "closure-gradients",
+}
+
+
+def _changing(
+    *always: str, sometimes: Sequence[str] = (), besides: st.SearchStrategy[Any] | None = None, **options: Any
+) -> Callable[[Implementation], Any]:
+    """Programs that change tensors in place and otherwise keep to what an implementation claims; others besides."""
+
+    def of(claims: Implementation) -> Any:
+        drawn = ("nesting", "partial", "retain", "grad", *sometimes)
+        made = programs(always, [f for f in drawn if CLAIMED.get(f) in {None, *claims.capabilities}], **options)
+        return made if besides is None else made | besides
+
+    return of
+
+
+WHICH, BOTH = st.sampled_from(["first", "second"]), st.booleans()
+_unsaved = functools.partial(named, changes.unsaved, changed=WHICH, after=st.integers(0, 1), parameters=BOTH, nested=BOTH)
+
+
+@changes_law(_changing("mutated", sometimes=["containers", "keyword"], besides=_unsaved(form=st.just("positional"))), floor=8,
+     **RAISING)  # fmt: skip
+def test_changes_between_forward_and_backward(case: Case) -> None:
+    """A tensor changed in place after forward gives an error where plain raises, and never a wrong gradient."""
+    case.equals_plain_or_refuses()
+
+
+SAVING = ("torch.sin({0})", "{0} * {0}", "torch.sin({0}) * torch.cos({1})")  # these save what they read
+
+
+@changes_law(_changing("mutated-closure", "closure", operators=SAVING), floor=8, **RAISING)
+def test_changed_closure_tensors(case: Case) -> None:
+    """A saved parameter that functions read through a closure gives an error when it was changed in place."""
+    case.equals_plain_or_refuses()
+
+
+PASSED = st.sampled_from(["positional", "keyword", "list", "dict", "subclass"])
+
+
+@changes_law(_unsaved(form=PASSED), recomputes=False)
+def test_changed_arguments_that_nothing_saved(case: Case) -> None:
+    """An argument that plain did not save gives no wrong gradient when it is changed after forward or after a backward."""
+    case.equals_plain_or_refuses()
+
+
+_output = named(changes.output, last=st.sampled_from(["tanh", "exp", "sigmoid"]), tries=TRIES, nested=st.booleans())
+
+
+@changes_law(_output, **RAISING)
+def test_changed_outputs(case: Case) -> None:
+    """An output that its operator saved, and that is changed in place after forward, gives an error each time, as in plain."""
+    case.equals_plain()
+
+
+@changes_law(named(changes.argument, saved=BOTH, constant=BOTH, nested=BOTH), **RAISING)
+def test_a_function_that_changes_its_argument(case: Case) -> None:
+    """A function that changes an argument in place gives no wrong gradient: plain's, or an error."""
+    case.equals_plain_or_refuses()
+
+
+DEPTH = if_nesting(st.integers(0, 2), 0)
+READ, REQUEST = st.sampled_from(["p", "q"]), st.sampled_from(["backward", "p", "q"])
+
+
+@changes_law(named(changes.stale, request=REQUEST, depth=DEPTH, changed=READ), **RAISING)
+def test_gradients_beside_a_changed_weight(case: Case) -> None:
+    """When a saved weight was changed in place, gradients that do not need it are plain's too, or there is an error."""
+    case.equals_plain_or_refuses()
+
+
+@changes_law(
+    named(changes.stale, request=st.just("backward"), depth=DEPTH, changed=READ) | _output,
+    needs=["determinism-check"],
+    determinism_check="none",
+    **RAISING,
+)
+def test_changes_are_reported_in_any_case(case: Case) -> None:
+    """With determinism_check="none", too, a saved tensor that was changed in place gives an error as under plain."""
+    case.equals_plain()
+
+
+@changes_law(_changing("corrupted", sometimes=["closure"]), **RAISING, floor=8)
+def test_changes_inside_after_saving(case: Case) -> None:
+    """A tensor changed in place inside the function after an operator saved it gives an error where plain raises."""
+    case.equals_plain_or_refuses()
+
+
+CHANGE = st.sampled_from(["SGD", "Adam", "load_state_dict", "copy_"])
+
+
+@changes_law(named(changes.stepped, change=CHANGE, layer=st.integers(0, 2), regions=st.integers(1, 2)), **RAISING)
+def test_weights_changed_before_backward(case: Case) -> None:
+    """A weight changed before backward, by an optimizer step or load_state_dict, gives an error as under plain."""
+    if case.plain.error is None:
+        raise AssertionError("the program is to be one that plain refuses")
+    case.equals_plain()
+
+
+@changes_law(named(changes.stepped_meanwhile, depth=DEPTH, shared=st.booleans()), **RAISING)
+def test_weights_changed_during_backward(case: Case) -> None:
+    """A weight that a hook changes during backward, as an optimizer in backward does, gives no wrong gradient."""
+    case.equals_plain_or_refuses()
+
+
+HOOKS, CHANGED = st.sampled_from(["save_on_cpu", "identity"]), st.sampled_from(["argument", "parameter", "output"])
+
+
+@changes_law(named(changes.hooked, hooks=HOOKS, changed=CHANGED, form=st.sampled_from(["alone", "list"])), **RAISING)
+def test_hooks_around_do_not_hide_changes(case: Case) -> None:
+    """Saved-tensor hooks around a region do not make a wrong gradient of a change in place that is an error without."""
+    _, right = case.run().notes["right or none"]
+    if not all(right):
+        measured = Measured("noted", (("right or none", str([True for _ in right])),))
+        raise Diverges(f"gradients of (p, x) should be right, or none after an error, and are right: {right}", measured)
+
+
+@changes_law(named(changes.copied, changes=st.integers(0, 3), nested=BOTH, around=BOTH))
+def test_hooks_that_copy_after_changes(case: Case) -> None:
+    """A tensor changed in place before it is passed is no error under hooks that bring back copies."""
+    case.equals_plain()

@@ -1,0 +1,92 @@
+"""Contexts in which saved tensors may be changed: nesting, their end, threads, lifetimes, and checkpoints inside."""
+
+from __future__ import annotations
+
+import functools
+
+from hypothesis import strategies as st
+
+import impls
+from conformance.judge import Case
+from conformance.law import law
+from conformance.ledger import all_freed, no_growth
+from conformance.strategies import named
+from conformance.written import graph_mutation as mutation
+from conformance.written import graph_mutation_errors as errors
+
+graph_law = functools.partial(law, kind="graph", family="mutation", recomputes=False)
+BOTH = st.booleans()
+
+
+@graph_law(named(errors.nested, depth=st.integers(1, 2), saved=BOTH), gradients=False, floor=3)
+def test_contexts_cannot_be_nested(case: Case) -> None:
+    """A context inside of another is refused with a RuntimeError, and the one around it goes on as before."""
+    case.as_expected()
+
+
+@graph_law(named(errors.left, change=st.sampled_from(["nothing", "inside", "after"]), other=BOTH), gradients=False)
+def test_backward_after_the_context_is_refused(case: Case) -> None:
+    """A backward after the context was left, or in another one, is refused with a RuntimeError that names the context."""
+    case.as_expected()
+
+
+ERROR = st.sampled_from(["Exception", "KeyboardInterrupt"])
+
+
+@graph_law(
+    named(errors.failed, error=ERROR, where=st.sampled_from(["forward", "backward"]), rounds=st.integers(1, 2)),
+)
+def test_a_context_is_over_after_an_error(case: Case) -> None:
+    """After an error changes are refused outside again, and a new context works."""
+    case.equals_plain()
+
+
+@graph_law(named(errors.several, contexts=st.integers(2, 3), change=st.sampled_from(["nothing", "input", "result", "both"])))
+def test_one_context_after_another(case: Case) -> None:
+    """Contexts one after another each give the gradients of the values that were saved in them."""
+    case.equals_plain()
+
+
+@graph_law(named(errors.threads, first=st.integers(0, 1), backward=st.tuples(BOTH, BOTH)), gradients=False, floor=4)
+def test_contexts_of_threads_are_independent(case: Case) -> None:
+    """Two threads can be in a context of their own at the same time, and leave it in any order."""
+    case.as_expected()
+
+
+NAMES = st.lists(st.sampled_from(["exp", "tanh", "sin", "matmul"]), min_size=1, max_size=3).map(tuple)
+CHANGED = st.sampled_from(["nothing", "input", "result"])
+FREEING = st.lists(st.sampled_from(["backward", "grad", "change", "drop"]), max_size=3).map(tuple)
+
+
+@graph_law(
+    named(errors.freed, operators=NAMES, change=CHANGED, steps=FREEING, inside=BOTH), gradients=False, effort=0.6, floor=3
+)
+def test_originals_and_clones_die_with_their_graph(case: Case) -> None:
+    """What was saved and what was cloned for it die with the graph, inside of the context and after it."""
+    all_freed(case)
+
+
+@graph_law(named(errors.grows, change=BOTH), floor=2)
+def test_a_context_leaves_nothing_behind(case: Case) -> None:
+    """Step after step in one context there are no more objects than before."""
+    no_growth(case)
+
+
+CHECKPOINT = st.sampled_from(impls.names("checkpoint"))
+CHANGE = st.sampled_from(["method", "view", "foreach"])
+
+
+@graph_law(
+    named(
+        mutation.mixed,
+        regions=CHECKPOINT,
+        change=CHANGE,
+        order=st.sampled_from(["before", "after"]),
+        passes=st.integers(1, 2),
+    ),
+    effort=0.6,
+    floor=3,
+)
+def test_changes_beside_checkpointed_regions(case: Case) -> None:
+    """Beside checkpointed regions of any kind a changed tensor gives the gradients of its saved value."""
+    case.equals_plain()
