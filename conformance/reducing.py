@@ -37,6 +37,7 @@ SECONDS_PER_RUN = 20.0
 SECONDS_PER_SCRIPT = 30.0  # for steps that hang: else the number of evaluations ends a reduction, on a busy machine too
 MORE = 5  # times as much, for what is then still too long or needs this project, and for races: no step may make them rarer
 MEETINGS = 4  # runs in which threads meet at least once
+AGAIN = "# Threads do not always meet: where this shows nothing, run it again.\n"
 NUMBER = re.compile(r"\b(0x[0-9a-f]+|\d[\d.]*(e[+-]?\d+)?|nan|inf|True|False)\b")
 WORD = re.compile(r"[^\W\d][\w.]*")
 
@@ -155,15 +156,20 @@ def smallest(script: str, binding: str, control: str, earlier: str = "") -> str:
     decides on the next ones, each is tried in a process of its own, which takes longer.
     """
     about, best = _frame(script, binding), script
-    earlier = earlier.replace(joined(binding), binding, 1)
+    earlier = earlier.replace(joined(binding), binding, 1).replace(AGAIN, "", 1)
     if binding in earlier and _frame(earlier, binding) == about and _agrees(script, earlier, binding, control):
         best = earlier
-    races = "threading" in script and any(_shown(script).status != 1 for _ in range(MORE))
-    for times in (MORE, MORE) if races else (1, MORE):
+    for times in (MORE, MORE) if _races(script) else (1, MORE):
         if best == script or is_long(best) or takes_ours(best):
             best = _smaller(best, binding, control, times)
     best = with_needed_modules(best)
+    best = best.replace('"""\n', f'"""\n{AGAIN}', 1) if _races(best) else best
     return joined(best) if len(best.splitlines()) > SCREEN else best
+
+
+def _races(script: str) -> bool:
+    """Whether there are runs in which it shows nothing, for its threads do not meet."""
+    return "threading" in script and any(_shown(script).status != 1 for _ in range(MORE))
 
 
 def _smaller(script: str, binding: str, control: str, times: int) -> str:

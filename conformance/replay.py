@@ -24,7 +24,7 @@ from conformance.arguments import readable
 from conformance.results_file import Row, read_all
 
 SECONDS = 60
-TRIES = 6  # of a script that shows nothing: threads do not always meet
+TRIES = 20  # of a script that shows nothing: threads do not always meet
 FAULTS = ("diverges", "crashes", "hangs")
 OTHER = 3  # the status of a script that raised, or ended with 1 and compared nothing
 COMPARED = re.compile(r"\b(due|expected|plain)\b")

@@ -238,6 +238,27 @@ def test_an_earlier_reduction_is_taken_while_it_shows_the_fault() -> None:
     assert {*map(body_of, others)} == {"x = 2\nnote('seen', double(x))\nnote('expected', 4)"}
 
 
+@pytest.mark.parametrize(("module", "misses", "told"), [("threading", 1, 1), ("threading", 0, 0), ("types", 1, 0)])
+def test_a_script_of_a_race_says_that_it_may_show_nothing(
+    monkeypatch: pytest.MonkeyPatch, module: str, misses: int, told: int
+) -> None:
+    body = written(f"import {module}\nnote('seen', double(1))\nnote('expected', {module} and 2)").partition("\n")[2]
+    script, runs = with_needed_modules(f'"""one, law two."""\n{body}'), []
+
+    def shown(script: str) -> Shown:
+        runs.append(script)
+        return Shown(int(len(runs) % 5 >= misses), {})
+
+    monkeypatch.setattr(reducing, "_shown", shown)
+    monkeypatch.setattr(reducing, "_smaller", lambda script, *_: script)
+    monkeypatch.setattr(reducing, "_agrees", lambda *_: True)
+    found = reducing.smallest(script, BROKEN, RIGHT)
+    assert found.count(reducing.AGAIN) == told
+    assert found.replace(reducing.AGAIN, "") == script
+    assert found.startswith('"""one, law two."""\n# Threads' if told else '"""one, law two."""\nimport')
+    assert reducing.smallest(script, BROKEN, RIGHT, found) == found
+
+
 def test_what_a_step_leaves_behind_does_not_decide_on_the_next() -> None:
     body = "import torch\nassert torch.get_num_threads() != 7\ntorch.set_num_threads(7)\nnote('seen', double(1))\n"
     body += "torch.set_num_threads(2)\nnote('expected', 2)\nx = 2"
