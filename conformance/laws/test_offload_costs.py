@@ -38,7 +38,7 @@ def test_each_slice_runs_forward_twice(case: Case) -> None:
 @counted_law(
     written(
         offload_costs.sliced,
-        kinds=st.lists(st.sampled_from((0, 0, 1, 2, 3, 6, 9)), min_size=4, max_size=7).map(tuple),
+        counts=st.lists(st.sampled_from((0, 0, 1, 2, 3, 6, 9)), min_size=4, max_size=7).map(tuple),
         slices=st.integers(1, 4),
         away=AWAY,
     )
@@ -163,7 +163,7 @@ def test_traffic_is_parameters_twice_in_and_gradients_out(case: Case) -> None:
         slices=st.sampled_from((1, 3)),
         checkpoint=CHECKPOINT,
         training=st.booleans(),
-        kind=st.sampled_from(("BatchNorm1d", "Counting")),
+        kind=st.sampled_from(("BatchNorm1d", "Counting", "Assigning")),
         away=AWAY,
     )
 )

@@ -11,7 +11,7 @@ from conformance import pieces
 from conformance.judge import Case
 from conformance.law import law
 from conformance.offloaded import as_expected, equals_plain, offloaded, written
-from conformance.pieces import LAYERS, NOISE, PICKLED, SMOOTH, STATE
+from conformance.pieces import INPLACE_STATE, LAYERS, NOISE, PICKLED, SMOOTH, STATE
 from conformance.verdicts import Refuses
 from conformance.written import offload_gradients, offload_models, offload_refusals, offload_uses
 
@@ -78,9 +78,9 @@ def test_training_goes_on_after_saving_and_loading(case: Case) -> None:
     equals_plain(case)
 
 
-@offload_law(offloaded(offload_uses.names_and_flags, (*SMOOTH, *STATE), training=st.booleans()))
+@offload_law(offloaded(offload_uses.names_and_flags, (*LAYERS, *STATE), training=st.booleans()))
 def test_a_model_is_what_it_was(case: Case) -> None:
-    """Names of parameters and buffers, train, eval, requires_grad_, zero_grad and apply are the plain model's."""
+    """Names of parameters, buffers and state, train, eval, requires_grad_, zero_grad and apply are the plain model's."""
     equals_plain(case)
 
 
@@ -90,11 +90,14 @@ def test_training_goes_on_after_pickling(case: Case) -> None:
     equals_plain(case)
 
 
-CHANGES = st.sampled_from(("in place", "stepping", "loading"))
+CHANGES = st.sampled_from(("in place", "stepping", "loading", "forward"))
+CHANGING = (*LAYERS, *INPLACE_STATE)
 
 
 @offload_law(
-    offloaded(offload_uses.changed_between, always=(pieces.tanh,), index=INDICES, how=CHANGES, away=HERE), effort=0.6, floor=1
+    offloaded(offload_uses.changed_between, CHANGING, always=(pieces.tanh,), index=INDICES, how=CHANGES, away=HERE),
+    effort=0.6,
+    floor=1,
 )
 def test_a_parameter_that_changes_before_backward(case: Case) -> None:
     """Backward after a parameter has changed raises where plain raises; where it does not, a checkpoint may refuse."""
@@ -126,7 +129,7 @@ def test_a_module_may_occur_twice_in_a_slice(case: Case) -> None:
     equals_plain(case)
 
 
-@offload_law(written(offload_models.sparse, slices=FEW, checkpoint=st.booleans(), steps=FEW, away=HERE), effort=0.25, floor=3)
+@offload_law(written(offload_models.sparse, slices=FEW, checkpoint=st.booleans(), steps=FEW), effort=0.25, floor=3)
 def test_sparse_gradients_stay_sparse(case: Case) -> None:
     """An embedding with sparse gradients gets the plain model's, of the same layout."""
     equals_plain(case)
@@ -148,6 +151,7 @@ def test_a_shared_parameter_gets_one_gradient(case: Case) -> None:
         checkpoint=st.booleans(),
         first=st.booleans(),
         home=st.booleans(),
+        hooked=st.booleans(),
     )
 )
 def test_modules_may_change_their_input_in_place(case: Case) -> None:
@@ -189,6 +193,7 @@ WRONG = (
     "no modules",
     "an empty Sequential",
     "a parameter of its own",
+    "a parameter of a list",
     "a buffer of its own",
     "a hook of its own",
     "a hook before its own",
@@ -228,6 +233,16 @@ def test_a_model_keeps_its_mode_and_gradients(case: Case) -> None:
     as_expected(case)
 
 
+HOW_ALTERED = st.sampled_from(("", "replaced", "added"))
+GATHERED = st.sampled_from(("list", "tuple", "ModuleList"))
+
+
+@counted_law(written(offload_refusals.altered, kind=GATHERED, how=HOW_ALTERED, checkpoint=st.booleans()))
+def test_modules_come_in_any_sequence_and_may_be_replaced(case: Case) -> None:
+    """Modules in a list, tuple or ModuleList, and one that replaces another later, are run; one that is added, or refused."""
+    as_expected(case)
+
+
 CALLS = (
     *("too few rows", "no rows", "rows that differ", "an input without rows", "an output without rows"),
     *("outputs of other structures", "outputs of other numbers", "outputs of other types"),
@@ -262,13 +277,13 @@ def test_statistics_of_a_microbatch_are_warned_of(case: Case) -> None:
 CUT: dict[str, st.SearchStrategy[Any]] = {"slices": st.integers(1, 2), "checkpoint": st.booleans()}
 
 
-@offload_law(written(offload_gradients.undefined, before=st.integers(1, 2), hooked=st.booleans(), **CUT))
+@offload_law(written(offload_gradients.undefined, before=st.integers(1, 2), hooked=st.booleans(), again=st.booleans(), **CUT))
 def test_undefined_gradients_stay_undefined(case: Case) -> None:
     """A parameter that gets no gradient under plain gets none here, rather than zeros by which optimizers move it."""
     equals_plain(case)
 
 
-KINDS_OF_CHANGE = st.sampled_from(("data", "detached", "part", "out", "several", "replaced"))
+KINDS_OF_CHANGE = st.sampled_from(("data", "detached", "part", "out", "several", "replaced", "data replaced", "grown"))
 
 
 @offload_law(written(offload_gradients.through_data, forwards=st.integers(1, 3), how=KINDS_OF_CHANGE, **CUT))

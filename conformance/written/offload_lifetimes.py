@@ -143,7 +143,8 @@ def racing_parts(OffloadModel, note, device, place, *, slices, microbatches, fai
     def fail(*_):
         raise ValueError("the program's")
 
-    layers = [torch.nn.Linear(2, 2), Counting(2), Assigning(2), torch.nn.Linear(2, 2)]
+    layers = [torch.nn.Linear(2, 2), Counting(2), Assigning(2), torch.nn.Linear(2, 2), Counting(2)]
+    layers[4].mean = layers[1].mean  # which two slices may share
     options = {"num_slices": slices, "checkpoint_activation": True, "num_microbatches": microbatches}
     models = {
         "expected": OffloadModel(copy.deepcopy(layers), place, offload_device=place, **options),

@@ -16,13 +16,15 @@ def many_inputs(OffloadModel, note, device, place, *, others, keyword, table, mi
     model = OffloadModel(layers, place, num_slices=2, **options)
     at = "cpu" if home else place
     tensors = [torch.randn(4, 3, device=at).requires_grad_(grad)]
+    with torch.inference_mode():
+        inference = torch.randn(4, 3, device=at)
     for kind in others:
         made = {"float": torch.randn(4, 3, device=at).requires_grad_(grad), "number": 0.5, "same": tensors[0]}
-        tensors.append(made.get(kind, torch.randint(5, (4, 3), device=at)))
+        tensors.append((made | {"inference": inference}).get(kind, torch.randint(5, (4, 3), device=at)))
     keywords = {"scale": torch.randn(4, 1, device=at).requires_grad_(grad)} if keyword else {}
     if table:
         keywords["table"] = [{"value": torch.randn(4, 3, device=at).requires_grad_(grad), "name": "text"}]
-    given = [t for t in torch.utils._pytree.tree_leaves((tensors, keywords)) if isinstance(t, torch.Tensor)]
+    given = [t for t in torch.utils._pytree.tree_leaves((tensors, keywords)) if isinstance(t, torch.Tensor) and t.requires_grad]
     moved = torch.utils._pytree.tree_map(lambda t: t.to(place) if isinstance(t, torch.Tensor) else t, (tensors, keywords))
     y = torch.nn.Sequential(*rest)(first(*moved[0], **moved[1]))
     y.sum().backward()
@@ -75,7 +77,7 @@ def outputs(OffloadModel, note, device, place, *, kind, microbatches, checkpoint
 def repeated(OffloadModel, note, device, place, *, kind, first, microbatches, slices):  # noqa: N803
     class Paired(torch.nn.Module):
         def forward(self, x):
-            box = {"list": [x], "dict": {0: x}}[kind]
+            box = {"list": [x], "dict": {0: x}, "tensor": x}[kind]
             return box, (box,)
 
     class Changing(torch.nn.Module):
@@ -85,15 +87,52 @@ def repeated(OffloadModel, note, device, place, *, kind, first, microbatches, sl
 
         def forward(self, pair):
             one, (other,) = pair
+            if kind == "tensor":
+                one.mul_(2)
+                return self.wider(other).sin()
             one[0] = self.wider(one[0])
             return other[0].sin()
 
     layers = [Changing(), torch.nn.Linear(4, 2)] if first else [torch.nn.Linear(2, 2), Paired(), Changing()]
-    options = {"checkpoint_activation": microbatches > 0, "num_microbatches": max(1, microbatches)}
+    parts = 1 if first and kind == "tensor" else max(1, microbatches)  # parts of one input do not change in place
+    options = {"checkpoint_activation": microbatches > 0, "num_microbatches": parts}
     model = OffloadModel(layers, place, num_slices=slices, **options)
     note("leaves", tuple(model.parameters()))
     x = torch.randn(4, 2, device=place)
     y = model(Paired()(x)) if first else model(x)
+    note("forward", here([y]))
+    y.sum().backward()
+    note_gradients(note, model, microbatches)
+
+
+def handed_on(OffloadModel, note, device, place, *, kind, microbatches, slices):  # noqa: N803
+    class Marked(torch.Tensor):
+        pass
+
+    class Reading(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.randn(2))
+
+        def forward(self, given):
+            x, size = given
+            scale = getattr(x, "scale", 1.0) * size.numel() * (2 if type(x) is Marked else 1)
+            y = (x.as_subclass(torch.Tensor) * self.weight * scale).sin()
+            y = y.as_subclass(Marked) if kind == "a subclass" else y
+            y.scale = 2.0
+            return y, size
+
+    layers = [Reading() for _ in range(3)]
+    options = {"checkpoint_activation": microbatches > 0, "num_microbatches": max(1, microbatches)}
+    model = OffloadModel(layers, place, num_slices=slices, **options)
+    note("leaves", tuple(model.parameters()))
+    x = torch.randn(4, 2, device=place)
+    x = {"a tensor": x, "a parameter": torch.nn.Parameter(x), "a subclass": x.as_subclass(Marked)}[kind]
+    if microbatches < 2:
+        x.scale = 3.0
+    y, size = model((x, torch.Size([2, 3])))
+    y = y.as_subclass(torch.Tensor)
+    note("kind of the size", type(size).__name__)
     note("forward", here([y]))
     y.sum().backward()
     note_gradients(note, model, microbatches)
@@ -188,7 +227,9 @@ def sparse(OffloadModel, note, device, place, *, slices, checkpoint, steps):  # 
     note("state", here(model.state_dict().values()))
 
 
-def changed_in_place(OffloadModel, note, device, place, *, before, slices, checkpoint, first, home):  # noqa: N803
+def changed_in_place(OffloadModel, note, device, place, *, before, slices, checkpoint, first, home, hooked):  # noqa: N803
+    import contextlib
+
     layers = [torch.nn.Linear(3, 3) for _ in range(before)]
     layers[len(layers) if not first else 0 : 0] = [torch.nn.ReLU(inplace=True)]
     layers += [torch.nn.Linear(3, 3), torch.nn.Hardtanh(-0.4, 0.4, inplace=True), torch.nn.Linear(3, 2)]
@@ -196,7 +237,9 @@ def changed_in_place(OffloadModel, note, device, place, *, before, slices, check
     model = OffloadModel(layers, place, offload_device=torch.device(place).type if home else "cpu", **options)
     note("leaves", tuple(model.parameters()))
     x = torch.randn(4, 3, device=place)
-    y = model(x)
+    same = torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t)
+    with same if hooked else contextlib.nullcontext():
+        y = model(x)
     note("forward", here([y, x]))
     y.sum().backward()
     note("gradients", here(p.grad for p in model.parameters()))
