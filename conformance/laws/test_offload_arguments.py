@@ -51,7 +51,9 @@ def test_a_container_that_is_there_twice_is_one(case: Case) -> None:
 HANDED = st.sampled_from(("a tensor", "a parameter", "a subclass"))
 
 
-@offload_law(written(offload_models.handed_on, kind=HANDED, microbatches=MICROBATCHES, slices=FEW, away=HERE), effort=0.25)
+@offload_law(
+    written(offload_models.handed_on, kind=HANDED, microbatches=MICROBATCHES, modules=FEW, slices=FEW, away=HERE), effort=0.25
+)
 def test_attributes_and_sizes_are_handed_on(case: Case) -> None:
     """A slice reads the class and attributes of what it is given, and a torch.Size, as in plain, and again in backward."""
     equals_plain(case)

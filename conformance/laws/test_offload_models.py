@@ -11,7 +11,7 @@ from conformance import pieces
 from conformance.judge import Case
 from conformance.law import law
 from conformance.offloaded import as_expected, equals_plain, offloaded, written
-from conformance.pieces import INPLACE_STATE, LAYERS, NOISE, PICKLED, SMOOTH, STATE
+from conformance.pieces import LAYERS, NOISE, PICKLED, SMOOTH, STATE
 from conformance.verdicts import Refuses
 from conformance.written import offload_gradients, offload_models, offload_refusals, offload_uses
 
@@ -78,9 +78,9 @@ def test_training_goes_on_after_saving_and_loading(case: Case) -> None:
     equals_plain(case)
 
 
-@offload_law(offloaded(offload_uses.names_and_flags, (*LAYERS, *STATE), training=st.booleans()))
+@offload_law(offloaded(offload_uses.names_and_flags, (*SMOOTH, *STATE), training=st.booleans()))
 def test_a_model_is_what_it_was(case: Case) -> None:
-    """Names of parameters, buffers and state, train, eval, requires_grad_, zero_grad and apply are the plain model's."""
+    """Names of parameters and buffers, train, eval, requires_grad_, zero_grad and apply are the plain model's."""
     equals_plain(case)
 
 
@@ -90,13 +90,12 @@ def test_training_goes_on_after_pickling(case: Case) -> None:
     equals_plain(case)
 
 
-CHANGES = st.sampled_from(("in place", "stepping", "loading", "forward"))
-CHANGING = (*LAYERS, *INPLACE_STATE)
+CHANGES = st.sampled_from(("in place", "stepping", "loading", "other data"))
 
 
 @offload_law(
-    offloaded(offload_uses.changed_between, CHANGING, always=(pieces.tanh,), index=INDICES, how=CHANGES, away=HERE),
-    effort=0.6,
+    offloaded(offload_uses.changed_between, always=(pieces.tanh,), index=INDICES, how=CHANGES, away=HERE),
+    effort=1,
     floor=1,
 )
 def test_a_parameter_that_changes_before_backward(case: Case) -> None:
@@ -104,7 +103,7 @@ def test_a_parameter_that_changes_before_backward(case: Case) -> None:
     try:
         case.equals_plain()
     except Refuses:
-        if "checkpoint_activation=True" not in case.program.source:
+        if not any(text in case.program.source for text in ("checkpoint_activation=True", "one.data =")):
             raise
 
 
@@ -151,7 +150,6 @@ def test_a_shared_parameter_gets_one_gradient(case: Case) -> None:
         checkpoint=st.booleans(),
         first=st.booleans(),
         home=st.booleans(),
-        hooked=st.booleans(),
     )
 )
 def test_modules_may_change_their_input_in_place(case: Case) -> None:
@@ -286,7 +284,7 @@ def test_undefined_gradients_stay_undefined(case: Case) -> None:
 KINDS_OF_CHANGE = st.sampled_from(("data", "detached", "part", "out", "several", "replaced", "data replaced", "grown"))
 
 
-@offload_law(written(offload_gradients.through_data, forwards=st.integers(1, 3), how=KINDS_OF_CHANGE, **CUT))
+@offload_law(written(offload_gradients.through_data, forwards=st.integers(1, 3), how=KINDS_OF_CHANGE, **CUT), effort=0.6)
 def test_buffers_may_change_where_no_version_tells(case: Case) -> None:
     """A buffer that forward changes through .data or an alias, or before it replaces it, is plain's, and so are gradients."""
     equals_plain(case)

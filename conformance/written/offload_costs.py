@@ -63,7 +63,7 @@ def sliced(OffloadModel, note, device, place, *, counts, slices):  # noqa: N803
             self.weights = torch.nn.ParameterList([torch.ones(count)] if count else [])
 
         def forward(self, x):
-            return torch.nn.functional.pad(x, (0, 1), value=0.5) + sum(weight.sum() for weight in self.weights)
+            return torch.nn.functional.pad(x, (0, 1))
 
     layers = [Wider(count) for count in counts]
     model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=True)
@@ -99,10 +99,12 @@ def packed(OffloadModel, note, device, place, *, widths, slices, microbatches): 
 
     layers, seen = chain(widths), []
     counts = [sum(p.numel() for p in layer.parameters()) for layer in layers]
-    model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=True, num_microbatches=microbatches)
+    options = {"checkpoint_activation": microbatches > 0, "num_microbatches": max(1, microbatches)}
+    model = OffloadModel(layers, place, num_slices=slices, **options)
     inputs = [widths[(indices[0] + 1) // 2] for indices in greedy(counts, slices) if indices]
-    parts = torch.tensor_split(torch.randn(4, widths[0], device=place), microbatches)
-    note("expected shapes", [[len(part), width] for width in inputs for part in parts])
+    parts = torch.tensor_split(torch.randn(4, widths[0], device=place), max(1, microbatches))
+    saved = [[4, width] for index in range(len(widths) - 1) for width in widths[index : index + 2]]  # by Linear, by Tanh
+    note("expected shapes", [[len(part), width] for width in inputs for part in parts] if microbatches else saved)
     with torch.autograd.graph.saved_tensors_hooks(lambda t: [seen.append(list(t.shape)), t * 0][1], lambda t: t):
         y = model(torch.cat(parts))
     note("seen shapes", list(seen))

@@ -32,7 +32,7 @@ def undefined(OffloadModel, note, device, place, *, before, slices, checkpoint, 
         model.zero_grad()
         last = list(model.parameters())[-1]
         (grad,) = torch.autograd.grad(model(torch.ones(3, 2, device=place)).square().sum(), last, create_graph=True)
-        Stopped.apply(grad).sum().backward()
+        Stopped.apply(grad).backward(grad.detach())
         note("gradients of a gradient", here(p.grad for p in model.parameters()))
 
 

@@ -102,10 +102,11 @@ def altered(OffloadModel, note, device, place, *, kind, how, checkpoint):  # noq
     plain, other = torch.nn.Sequential(*copy.deepcopy(layers)), torch.nn.Linear(2, 2)
     gather = {"list": list, "tuple": tuple, "ModuleList": torch.nn.ModuleList}
     model = OffloadModel(gather[kind](layers), place, num_slices=2, checkpoint_activation=checkpoint)
+    x = torch.randn(3, 2, device=place)
+    model(x)
     if how:
         plain.add_module({"replaced": "1", "added": "3"}[how], copy.deepcopy(other))
         model.add_module({"replaced": "1", "added": "3"}[how], other)
-    x = torch.randn(3, 2, device=place)
     for label, of in (("expected", plain.to(place)), ("seen", model)):
         note(f"{label} names", [name for name, _ in of.named_parameters()])
         try:

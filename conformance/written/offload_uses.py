@@ -193,8 +193,6 @@ def names_and_flags(model, layers, x, note, *, training):
     model.apply(lambda module: module.reset_parameters() if isinstance(module, torch.nn.Linear) else None)
     model(x).square().sum().backward()
     note("gradients 3", here(p.grad for p in model.parameters()))
-    lists = [module for module in model.modules() if isinstance(module, torch.nn.RNNBase)]
-    note("lists of weights", [[id(w) for w in one._flat_weights] == [id(p) for p in one.parameters()] for one in lists])
     model.zero_grad()
     model.double()
     model(x.double()).square().sum().backward()
@@ -212,8 +210,8 @@ def changed_between(model, x, note, *, index, how):
             one.grad = torch.ones_like(one)
             torch.optim.SGD([one], lr=0.1).step()
             one.grad = None
-        elif how == "forward":
-            model(x)
+        elif how == "other data":
+            one.data = one.data * 0.5
         else:
             one.mul_(0.5)
     y.backward()
