@@ -14,7 +14,7 @@ from conformance.written import offload_models
 offload_law = functools.partial(law, kind="offload", family="offload-models", recomputes=False, effort=0.4, floor=3)
 counted_law = functools.partial(offload_law, gradients=False)
 HERE, FEW = st.just(False), st.integers(1, 3)
-OTHERS = st.lists(st.sampled_from(("float", "long", "same", "number")), max_size=3).map(tuple)
+OTHERS = st.lists(st.sampled_from(("float", "long", "same", "number", "inference")), max_size=3).map(tuple)
 MICROBATCHES = st.integers(0, 3)  # none: activations are not checkpointed
 
 
@@ -34,7 +34,7 @@ def test_the_first_module_gets_every_input(case: Case) -> None:
     as_expected(case)
 
 
-BOXES = st.sampled_from(("list", "dict"))
+BOXES = st.sampled_from(("list", "dict", "tensor"))
 
 
 @offload_law(
@@ -44,7 +44,18 @@ BOXES = st.sampled_from(("list", "dict"))
     effort=0.25,
 )
 def test_a_container_that_is_there_twice_is_one(case: Case) -> None:
-    """A list or dict that a slice gets twice, and changes in one place, is changed in the other, in each run."""
+    """A list, dict or tensor that a slice gets twice, and changes in one place, is changed in the other, in each run."""
+    equals_plain(case)
+
+
+HANDED = st.sampled_from(("a tensor", "a parameter", "a subclass"))
+
+
+@offload_law(
+    written(offload_models.handed_on, kind=HANDED, microbatches=MICROBATCHES, modules=FEW, slices=FEW, away=HERE), effort=0.25
+)
+def test_attributes_and_sizes_are_handed_on(case: Case) -> None:
+    """A slice reads the class and attributes of what it is given, and a torch.Size, as in plain, and again in backward."""
     equals_plain(case)
 
 

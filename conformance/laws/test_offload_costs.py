@@ -38,7 +38,7 @@ def test_each_slice_runs_forward_twice(case: Case) -> None:
 @counted_law(
     written(
         offload_costs.sliced,
-        kinds=st.lists(st.sampled_from((0, 0, 1, 2, 3, 6, 9)), min_size=4, max_size=7).map(tuple),
+        counts=st.lists(st.sampled_from((0, 0, 1, 2, 3, 6, 9)), min_size=3, max_size=7).map(tuple),
         slices=st.integers(1, 4),
         away=AWAY,
     )
@@ -126,9 +126,9 @@ def test_the_next_slice_is_on_its_way(case: Case) -> None:
                 raise Diverges(f"{where}, expected: of slice {following}, too", None)
 
 
-@counted_law(written(offload_costs.packed, widths=WIDTHS, slices=SLICES, microbatches=FEW), effort=0.2, floor=2)
+@counted_law(written(offload_costs.packed, widths=WIDTHS, slices=SLICES, microbatches=MICROBATCHES), effort=0.2, floor=2)
 def test_hooks_around_get_the_inputs_of_slices(case: Case) -> None:
-    """Saved-tensor hooks around a model with checkpoints get the inputs of slices, no more, and what they give is used."""
+    """Saved-tensor hooks around get the inputs of slices with checkpoints, else all but parameters; what they give is used."""
     as_expected(case)
 
 
@@ -163,7 +163,7 @@ def test_traffic_is_parameters_twice_in_and_gradients_out(case: Case) -> None:
         slices=st.sampled_from((1, 3)),
         checkpoint=CHECKPOINT,
         training=st.booleans(),
-        kind=st.sampled_from(("BatchNorm1d", "Counting")),
+        kind=st.sampled_from(("BatchNorm1d", "Counting", "Assigning")),
         away=AWAY,
     )
 )
@@ -276,10 +276,10 @@ def test_copies_do_not_race(case: Case) -> None:
     equals_plain(case)
 
 
-PARTS = {"slices": st.integers(1, 2), "microbatches": st.integers(2, 3), "failing": st.booleans()}
+PARTS = {"slices": st.integers(1, 2), "microbatches": st.integers(2, 3), "failing": st.booleans(), "shared": st.booleans()}
 
 
-@counted_law(written(offload_lifetimes.racing_parts, away=AWAY, **PARTS), effort=0.2, floor=2)
+@counted_law(written(offload_lifetimes.racing_parts, away=AWAY, **PARTS), effort=0.4, floor=2)
 def test_copies_of_microbatches_do_not_race(case: Case) -> None:
     """What one microbatch changes is there when the next one or a recomputation reads it, also after an error."""
     as_expected(case)

@@ -90,18 +90,20 @@ def test_training_goes_on_after_pickling(case: Case) -> None:
     equals_plain(case)
 
 
-CHANGES = st.sampled_from(("in place", "stepping", "loading"))
+CHANGES = st.sampled_from(("in place", "stepping", "loading", "other data"))
 
 
 @offload_law(
-    offloaded(offload_uses.changed_between, always=(pieces.tanh,), index=INDICES, how=CHANGES, away=HERE), effort=0.6, floor=1
+    offloaded(offload_uses.changed_between, always=(pieces.tanh,), index=INDICES, how=CHANGES, away=HERE),
+    effort=1,
+    floor=1,
 )
 def test_a_parameter_that_changes_before_backward(case: Case) -> None:
     """Backward after a parameter has changed raises where plain raises; where it does not, a checkpoint may refuse."""
     try:
         case.equals_plain()
     except Refuses:
-        if "checkpoint_activation=True" not in case.program.source:
+        if not any(text in case.program.source for text in ("checkpoint_activation=True", "one.data =")):
             raise
 
 
@@ -126,7 +128,7 @@ def test_a_module_may_occur_twice_in_a_slice(case: Case) -> None:
     equals_plain(case)
 
 
-@offload_law(written(offload_models.sparse, slices=FEW, checkpoint=st.booleans(), steps=FEW, away=HERE), effort=0.25, floor=3)
+@offload_law(written(offload_models.sparse, slices=FEW, checkpoint=st.booleans(), steps=FEW), effort=0.25, floor=3)
 def test_sparse_gradients_stay_sparse(case: Case) -> None:
     """An embedding with sparse gradients gets the plain model's, of the same layout."""
     equals_plain(case)
@@ -189,6 +191,7 @@ WRONG = (
     "no modules",
     "an empty Sequential",
     "a parameter of its own",
+    "a parameter of a list",
     "a buffer of its own",
     "a hook of its own",
     "a hook before its own",
@@ -228,6 +231,16 @@ def test_a_model_keeps_its_mode_and_gradients(case: Case) -> None:
     as_expected(case)
 
 
+HOW_ALTERED = st.sampled_from(("", "replaced", "added"))
+GATHERED = st.sampled_from(("list", "tuple", "ModuleList"))
+
+
+@counted_law(written(offload_refusals.altered, kind=GATHERED, how=HOW_ALTERED, checkpoint=st.booleans()))
+def test_modules_come_in_any_sequence_and_may_be_replaced(case: Case) -> None:
+    """Modules in a list, tuple or ModuleList, and one that replaces another later, are run; one that is added, or refused."""
+    as_expected(case)
+
+
 CALLS = (
     *("too few rows", "no rows", "rows that differ", "an input without rows", "an output without rows"),
     *("outputs of other structures", "outputs of other numbers", "outputs of other types"),
@@ -262,16 +275,16 @@ def test_statistics_of_a_microbatch_are_warned_of(case: Case) -> None:
 CUT: dict[str, st.SearchStrategy[Any]] = {"slices": st.integers(1, 2), "checkpoint": st.booleans()}
 
 
-@offload_law(written(offload_gradients.undefined, before=st.integers(1, 2), hooked=st.booleans(), **CUT))
+@offload_law(written(offload_gradients.undefined, before=st.integers(1, 2), hooked=st.booleans(), again=st.booleans(), **CUT))
 def test_undefined_gradients_stay_undefined(case: Case) -> None:
     """A parameter that gets no gradient under plain gets none here, rather than zeros by which optimizers move it."""
     equals_plain(case)
 
 
-KINDS_OF_CHANGE = st.sampled_from(("data", "detached", "part", "out", "several", "replaced"))
+KINDS_OF_CHANGE = st.sampled_from(("data", "detached", "part", "out", "several", "replaced", "data replaced", "grown"))
 
 
-@offload_law(written(offload_gradients.through_data, forwards=st.integers(1, 3), how=KINDS_OF_CHANGE, **CUT))
+@offload_law(written(offload_gradients.through_data, forwards=st.integers(1, 3), how=KINDS_OF_CHANGE, **CUT), effort=0.6)
 def test_buffers_may_change_where_no_version_tells(case: Case) -> None:
     """A buffer that forward changes through .data or an alias, or before it replaces it, is plain's, and so are gradients."""
     equals_plain(case)

@@ -41,22 +41,22 @@ def seldom(OffloadModel, note, device, place, *, starts, checkpoint, slices):  #
         def forward(self, x):
             if x.detach()[0, 0] > 0:
                 self.scale.mul_(0.5)
-            return x * self.scale.clone()
+            return x * self.scale
 
     layers = [Seldom(), *(torch.nn.Tanh() for _ in range(slices - 1))]
     plain = torch.nn.Sequential(*copy.deepcopy(layers)).to(place)
     options = {"checkpoint_activation": True, "num_microbatches": len(starts)} if checkpoint else {}
     model = OffloadModel(layers, place, num_slices=slices, **options)
     parts = [torch.tensor([[float(start), 1.0]], device=place, requires_grad=True) for start in starts]
-    expected = [plain(part) for part in parts]
-    note("expected gradients of the input", here(torch.autograd.grad([y.sum() for y in expected], parts)))
-    note("expected forward", here(expected))
-    note("expected buffers", here(plain.buffers()))
-    x = torch.tensor([[float(start), 1.0] for start in starts], device=place, requires_grad=True)
-    y = model(x) if checkpoint else torch.cat([model(part) for part in x.split(1)])
-    note("seen gradients of the input", here(torch.autograd.grad(y.sum(), x)[0].split(1)))
-    note("seen forward", here(y.split(1)))
-    note("seen buffers", here(model.buffers()))
+    x = torch.cat([part.detach() for part in parts]).requires_grad_()
+    for label, of in (("expected", plain), ("seen", model)):
+        if of is plain or not checkpoint:
+            runs = [(y := of(part), torch.autograd.grad(y.sum(), part)[0]) for part in parts]
+        else:
+            y = of(x)
+            runs = zip(y.split(1), torch.autograd.grad(y.sum(), x)[0].split(1), strict=True)
+        note(f"{label} forward and gradients", [here(run) for run in runs])
+        note(f"{label} buffers", here(of.buffers()))
 
 
 def changed_ahead(OffloadModel, note, device, place, *, slices, checkpoint, how):  # noqa: N803
@@ -68,8 +68,9 @@ def changed_ahead(OffloadModel, note, device, place, *, slices, checkpoint, how)
         if armed:  # not again in a recomputation
             armed.clear()
             last = layers[-1]
-            if how == "replaced":
-                last.weight = torch.nn.Parameter(last.weight.detach() * 2)
+            if how != "in place":
+                at = place if how == "replaced by one on the device" else last.weight.device
+                last.weight = torch.nn.Parameter(last.weight.detach().to(at) * 2)
             else:
                 with torch.no_grad():
                     last.weight.mul_(2)
@@ -82,7 +83,29 @@ def changed_ahead(OffloadModel, note, device, place, *, slices, checkpoint, how)
         note(f"gradients {turn}", here(p.grad for p in model.parameters()))
 
 
-def steered(OffloadModel, note, device, place, *, slices, checkpoint, changing):  # noqa: N803
+def shared_state(OffloadModel, note, device, place, *, slices, checkpoint, forwards, silent):  # noqa: N803
+    class Halving(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("scale", torch.ones(2))
+
+        def forward(self, x):
+            (self.scale.data if silent else self.scale).mul_(0.5)  # data has a version of its own
+            return x * self.scale.clone()
+
+    layers = [Halving(), torch.nn.Linear(2, 2), Halving()]
+    layers[2].scale = layers[0].scale
+    model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint)
+    note("leaves", tuple(model.parameters()))
+    for turn in range(forwards):
+        y = model(torch.ones(3, 2, device=place))
+        note(f"forward {turn}", here([y]))
+        y.square().sum().backward()
+        note(f"gradients {turn}", here(p.grad for p in model.parameters()))
+    note("buffers", here(model.buffers()))
+
+
+def steered(OffloadModel, note, device, place, *, slices, checkpoint, changing, quiet):  # noqa: N803
     class Steering(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -95,12 +118,15 @@ def steered(OffloadModel, note, device, place, *, slices, checkpoint, changing):
                     getattr(self, changing).mul_(0.5)
             inner = x.detach().requires_grad_()
             with torch.enable_grad():
-                (grad,) = torch.autograd.grad((inner * self.weight).sum(), inner)
-            return x * grad * self.scale.clone()
+                grad, own = torch.autograd.grad((inner * self.weight).sum(), (inner, self.weight))
+            return x * grad * own * self.scale.clone()
 
     layers = [torch.nn.Linear(2, 2), Steering()]
     model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint)
     note("leaves", tuple(model.parameters()))
+    if quiet:
+        with torch.no_grad():
+            note("forward without gradients", here([model(torch.ones(3, 2, device=place))]))
     for turn in range(2):
         y = model(torch.ones(3, 2, device=place))
         note(f"forward {turn}", here([y]))
@@ -163,25 +189,40 @@ def kept_from(OffloadModel, note, device, place, *, what, checkpoint):  # noqa: 
         def __init__(self):
             super().__init__()
             self.register_buffer("state", torch.ones(2))
+            self.weight, self.inner = torch.nn.Parameter(torch.ones(2)), torch.nn.Module()
+            if what == "of two modules":
+                self.inner.register_buffer("state", self.state)
 
         def forward(self, x):
             if what == "resized":
                 self.state.resize_(1)
-            else:
+            elif what == "with a graph":
                 self.state.mul_(x.sum())
+            elif what == "assigned with a graph":
+                self.state = self.state * x.sum()
+            elif what == "of two modules":
+                self.inner.state = self.state * 2
+            elif what == "a parameter":
+                self.weight = torch.nn.Parameter(self.weight.detach() * 2)
+            elif what == "removed":
+                self.state = None
+            elif what == "a leaf":
+                self.weight.mul_(2)
             return x * 2
 
     layers = [torch.nn.Linear(2, 2), Changing()]
     model = OffloadModel(layers, place, num_slices=2, checkpoint_activation=checkpoint)
-    words = ["1.state", {"resized": "resized", "with a graph": "graph"}[what]]
+    words = {"resized": ["1.state", "resized"], "of two modules": ["1.inner.state", "assigned"], "a leaf": ["1.weight", "leaf"]}
+    words |= {"a parameter": ["1.weight", "assigned"], "removed": ["1.state", "removed"]}
+    words = words.get(what, ["1.state", "graph"])
     note("expected refusal", words)
     try:
         model(torch.ones(3, 2, device=place))
         note("seen refusal", "none")
     except RuntimeError as error:
         note("seen refusal", [word for word in words if word in str(error)])
-    note("expected state", [torch.ones(2)])
-    note("seen state", here(model.buffers()))
+    note("expected state", [torch.ones(2)] * 2)
+    note("seen state", here([layers[1].state, layers[1].weight]))
 
 
 def divided(OffloadModel, note, device, place, *, rows, microbatches):  # noqa: N803

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from conformance.written.offload_modules import Counting, chain, note_gradients
+from conformance.written.offload_modules import Assigning, Counting, chain, note_gradients
 
 
 def calls(OffloadModel, note, device, place, *, widths, slices, microbatches, passes):  # noqa: N803
@@ -53,16 +53,19 @@ def boundaries(OffloadModel, note, device, place, *, widths, slices, microbatche
     note_gradients(note, model, microbatches)
 
 
-def sliced(OffloadModel, note, device, place, *, kinds, slices):  # noqa: N803
+def sliced(OffloadModel, note, device, place, *, counts, slices):  # noqa: N803
     from conformance.offloaded import greedy
     from conformance.second_device import Moves
 
-    layers, width = [], 3
-    for kind in kinds:
-        wider = torch.nn.ConstantPad1d((0, 1), 0.5)  # has no parameters
-        layers.append(torch.nn.Linear(width, width + kind, bias=kind % 2 == 0) if kind else wider)
-        width += kind or 1
-    counts = [sum(p.numel() for p in layer.parameters()) for layer in layers]
+    class Wider(torch.nn.Module):
+        def __init__(self, count):
+            super().__init__()
+            self.weights = torch.nn.ParameterList([torch.ones(count)] if count else [])
+
+        def forward(self, x):
+            return torch.nn.functional.pad(x, (0, 1))
+
+    layers = [Wider(count) for count in counts]
     model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=True)
     values = {}
     for index, layer in enumerate(layers):
@@ -96,10 +99,12 @@ def packed(OffloadModel, note, device, place, *, widths, slices, microbatches): 
 
     layers, seen = chain(widths), []
     counts = [sum(p.numel() for p in layer.parameters()) for layer in layers]
-    model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=True, num_microbatches=microbatches)
+    options = {"checkpoint_activation": microbatches > 0, "num_microbatches": max(1, microbatches)}
+    model = OffloadModel(layers, place, num_slices=slices, **options)
     inputs = [widths[(indices[0] + 1) // 2] for indices in greedy(counts, slices) if indices]
-    parts = torch.tensor_split(torch.randn(4, widths[0], device=place), microbatches)
-    note("expected shapes", [[len(part), width] for width in inputs for part in parts])
+    parts = torch.tensor_split(torch.randn(4, widths[0], device=place), max(1, microbatches))
+    saved = [[4, width] for index in range(len(widths) - 1) for width in widths[index : index + 2]]  # by Linear, by Tanh
+    note("expected shapes", [[len(part), width] for width in inputs for part in parts] if microbatches else saved)
     with torch.autograd.graph.saved_tensors_hooks(lambda t: [seen.append(list(t.shape)), t * 0][1], lambda t: t):
         y = model(torch.cat(parts))
     note("seen shapes", list(seen))
@@ -109,7 +114,7 @@ def packed(OffloadModel, note, device, place, *, widths, slices, microbatches): 
 
 
 def at_home(OffloadModel, note, device, place, *, widths, slices, checkpoint, optimizer):  # noqa: N803
-    layers = chain(widths)
+    layers = [*chain(widths), Assigning(widths[-1])]
     owned = [p for layer in layers for p in layer.parameters()]
     model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint)
     made = {"SGD": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9), "Adam": lambda p: torch.optim.Adam(p, lr=0.1)}
@@ -179,7 +184,7 @@ def returning(OffloadModel, note, device, place, *, width, slices, checkpoint, t
     from conformance.offloaded import greedy
     from conformance.second_device import Moves
 
-    changing = {"BatchNorm1d": torch.nn.BatchNorm1d, "Counting": Counting}[kind](width)
+    changing = {"BatchNorm1d": torch.nn.BatchNorm1d, "Counting": Counting, "Assigning": Assigning}[kind](width)
     layers = [torch.nn.Linear(width, width), changing, torch.nn.Linear(width, width)]
     owned = [p for layer in layers for p in layer.parameters()]
     model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint).train(training)
@@ -187,7 +192,7 @@ def returning(OffloadModel, note, device, place, *, width, slices, checkpoint, t
     with Moves() as moves:
         model(torch.randn(5, width, device=place)).sum().backward()
     changed = [not torch.equal(*pair) for pair in zip(state, changing.buffers(), strict=True)]
-    note("expected whether they change", [training or kind == "Counting"] * len(state))
+    note("expected whether they change", [training or kind != "BatchNorm1d"] * len(state))
     note("seen whether they change", changed)
     sizes = [b.numel() * b.element_size() for b, has in zip(state, changed, strict=True) if has]
     made = [indices for indices in greedy([sum(p.numel() for p in layer.parameters()) for layer in layers], slices) if indices]

@@ -7,7 +7,7 @@ import torch
 from conformance.written.offload_modules import here
 
 
-def undefined(OffloadModel, note, device, place, *, before, slices, checkpoint, hooked):  # noqa: N803
+def undefined(OffloadModel, note, device, place, *, before, slices, checkpoint, hooked, again):  # noqa: N803
     class Stopped(torch.autograd.Function):
         forward = staticmethod(lambda ctx, x: x.round())
         backward = staticmethod(lambda ctx, grad: None)
@@ -28,6 +28,12 @@ def undefined(OffloadModel, note, device, place, *, before, slices, checkpoint, 
         optimizer.step()
     note("parameters", here(model.parameters()))
     note("hooks", str(sorted(seen)))
+    if again:
+        model.zero_grad()
+        last = list(model.parameters())[-1]
+        (grad,) = torch.autograd.grad(model(torch.ones(3, 2, device=place)).square().sum(), last, create_graph=True)
+        Stopped.apply(grad).backward(grad.detach())
+        note("gradients of a gradient", here(p.grad for p in model.parameters()))
 
 
 def through_data(OffloadModel, note, device, place, *, slices, checkpoint, forwards, how):  # noqa: N803
@@ -44,13 +50,18 @@ def through_data(OffloadModel, note, device, place, *, slices, checkpoint, forwa
             elif how == "replaced":
                 self.scale.mul_(0.5)
                 self.scale = self.scale * 2
+            elif how == "data replaced":
+                self.scale.data.mul_(0.5)
+                self.scale = self.scale * 2
+            elif how == "grown":
+                self.scale = torch.cat([self.scale * 0.5, self.scale])
             elif how == "out":
                 torch.mul(self.scale, 0.5, out=self.scale.data)
             elif how == "several":
                 torch._foreach_mul_([self.scale.data], 0.5)
             else:
                 self.scale.data[:1].add_(1)
-            return x * self.scale.clone()
+            return x * self.scale[:2].clone()
 
     layers = [torch.nn.Linear(2, 2), Decaying(), torch.nn.Linear(2, 2)]
     model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint)

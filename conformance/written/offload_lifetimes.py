@@ -137,13 +137,16 @@ def racing(OffloadModel, note, device, place, *, widths, slices, checkpoint, ord
     note("hazards", getattr(module, "hazards", tuple)())
 
 
-def racing_parts(OffloadModel, note, device, place, *, slices, microbatches, failing):  # noqa: N803
+def racing_parts(OffloadModel, note, device, place, *, slices, microbatches, failing, shared):  # noqa: N803
     import copy
 
     def fail(*_):
         raise ValueError("the program's")
 
     layers = [torch.nn.Linear(2, 2), Counting(2), Assigning(2), torch.nn.Linear(2, 2)]
+    if shared:
+        layers.append(Counting(2))
+        layers[4].mean = layers[1].mean  # of two slices, where there are two
     options = {"num_slices": slices, "checkpoint_activation": True, "num_microbatches": microbatches}
     models = {
         "expected": OffloadModel(copy.deepcopy(layers), place, offload_device=place, **options),

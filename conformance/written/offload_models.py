@@ -16,13 +16,15 @@ def many_inputs(OffloadModel, note, device, place, *, others, keyword, table, mi
     model = OffloadModel(layers, place, num_slices=2, **options)
     at = "cpu" if home else place
     tensors = [torch.randn(4, 3, device=at).requires_grad_(grad)]
+    with torch.inference_mode():
+        inference = torch.randn(4, 3, device=at)
     for kind in others:
         made = {"float": torch.randn(4, 3, device=at).requires_grad_(grad), "number": 0.5, "same": tensors[0]}
-        tensors.append(made.get(kind, torch.randint(5, (4, 3), device=at)))
+        tensors.append((made | {"inference": inference}).get(kind, torch.randint(5, (4, 3), device=at)))
     keywords = {"scale": torch.randn(4, 1, device=at).requires_grad_(grad)} if keyword else {}
     if table:
         keywords["table"] = [{"value": torch.randn(4, 3, device=at).requires_grad_(grad), "name": "text"}]
-    given = [t for t in torch.utils._pytree.tree_leaves((tensors, keywords)) if isinstance(t, torch.Tensor)]
+    given = [t for t in torch.utils._pytree.tree_leaves((tensors, keywords)) if isinstance(t, torch.Tensor) and t.requires_grad]
     moved = torch.utils._pytree.tree_map(lambda t: t.to(place) if isinstance(t, torch.Tensor) else t, (tensors, keywords))
     y = torch.nn.Sequential(*rest)(first(*moved[0], **moved[1]))
     y.sum().backward()
@@ -50,7 +52,7 @@ def outputs(OffloadModel, note, device, place, *, kind, microbatches, checkpoint
         "namedtuple": lambda x: pair(x.sin(), "text"),
         "the same twice": lambda x: (x, x),
         "a view": lambda x: x.unsqueeze(-1),
-        "nothing but numbers": lambda x: (x.sin(), 3, None),
+        "nothing but numbers": lambda x: (x.sin(), x.shape[1] / 2, None, x.device),
         "one column": lambda x: x[:, :1],
     }
 
@@ -67,6 +69,7 @@ def outputs(OffloadModel, note, device, place, *, kind, microbatches, checkpoint
     note("container", torch.utils._pytree.tree_map(lambda t: t.detach().cpu() if isinstance(t, torch.Tensor) else t, y))
     note("requires grad", [t.requires_grad for t in leaves])
     note("shapes", [list(t.shape) for t in leaves])
+    note("one object", leaves[0] is leaves[-1])
     grad = [t for t in leaves if t.requires_grad]
     torch.autograd.backward(grad, [torch.ones_like(t) for t in grad])
     note_gradients(note, model, microbatches)
@@ -75,7 +78,7 @@ def outputs(OffloadModel, note, device, place, *, kind, microbatches, checkpoint
 def repeated(OffloadModel, note, device, place, *, kind, first, microbatches, slices):  # noqa: N803
     class Paired(torch.nn.Module):
         def forward(self, x):
-            box = {"list": [x], "dict": {0: x}}[kind]
+            box = {"list": [x], "dict": {0: x}, "tensor": x}[kind]
             return box, (box,)
 
     class Changing(torch.nn.Module):
@@ -85,15 +88,52 @@ def repeated(OffloadModel, note, device, place, *, kind, first, microbatches, sl
 
         def forward(self, pair):
             one, (other,) = pair
+            if kind == "tensor":
+                one.mul_(2)
+                return self.wider(other).sin()
             one[0] = self.wider(one[0])
             return other[0].sin()
 
     layers = [Changing(), torch.nn.Linear(4, 2)] if first else [torch.nn.Linear(2, 2), Paired(), Changing()]
-    options = {"checkpoint_activation": microbatches > 0, "num_microbatches": max(1, microbatches)}
+    parts = 1 if first and kind == "tensor" else max(1, microbatches)  # parts of one input do not change in place
+    options = {"checkpoint_activation": microbatches > 0, "num_microbatches": parts}
     model = OffloadModel(layers, place, num_slices=slices, **options)
     note("leaves", tuple(model.parameters()))
     x = torch.randn(4, 2, device=place)
     y = model(Paired()(x)) if first else model(x)
+    note("forward", here([y]))
+    y.sum().backward()
+    note_gradients(note, model, microbatches)
+
+
+def handed_on(OffloadModel, note, device, place, *, kind, microbatches, modules, slices):  # noqa: N803
+    class Marked(torch.Tensor):
+        pass
+
+    class Reading(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.tensor([0.9, 1.1]))
+
+        def forward(self, given):
+            x, size = given
+            scale = getattr(x, "scale", 1.0) * size.numel() * (2 if type(x) is Marked else 1)
+            y = x.as_subclass(torch.Tensor) * self.weight**scale
+            y = y.as_subclass(Marked) if kind == "a subclass" else y
+            y.scale = 2.0
+            return y, torch.Size([*size])
+
+    layers = [Reading() for _ in range(modules)]
+    options = {"checkpoint_activation": microbatches > 0, "num_microbatches": max(1, microbatches)}
+    model = OffloadModel(layers, place, num_slices=min(slices, modules), **options)
+    note("leaves", tuple(model.parameters()))
+    x = torch.randn(4, 2, device=place)
+    x = {"a tensor": x, "a parameter": torch.nn.Parameter(x), "a subclass": x.as_subclass(Marked)}[kind]
+    if microbatches < 2:
+        x.scale = 3.0
+    y, size = model((x, torch.Size([2, 3])))
+    y = y.as_subclass(torch.Tensor)
+    note("kind of the size", type(size).__name__)
     note("forward", here([y]))
     y.sum().backward()
     note_gradients(note, model, microbatches)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from conformance.written.offload_modules import Scale
+from conformance.written.offload_modules import Scale, here
 
 
 def built_wrongly(OffloadModel, note, device, place, *, wrong):  # noqa: N803
@@ -14,7 +14,8 @@ def built_wrongly(OffloadModel, note, device, place, *, wrong):  # noqa: N803
 
     one, other = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
     weighted, buffered, hooked = (torch.nn.Sequential(one, other) for _ in range(3))
-    weighted.scale = torch.nn.Parameter(torch.ones(2))
+    listed = torch.nn.ModuleList([one, other])
+    weighted.scale = listed.scale = torch.nn.Parameter(torch.ones(2))
     buffered.register_buffer("scale", torch.ones(2))
     hooked.register_forward_hook(lambda module, args, value: value * 2)
     before, backward, preceded, patched = (torch.nn.Sequential(one, other) for _ in range(4))
@@ -33,6 +34,7 @@ def built_wrongly(OffloadModel, note, device, place, *, wrong):  # noqa: N803
         "no modules": ({"model": []}, ["model"]),
         "an empty Sequential": ({"model": torch.nn.Sequential()}, ["model"]),
         "a parameter of its own": ({"model": weighted}, ["model", "scale"]),
+        "a parameter of a list": ({"model": listed}, ["model", "scale"]),
         "a buffer of its own": ({"model": buffered}, ["model", "scale"]),
         "a hook of its own": ({"model": hooked}, ["model", "hooks"]),
         "a hook before its own": ({"model": before}, ["model", "hooks"]),
@@ -91,6 +93,32 @@ def built_in_training(OffloadModel, note, device, place, *, training, graded, th
     note("expected places", ["cpu"])
     grads = [tensor.grad for tensor in owned if tensor.grad is not None]
     note("seen places", sorted({tensor.device.type for tensor in [*owned, *grads]}))
+
+
+def altered(OffloadModel, note, device, place, *, kind, how, checkpoint):  # noqa: N803
+    import copy
+
+    layers = [torch.nn.Linear(2, 2), torch.nn.Tanh(), torch.nn.Linear(2, 2)]
+    plain, other = torch.nn.Sequential(*copy.deepcopy(layers)), torch.nn.Linear(2, 2)
+    gather = {"list": list, "tuple": tuple, "ModuleList": torch.nn.ModuleList}
+    model = OffloadModel(gather[kind](layers), place, num_slices=2, checkpoint_activation=checkpoint)
+    x = torch.randn(3, 2, device=place)
+    model(x)
+    if how:
+        plain.add_module({"replaced": "1", "added": "3"}[how], copy.deepcopy(other))
+        model.add_module({"replaced": "1", "added": "3"}[how], other)
+    for label, of in (("expected", plain.to(place)), ("seen", model)):
+        note(f"{label} names", [name for name, _ in of.named_parameters()])
+        try:
+            y = of(x)
+            y.sum().backward()
+        except RuntimeError as error:
+            if how == "added" and "modules" in str(error):  # that is as right
+                y, of = y, plain
+            else:
+                y = str(error)
+        note(f"{label} forward", y if isinstance(y, str) else here([y]))
+        note(f"{label} gradients", here(p.grad for p in of.parameters()))
 
 
 def called_wrongly(OffloadModel, note, device, place, *, wrong, slices):  # noqa: N803

@@ -210,6 +210,8 @@ def changed_between(model, x, note, *, index, how):
             one.grad = torch.ones_like(one)
             torch.optim.SGD([one], lr=0.1).step()
             one.grad = None
+        elif how == "other data":
+            one.data = one.data * 0.5
         else:
             one.mul_(0.5)
     y.backward()

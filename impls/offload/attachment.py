@@ -97,5 +97,4 @@ def attach_to_nothing(values: torch.Tensor, requires_grad: bool) -> torch.Tensor
     """An alias that looks like an attached one and whose gradient goes nowhere, for a recomputation."""
     if not requires_grad:
         return values.detach()
-    with torch.enable_grad():
-        return _Attach.apply(torch.empty(0, requires_grad=True), _Values(values), None, None)
+    return _Attach.apply(torch.empty(0, requires_grad=True), _Values(values), None, None)

@@ -57,8 +57,10 @@ class Changes:
             if assigned:
                 self.assigned.setdefault(name, copy if told or storage_number(copy) in updated else None)
 
-    def refuse(self, name: str, copy: torch.Tensor, after: torch.Tensor, rewritten: bool) -> None:
+    def refuse(self, name: str, copy: torch.Tensor, after: Any, rewritten: bool) -> None:
         original = self.use.tensors[name]
+        if not isinstance(after, torch.Tensor):
+            raise RuntimeError(f"{self.title} removed parameter or buffer {name!r} in forward. Assign another tensor instead")
         if rewritten and original.requires_grad:
             raise RuntimeError(
                 f"{self.title}: a leaf Variable that requires grad ({name!r}) is being used in an in-place operation. "
@@ -74,10 +76,9 @@ class Changes:
     def remember(self, name: str) -> None:
         """All microbatches so far, this one among them, have started from the original."""
         if self.starts:
-            self.settle()
             before = self.use.tensors[name].detach().clone()
             for start in self.starts:
-                start.setdefault(name, before)
+                start[name] = before
 
     def write_back(self, copies: Tensors) -> None:
         """Give the originals what the last microbatch left."""
@@ -100,8 +101,3 @@ class Changes:
         copy = torch.empty_like(tensor, device=self.route.offload_device)
         self.pending.append(self.route.bring(tensor, copy))
         return copy
-
-    def settle(self) -> None:
-        for event in self.pending:
-            if event is not None:
-                event.synchronize()

@@ -11,22 +11,28 @@ from impls.offload.cutting import Chain
 from impls.offload.saved import Run
 from impls.offload.use import Use
 
+Tensors = dict[str, torch.Tensor]
 
-def execute(use: Use, chain: Chain, given: dict[str, torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run a slice on these parameters and buffers; ``given`` then says what it has under each name."""
-    with use.residence.turn(), Run(use, given, pristine=use.recomputed):
+
+def execute(use: Use, chain: Chain, given: Tensors, start: Tensors, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run a slice on these parameters and buffers; ``given`` then says what it has under each name.
+
+    ``start`` has those that began with another value than they have at the end of the turn.
+    """
+    with use.residence.turn(), Run(use, given, start, pristine=use.recomputed):
         put = {place: given[name] for place, name in use.places.items()}
         recurrent = [(module, dict(vars(module))) for module in chain.modules() if isinstance(module, nn.RNNBase)]
         try:
-            return torch.func.functional_call(chain, put, args, kwargs, tie_weights=False)
+            value = torch.func.functional_call(chain, put, args, kwargs, tie_weights=False)
         finally:
             for module, attributes in recurrent:
                 for name in ("_flat_weights", "_flat_weight_refs"):
                     vars(module)[name] = attributes[name]  # or it would keep the copies, which it has in lists of its own
-            _collect(given, put, use.places)
+        _collect(given, put, use.places)
+        return value
 
 
-def _collect(given: dict[str, torch.Tensor], put: dict[str, torch.Tensor], places: dict[str, str]) -> None:
+def _collect(given: Tensors, put: Tensors, places: dict[str, str]) -> None:
     before = dict(given)
     for place, name in places.items():
         if put[place] is before[name]:

@@ -21,22 +21,26 @@ class Loader(Protocol):
 
     references: int
 
-    def again(self, name: str) -> torch.Tensor: ...
+    def again(self, name: str, start: Mapping[str, torch.Tensor]) -> torch.Tensor: ...
 
 
 class Run:
     """One run of a slice on loaded copies, and the saved-tensor hooks for it.
 
     ``copies`` are what the modules are given, by name. With ``pristine`` a copy that the run has changed is not referred
-    to but saved like any other tensor, since it will not be the value that is loaded again.
+    to but saved like any other tensor, since it will not be the value that is loaded again. ``start`` has the values that
+    the run began with where they are not those at the end of the turn; another microbatch may add to it later.
     """
 
-    def __init__(self, loader: Loader, copies: Mapping[str, torch.Tensor], *, pristine: bool) -> None:
-        self.loader, self.pristine = loader, pristine
+    def __init__(
+        self, loader: Loader, copies: Mapping[str, torch.Tensor], start: Mapping[str, torch.Tensor], *, pristine: bool
+    ) -> None:
+        self.loader, self.start, self.pristine = loader, start, pristine
         self.copies = dict(copies)
         self.versions = {name: copy._version for name, copy in copies.items()}
         self.storages = {number: name for name, copy in copies.items() if (number := storage_number(copy)) is not None}
         self.counters: dict[str, Counter] = {}
+        self.ended: dict[str, int] = {}
         self.outer: tuple[Callable[..., Any], Callable[..., Any]] | None = None
 
     def __enter__(self) -> Run:
@@ -47,8 +51,7 @@ class Run:
     def __exit__(self, *_: object) -> None:
         _pop()
         self.outer = None
-        for each in self.counters.values():
-            each._version  # noqa: B018 - a counter that follows its tensor weakly keeps what it saw last
+        self.ended = {name: each._version for name, each in self.counters.items()}
         self.copies, self.storages = {}, {}
 
     def pack(self, tensor: torch.Tensor) -> _Reference | _Handed | _Kept:
@@ -63,6 +66,10 @@ class Run:
         if name not in self.counters:
             self.counters[name] = counter(self.copies[name])
         return self.counters[name]
+
+    def version(self, name: str) -> int:
+        """The version of a copy now; where the value is kept, another microbatch may have gone on with the copy since."""
+        return self.ended[name] if name in self.start and name in self.ended else self.counters[name]._version
 
 
 def storage_number(tensor: torch.Tensor) -> int | None:
@@ -93,11 +100,11 @@ class _Reference:
         run.loader.references += 1
 
     def unpack(self) -> torch.Tensor:
-        now = self.run.counters[self.name]._version
+        now = self.run.version(self.name)
         if now != self.version:
             _refuse(f"parameter or buffer {self.name!r} of an offloaded model", now, self.version)
         copy = self.run.copies.get(self.name)  # backward may run inside the slice
-        copy = (self.run.loader.again(self.name) if copy is None else copy).detach()
+        copy = (self.run.loader.again(self.name, self.run.start) if copy is None else copy).detach()
         if copy.dtype != self.dtype:
             copy = torch.empty(0, dtype=self.dtype, device=copy.device).set_(copy.untyped_storage())
         tensor = copy.as_strided(*self.layout)

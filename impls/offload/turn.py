@@ -83,11 +83,12 @@ class Turn:
             region.first = region.thread = None
 
     def forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        start = self.changes.starts[-1] if self.use.recomputed else {}
         given = dict(self.copies)
         before = {name: (copy._version, copy.grad_fn) for name, copy in given.items()}
         statistics = Statistics() if self.use.has_buffers() else None
         with statistics or nullcontext():
-            value = execute(self.use, self.chain, given, args, kwargs)
+            value = execute(self.use, self.chain, given, start, args, kwargs)
         if self.use.recomputed:
             self.refuse_new_buffers()
         self.changes.note(self.copies, before, given, statistics.updated if statistics else set())
@@ -146,7 +147,7 @@ class _Region:
             copies |= own.copies
         given = {name: attach_to_nothing(copies[name], flag) for name, flag in self.flags.items()}
         args, kwargs = self.boundary.restore()
-        return execute(self.use, self.chain, given, args, kwargs)
+        return execute(self.use, self.chain, given, self.start, args, kwargs)
 
 
 def nodes_of(values: Any) -> tuple[Any, ...]:

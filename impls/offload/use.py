@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -105,9 +105,13 @@ class Use:
         loaded.arrival.wait()
         return loaded.arrival.copies
 
-    def again(self, name: str) -> torch.Tensor:
-        """The copy of one parameter or buffer."""
-        return self.resident((name,))[name]
+    def again(self, name: str, start: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """The copy of one parameter or buffer; of what is in ``start`` if it is, and not of the original."""
+        if name not in start:
+            return self.resident((name,))[name]
+        arrival = self.residence.route.load({name: start[name]})
+        arrival.wait()
+        return arrival.copies[name]
 
     def next(self) -> Use | None:
         """The use that backward is going to ask for after this one."""
