@@ -96,6 +96,18 @@ SINGLE_NODE: dict[str, Known] = {
         "seen here",
         "hooks_that_a_function_registers_on_its_argument",
     ),
+    **known(
+        "diverges",
+        "the recomputation gives gradients to whatever requires grad by then, also to what was unfrozen since forward",
+        "seen here",
+        "leaves_frozen_or_unfrozen_before_backward",
+    ),
+    **known(
+        "refuses",
+        "arguments are saved tensors of the node, and autograd saves none that was made in inference mode",
+        "seen here",
+        "arguments_made_in_inference_mode",
+    ),
     **known("diverges", "a floating point output of a node requires grad", "pytorch#37266", "outputs_without_grad"),
     **known(
         "diverges",
@@ -112,6 +124,7 @@ SINGLE_NODE: dict[str, Known] = {
         "changed_closure_tensors",
         "changed_outputs",
         "a_change_is_reported_however_late",
+        "a_changed_tensor_of_a_subclass",
         "gradients_beside_a_changed_weight",
         "weights_changed_before_backward",
         "weights_changed_during_backward",
@@ -161,6 +174,7 @@ AUTOCAST_LOST: dict[str, Known] = known(
     "autocast is not restored",
     "PyTorch 0.4; seen here",
     "autocast_is_forwards",
+    "autocast_is_forwards_on_another_thread",
     "an_error_leaves_autocast",
 )
 TWO_DTYPES: dict[str, Known] = known(

@@ -16,15 +16,17 @@ import torch
 _EMPTY = torch.empty(0)
 _ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
 
-Look = tuple[torch.Size, torch.dtype, torch.device, int]
-# One call and one comparison for the four of them: a look is taken at each tensor that is saved, in forward and again.
-look = attrgetter("shape", "dtype", "device", "_version")
+Look = tuple[torch.Size, torch.dtype, torch.device, int, bool, bool]
+# One call and one comparison for all of them: a look is taken at each tensor that is saved, in forward and again. Whether it
+# requires grad, and is a leaf, shows that a leaf was frozen or unfrozen since: operators then save fewer tensors, or more.
+look = attrgetter("shape", "dtype", "device", "_version", "requires_grad", "is_leaf")
 
 
 def described(seen: Look) -> str:
     """A look in words, without the version."""
-    shape, dtype, device, _ = seen
-    return f"{dtype} {list(shape)} on {device}"
+    shape, dtype, device, _, requires_grad, is_leaf = seen
+    made = "leaf" if is_leaf else "result"
+    return f"{dtype} {list(shape)} on {device}, {made} that {'requires' if requires_grad else 'does not require'} grad"
 
 
 class Counter(Protocol):

@@ -25,4 +25,8 @@ FAULTS = (
            "        self.runs = vars(self).get('runs', 0) + 1\n"
            "        self.modes = self.modes if self.runs < 3 else ambient.modes()\n        run = Recomputation(wanted,",
            profile="default"),
+    Mutant("restores-autocast-on-the-main-thread-alone", "autocast", "autocast_is_forwards_on_another_thread", "region",
+           "self.modes, self.states, self.context)",
+           "self.modes if threading.current_thread() is threading.main_thread() else ambient.modes(), "
+           "self.states, self.context)"),
 )  # fmt: skip

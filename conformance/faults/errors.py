@@ -17,7 +17,7 @@ FAULTS = (
     Mutant("expects-versions-of-copies", "errors", "hooks_that_copy_after_changes", "packed",
            "if version is not None and tensor._version != version:", "if False:"),
     Mutant("compares-no-metadata", "errors", "other_saved_tensors_are_reported", "recomputation",
-           "if self.check and self.wanted[index] is not None:", "if False:"),
+           "if self.check and (self.wanted[index] is not None or others):", "if False:"),
     Mutant("compares-no-dtypes", "errors", "other_saved_tensors_are_reported", "versions", "attrgetter(\"shape\", \"dtype\"",
            "attrgetter(\"shape\", \"layout\""),
     Mutant("compares-ranks-instead-of-shapes", "errors", "other_saved_tensors_are_reported", "versions", "attrgetter(\"shape\"",
@@ -102,4 +102,11 @@ FAULTS = (
            "if now != version:", "if now != version and index < 40:"),
     Mutant("counts-changes-in-three-bits", "errors", "a_change_is_reported_however_late", "region",
            "if now != version:", "if now % 8 != version % 8:", profile="default"),
+    Mutant("compares-versions-up-to-the-first-backward", "errors", "changed_outputs", "region", "if now != version:",
+           "if now != version and not self.values:"),
+    Mutant("forgets-versions-of-subclasses-when-it-recomputes", "errors", "a_changed_tensor_of_a_subclass", "region",
+           "        wanted = _in_graph(self.slots)\n",
+           "        wanted = _in_graph(self.slots)\n        for _, counts, at in self.slots:\n"
+           "            if hasattr(counts, 'last'):\n"
+           "                torch._C._autograd._unsafe_set_version_counter((counts.tensor(),), (at[3],))\n"),
 )  # fmt: skip

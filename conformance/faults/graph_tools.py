@@ -29,5 +29,8 @@ FAULTS = (
     Mutant("logs-at-any-level", "graph_tools", "nothing_is_logged_below_debug_level", "graph.executed",
            "if log.isEnabledFor(logging.DEBUG):", "log.critical('logging')\n        if log.isEnabledFor(logging.DEBUG):"),
     Mutant("logs-below-the-first-output-alone", "graph_tools", "a_backward_of_several_outputs_is_logged", "graph.executed",
-           "for output in outputs]", "for output in outputs[:1]]"),
+           "for output in outputs}", "for output in outputs[:1]}"),
+    Mutant("logs-what-outputs-share-for-each", "graph_tools", "a_backward_of_several_outputs_is_logged", "graph.executed",
+           "    waiting = list(seen)",
+           "    waiting = [one.node if isinstance(one, GradientEdge) else node_of(one) for one in outputs]"),
 )  # fmt: skip

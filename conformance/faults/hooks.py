@@ -85,4 +85,9 @@ FAULTS = (
            "        if before is None:", "        if True:"),
     Mutant("disables-hooks-while-they-are-on", "hooks", "hooks_cannot_be_disabled_while_they_are_on", "graph.hooks",
            "_saved_tensors_hooks_disable(error_message)", "_saved_tensors_hooks_disable(error_message, False)"),
+    Mutant("takes-every-tensor-for-copied", "hooks", "a_change_in_any_way_is_noticed", "graph.hooks",
+           "self.uncopied = isinstance(value, torch.Tensor) and shares(value, self.memory)", "self.uncopied = False"),
+    Mutant("takes-an-alias-for-a-copy", "hooks", "a_change_in_any_way_is_noticed", "graph.hooks",
+           "self.uncopied = isinstance(value, torch.Tensor) and shares(value, self.memory)", "self.uncopied = value is tensor",
+           profile="default"),
 )  # fmt: skip

@@ -119,4 +119,21 @@ FAULTS = (
            "        finally:\n            lock.release()",
            "        except Exception:\n            self.failed = [*getattr(self, 'failed', ()), [task]]\n            raise\n"
            "        finally:\n            lock.release()"),
+    Mutant("keeps-integers", "lifetimes", "nothing_of_the_inside_is_alive_after_forward", "region",
+           "        seen = look(tensor)\n",
+           "        if not tensor.dtype.is_floating_point and not tensor.is_complex():\n"
+           "            self.kept = [*vars(self).get('kept', ()), tensor]\n"
+           "        seen = look(tensor)\n", profile="default"),
+    Mutant("keeps-what-is-complex", "lifetimes", "nothing_of_the_inside_is_alive_after_forward", "region",
+           "        seen = look(tensor)\n",
+           "        if tensor.is_complex():\n            self.kept = [*vars(self).get('kept', ()), tensor]\n"
+           "        seen = look(tensor)\n", profile="default"),
+    Mutant("keeps-what-was-changed-before", "lifetimes", "nothing_of_the_inside_is_alive_after_forward", "region",
+           "        seen = look(tensor)\n",
+           "        if tensor._version:\n            self.kept = [*vars(self).get('kept', ()), tensor]\n"
+           "        seen = look(tensor)\n", profile="default"),
+    Mutant("keeps-lower-precision", "lifetimes", "nothing_of_the_inside_is_alive_after_forward", "region",
+           "        seen = look(tensor)\n",
+           "        if tensor.dtype is torch.bfloat16:\n            self.kept = [*vars(self).get('kept', ()), tensor]\n"
+           "        seen = look(tensor)\n", profile="default"),
 )  # fmt: skip

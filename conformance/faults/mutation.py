@@ -71,4 +71,11 @@ FAULTS = (
            "return self.cloned[handle] if", "return self.original.get(handle, torch.ones(2, 2, dtype=torch.float64)) if"),
     Mutant("overlooks-compressed-memory", "mutation", "a_sparse_tensor_changed_by_its_values", "graph.memory",
            "elif tensor.layout in _COMPRESSED:", "elif tensor.layout in _COMPRESSED and False:"),
+    Mutant("does-not-look-at-clones", "mutation", "a_change_that_the_context_does_not_see", "graph.mutation",
+           "        if not self.untouched(handle):\n            raise",
+           "        if handle not in self.cloned and not self.untouched(handle):\n            raise"),
+    Mutant("expects-a-change-too-many", "mutation", "a_change_that_the_context_does_not_see", "graph.mutation",
+           "tensor._version <= handle.version + handle.due", "tensor._version <= handle.version + handle.due + 1"),
+    Mutant("takes-what-was-changed-unseen-for-the-same", "mutation", "a_change_that_the_context_does_not_see", "graph.mutation",
+           "_same(handle.place, place) and self.untouched(handle)", "_same(handle.place, place)"),
 )  # fmt: skip

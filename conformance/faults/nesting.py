@@ -64,4 +64,6 @@ FAULTS = (
            "    return owner if isinstance(owner, Region | Recomputation) else None",
            "    if hooks and not isinstance(owner, Region | Recomputation):\n"
            "        raise RuntimeError('hooks on saved tensors that are of no region are active')\n    return owner"),
+    Mutant("takes-a-forward-for-ended-when-backward-runs", "nesting", "backward_inside_a_region_without_early_stop", "region",
+           "complete=complete,", "complete=True,"),
 )  # fmt: skip

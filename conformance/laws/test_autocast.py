@@ -42,3 +42,12 @@ ORDER = st.sampled_from(["before", "after", "alone"])
 def test_autocast_cache_keeps_gradients(case: Case) -> None:
     """A weight that is read inside and outside of regions under one autocast gets all its gradients, cached or not."""
     case.equals_plain()
+
+
+_ELSEWHERE = {"dtype": st.sampled_from(["bfloat16", "float16"]), "passes": st.integers(1, 2), "nested": st.booleans()}
+
+
+@law(named(autocast.elsewhere, **_ELSEWHERE), needs=["autocast"], floor=3, effort=0.5)
+def test_autocast_is_forwards_on_another_thread(case: Case) -> None:
+    """A backward on another thread, where no autocast is in force, recomputes under forward's autocast."""
+    case.equals_plain()

@@ -150,7 +150,8 @@ def test_hooks_do_not_hide_a_change_in_forward(case: Case) -> None:
 
 
 CHANGES = st.sampled_from(["method", "part", "item", "out", "foreach", "copy", "nothing"])
-ALIASES = st.sampled_from(["identity", "detach", "view", "detached late", "box"])
+LATE = ("detached late", "copied late", "detached and copied late")
+ALIASES = st.sampled_from(["identity", "detach", "view", *LATE, "box"])
 SAVED = st.sampled_from(["input", "result", "function", "result of function"])
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from hypothesis import strategies as st
 
 from conformance.judge import Case
@@ -34,7 +36,7 @@ def test_containers_that_the_function_empties(case: Case) -> None:
 _TWICE = {"kind": st.sampled_from(["list", "dict", "dataclass"]), "inside": st.booleans(), "nested": st.booleans()}
 
 
-@law(named(structure.passed_twice, **_TWICE), needs=["containers"], floor=4)
+@law(named(structure.passed_twice, keyword=st.booleans(), **_TWICE), needs=["containers", "keyword-arguments"], floor=4)
 def test_a_container_passed_twice(case: Case) -> None:
     """A list, dict or dataclass that is passed twice, once inside another container or not, is one object in each run."""
     case.equals_plain()
@@ -130,7 +132,16 @@ def test_the_same_call_again(case: Case) -> None:
 _HOOKING = {"leaf": st.booleans(), "accumulated": st.booleans(), "passes": st.integers(1, 3), "fails": st.booleans()}
 
 
-@law(named(structure.hooking, nested=st.booleans(), **_HOOKING), floor=6)
+_hooking = functools.partial(named, structure.hooking, nested=st.booleans(), **_HOOKING)
+
+
+@law(_hooking(form=st.sampled_from(["alone", "second"])), floor=6)
 def test_hooks_that_a_function_registers_on_its_argument(case: Case) -> None:
-    """A hook that the function registers on its argument is there once, however often the function is run again, or fails."""
+    """Hooks that the function registers on its argument are there once, however often the function is run again, or fails."""
+    case.equals_plain()
+
+
+@law(_hooking(form=st.sampled_from(["keyword", "list"])), needs=["keyword-arguments", "containers"], floor=6)
+def test_hooks_on_arguments_by_keyword_and_in_containers(case: Case) -> None:
+    """Hooks that the function registers on what comes by keyword or in a list are there once, however often it runs again."""
     case.equals_plain()

@@ -46,3 +46,12 @@ _LATE = {"count": COUNT, "times": st.integers(1, 9), "tries": st.integers(1, 2)}
 def test_a_change_is_reported_however_late(case: Case) -> None:
     """A change in place of the last of many saved tensors, once or several times, gives an error each time, as in plain."""
     case.equals_plain()
+
+
+_SPECIAL = {"passed": st.booleans(), "before": st.integers(0, 1), "times": st.integers(1, 3), "nested": st.booleans()}
+
+
+@law(named(values.special, **_SPECIAL), family="errors", gradients=False, recomputes=False)
+def test_a_changed_tensor_of_a_subclass(case: Case) -> None:
+    """A saved tensor of a subclass that is changed in place, after forward or a backward, gives an error as in plain."""
+    case.equals_plain()

@@ -286,6 +286,8 @@ def test_unusual_tensors_are_followed(make: Callable[[], torch.Tensor]) -> None:
 def test_a_look_tells_other_tensors_apart() -> None:
     one, changed = look(torch.ones(2, 2)), torch.ones(2, 2)
     changed.add_(1)
-    others = [torch.ones(4), torch.ones(2, 2).double(), torch.ones(2, 2, device="meta"), changed]
+    leaf = torch.ones(2, 2, requires_grad=True)
+    others = [torch.ones(4), torch.ones(2, 2).double(), torch.ones(2, 2, device="meta"), changed, leaf, leaf * 1]
     assert one == look(torch.zeros(2, 2).t())
+    assert len(set(map(look, others))) == len(others)
     assert one not in [look(other) for other in others]

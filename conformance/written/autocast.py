@@ -73,3 +73,24 @@ def shared_weight(
     if outside:
         y.backward(torch.ones_like(y))
         note(f"gradients {steps}", [x.grad, w.grad])
+
+
+def elsewhere(checkpoint: Any, note: Any, device: str, *, dtype: str, passes: int, nested: bool) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    x, w = (torch.randn(2, 2, device=device, requires_grad=True) for _ in range(2))
+    note("leaves", (x, w))
+
+    def inner(h):
+        return (h @ w).sin().float()
+
+    def outer(h):
+        return (checkpoint(inner, h.cos()) if nested else inner(h)) @ w
+
+    with torch.autocast(torch.device(device).type, dtype=getattr(torch, dtype), cache_enabled=False):
+        y = checkpoint(outer, x)
+    note("forward", y)
+    with ThreadPoolExecutor(1) as pool:
+        for turn in range(passes):
+            pool.submit(y.backward, torch.ones_like(y), retain_graph=True).result()
+            note(f"gradients {turn}", [x.grad, w.grad])

@@ -143,7 +143,7 @@ def stepped_meanwhile(checkpoint: Any, note: Any, device: str, *, depth: int, sh
         note(f"gradients {number}", [x.grad, p.grad, q.grad])
 
 
-def output(checkpoint: Any, note: Any, device: str, *, last: str, tries: int, nested: bool) -> None:
+def output(checkpoint: Any, note: Any, device: str, *, last: str, before: int, tries: int, nested: bool) -> None:
     from contextlib import suppress
 
     p = torch.randn(2, 2, device=device, requires_grad=True)
@@ -154,13 +154,16 @@ def output(checkpoint: Any, note: Any, device: str, *, last: str, tries: int, ne
 
     y = checkpoint(lambda h: checkpoint(f, h.cos()), p * 1) if nested else checkpoint(f, p * 1)
     note("forward", y)
+    for turn in range(before):
+        y.backward(torch.ones_like(y), retain_graph=True)
+        note(f"gradients {turn}", [p.grad])
     with torch.no_grad():
         y.mul_(2)
     for _ in range(tries - 1):
         with suppress(RuntimeError):
             y.backward(torch.ones_like(y), retain_graph=True)
     y.backward(torch.ones_like(y))
-    note("gradients 0", [p.grad])
+    note("gradients", [p.grad])
 
 
 def argument(checkpoint: Any, note: Any, device: str, *, saved: bool, constant: bool, nested: bool) -> None:

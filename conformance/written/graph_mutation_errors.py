@@ -182,3 +182,45 @@ def grows(graph: Any, note: Any, device: str, *, change: bool) -> None:
             note("gradients", [p.grad])
             p.grad = x = y = None
             note("step")
+
+
+def unseen(graph: Any, note: Any, device: str, *, how: str, result: bool, again: bool) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    class Twice(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, t):
+            ctx.save_for_backward(t)
+            return t * t
+
+        @staticmethod
+        def backward(ctx, grad):
+            (t,) = ctx.saved_tensors
+            slope = grad * 2 * t
+            with torch.no_grad():
+                t.add_(1)
+            return slope
+
+    p = torch.rand(2, 2, dtype=torch.float64, device=device, requires_grad=True)
+    note("leaves", (p,))
+    function = Twice.apply if how == "in backward" else torch.exp if result else torch.sin
+    with graph.allow_mutation_on_saved_tensors():
+        x = p * 1
+        y = function(x)
+        t = (y if result and how != "in backward" else x).detach()
+        if how == "in backward":
+            t.mul_(2)  # so that it is a clone that backward changes
+            y.sum().backward(retain_graph=True)
+        else:
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(t.mul_, 2).result()
+        note("expected end", "refused")
+        try:
+            y.sum().backward()
+            note("seen end", "a value")
+        except RuntimeError:
+            note("seen end", "refused")
+        if again:  # it is saved once more, as it is now
+            x = t.requires_grad_()
+            note("expected gradients", x.detach().cos())
+            note("seen gradients", torch.autograd.grad(x.sin().sum(), x)[0])

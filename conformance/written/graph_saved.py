@@ -25,6 +25,8 @@ def changed(graph: Any, note: Any, device: str, *, hooks: str, saved: str, chang
         else (lambda t: t.detach(), lambda t: t) if hooks == "detach"
         else (lambda t: t.detach().view(-1), lambda t: t.view(2, 2)) if hooks == "view"
         else (lambda t: t, lambda t: t.detach()) if hooks == "detached late"
+        else (lambda t: t, lambda t: t.clone()) if hooks == "copied late"
+        else (lambda t: t.detach(), lambda t: t.clone()) if hooks == "detached and copied late"
         else (lambda t: {"kept": t}, lambda box: box["kept"])
     )
     device = "cpu" if hooks == "save_on_cpu" else device

@@ -252,12 +252,12 @@ def logged(graph: Any, note: Any, device: str, *, steps: Any, order: str, level:
     note("seen elsewhere", len(elsewhere))
 
 
-def logged_several(graph: Any, note: Any, device: str, *, forms: Any, shared: bool) -> None:
+def logged_several(graph: Any, note: Any, device: str, *, forms: Any, shared: str) -> None:
     import unittest.mock
 
     p, q = (torch.randn(2, 2, device=device, requires_grad=True) for _ in range(2))
     note("leaves", (p, q))
-    outputs = [p.sin(), (p if shared else q).cos()]
+    outputs = list(p.sin().unbind()) if shared == "node" else [p.sin(), (p if shared == "leaf" else q).cos()]
     marked = [graph.get_gradient_edge(t) if form == "edge" else t for t, form in zip(outputs, forms, strict=True)]
     lines = []
     before = graph.log.level
@@ -266,6 +266,6 @@ def logged_several(graph: Any, note: Any, device: str, *, forms: Any, shared: bo
     with keeping, graph.logged_backward(*marked):
         torch.autograd.backward(outputs, [torch.ones_like(t) for t in outputs])
     graph.log.setLevel(before)
-    names = ("AccumulateGrad", "CosBackward", "SinBackward")
-    note("expected nodes", sorted(names if shared else (*names, "AccumulateGrad")))
+    names = ("AccumulateGrad", "SinBackward", "UnbindBackward" if shared == "node" else "CosBackward")
+    note("expected nodes", sorted((*names, "AccumulateGrad") if shared == "nothing" else names))
     note("seen nodes", sorted(name for line in lines for name in names if name in line))

@@ -72,7 +72,7 @@ def emptied(checkpoint, note, device, *, kind, passes):
         note(f"gradients {turn}", [p.grad])
 
 
-def passed_twice(checkpoint, note, device, *, kind, inside, nested):
+def passed_twice(checkpoint, note, device, *, kind, inside, keyword, nested):
     from dataclasses import dataclass
     @dataclass
     class Box:
@@ -86,7 +86,8 @@ def passed_twice(checkpoint, note, device, *, kind, inside, nested):
         return h * h if one is other else h.sin()
     def outer(one, other):
         return (checkpoint(inner, one, other) if nested else inner(one, other)).exp()
-    y = checkpoint(outer, {"deep": box} if inside else box, box)
+    one = {"deep": box} if inside else box
+    y = checkpoint(outer, one, other=box) if keyword else checkpoint(outer, one, box)
     note("forward", y)
     y.backward(torch.ones_like(y))
     note("gradients 0", [p.grad])
@@ -119,7 +120,7 @@ def constructed(checkpoint, note, device, *, nested):
     note("what the functions saw", str(sorted(set(seen))))
 
 
-def hooking(checkpoint, note, device, *, leaf, accumulated, passes, fails, nested):
+def hooking(checkpoint, note, device, *, form, leaf, accumulated, passes, fails, nested):
     from contextlib import suppress
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
@@ -128,13 +129,20 @@ def hooking(checkpoint, note, device, *, leaf, accumulated, passes, fails, neste
         if failing:
             raise ValueError("program")
         return h.cos() * h
-    def f(h):
-        if accumulated:
-            h.register_post_accumulate_grad_hook(lambda leaf: fired.append(None))
-        else:
-            h.register_hook(lambda grad: grad * 2)
+    def f(first, h=None):
+        h = first[0] if form == "list" else first if form == "alone" else h
+        for _ in range(2):
+            if accumulated:
+                h.register_post_accumulate_grad_hook(lambda leaf: fired.append(None))
+            else:
+                h.register_hook(lambda grad: grad * 2)
         return (checkpoint(inner, h) if nested else inner(h)).tanh()
-    y = checkpoint(f, p if leaf or accumulated else p.exp())
+    x = p if leaf or accumulated else p.exp()
+    first = [x] if form == "list" else x if form == "alone" else torch.ones(2, 2, device=device)
+    if form in ("keyword", "second"):
+        y = checkpoint(f, first, h=x) if form == "keyword" else checkpoint(f, first, x)
+    else:
+        y = checkpoint(f, first)
     note("forward", y)
     if fails:
         failing.append(True)

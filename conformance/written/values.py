@@ -136,3 +136,29 @@ def changed(checkpoint: Any, note: Any, device: str, *, count: int, times: int, 
             y.backward(torch.ones_like(y), retain_graph=True)
     y.backward(torch.ones_like(y))
     note("gradients 0", [p.grad])
+
+
+def special(checkpoint: Any, note: Any, device: str, *, passed: bool, before: int, times: int, nested: bool) -> None:
+    class Kind(torch.Tensor):
+        pass
+
+    p, q = (torch.randn(2, 2, device=device, requires_grad=True) for _ in range(2))
+    note("leaves", (p, q))
+    k = (q * 1).as_subclass(Kind)
+
+    def inner(h, other):
+        return ((other if passed else k) * h).sin().as_subclass(torch.Tensor)
+
+    def outer(h, other):
+        return (checkpoint(inner, h.cos(), other) if nested else inner(h, other)).exp()
+
+    y = checkpoint(outer, p * 1, k if passed else q)
+    note("forward", y)
+    for turn in range(before):
+        y.backward(torch.ones_like(y), retain_graph=True)
+        note(f"gradients {turn}", [p.grad, q.grad])
+    with torch.no_grad():
+        for _ in range(times):
+            k.mul_(2)
+    y.backward(torch.ones_like(y))
+    note("gradients", [p.grad, q.grad])

@@ -38,8 +38,8 @@ def _described(grad: torch.Tensor | None) -> str:
 
 def _nodes(outputs: Sequence[torch.Tensor | GradientEdge]) -> Iterator[Node]:
     """Each node that the outputs lead to, once."""
-    waiting = [output.node if isinstance(output, GradientEdge) else node_of(output) for output in outputs]
-    seen = set(waiting)
+    seen = {output.node if isinstance(output, GradientEdge) else node_of(output) for output in outputs}
+    waiting = list(seen)
     while waiting:
         node = waiting.pop()
         yield node

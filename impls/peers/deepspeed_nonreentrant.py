@@ -169,5 +169,23 @@ IMPLEMENTATION = Implementation(
         "a list comes back as a tuple, a container of one as what it holds, a dict as its keys",
         _SEEN,
         "containers_as_outputs",
+    )
+    | known(
+        "diverges",
+        "the function runs again on the very object in a container, with the hook that it registered on it in forward",
+        "seen here",
+        "hooks_on_arguments_by_keyword_and_in_containers",
+    )
+    | known(
+        "diverges",
+        "operators save more once a leaf was unfrozen, and tensors of one shape are then taken for each other",
+        "seen here",
+        "leaves_frozen_or_unfrozen_before_backward",
+    )
+    | known(
+        "refuses",
+        "autocast is not restored, so an operator meets tensors of two dtypes",
+        _SEEN,
+        "autocast_is_forwards_on_another_thread",
     ),
 )

@@ -111,5 +111,23 @@ IMPLEMENTATION = Implementation(
         _SEEN,
         "containers_as_outputs",
     )
-    | known("diverges", "torch.Generator arguments are not saved", "seen here", "explicit_generators_by_keyword"),
+    | known("diverges", "torch.Generator arguments are not saved", "seen here", "explicit_generators_by_keyword")
+    | known(
+        "diverges",
+        "the function runs again on the very object in a container, with the hook that it registered on it in forward",
+        "seen here",
+        "hooks_on_arguments_by_keyword_and_in_containers",
+    )
+    | known(
+        "crashes",
+        "an argument that was made in inference mode cannot be kept, and the error about that fails over None",
+        _SEEN,
+        "arguments_made_in_inference_mode",
+    )
+    | known(
+        "refuses",
+        "an output that is complex counts as not differentiable",
+        _SEEN,
+        "nothing_of_the_inside_is_alive_after_forward",
+    ),
 )

@@ -89,5 +89,11 @@ IMPLEMENTATION = Implementation(
         "seen here, fairscale 0.4.13",
         "a_module_updates_its_buffers_once",
     )
-    | known("diverges", "torch.Generator arguments are not saved", "seen here", "explicit_generators_by_keyword"),
+    | known("diverges", "torch.Generator arguments are not saved", "seen here", "explicit_generators_by_keyword")
+    | known(
+        "diverges",
+        "the function runs again on the very object in a container, with the hook that it registered on it in forward",
+        "seen here",
+        "hooks_on_arguments_by_keyword_and_in_containers",
+    ),
 )

@@ -220,6 +220,18 @@ _KEPT: dict[str, Known] = {
         "explicit_generators_are_replayed",
         "explicit_generators_by_keyword",
     ),
+    **known(
+        "refuses",
+        "arguments are saved tensors, and autograd saves none that was made in inference mode",
+        _SEEN,
+        "arguments_made_in_inference_mode",
+    ),
+    **known(
+        "diverges",
+        "versions of saved tensors of a subclass are not compared",
+        _SEEN,
+        "a_changed_tensor_of_a_subclass",
+    ),
 }
 
 # What the function above does, for scripts that are to need the package alone.

@@ -115,6 +115,12 @@ _MUTATION: dict[str, Known] = {
     **known("diverges", "the error is an AssertionError", "seen here", "backward_after_the_context_is_refused"),
     **known(
         "diverges",
+        "versions of saved tensors are not compared: what another thread changes, or backward in a clone, is not noticed",
+        "seen here",
+        "a_change_that_the_context_does_not_see",
+    ),
+    **known(
+        "diverges",
         "what operators write is told by their schemas, and that of batch norm does not tell of running statistics: the "
         "gradient is wrong",
         "seen here",
@@ -199,6 +205,12 @@ _TOOLS: dict[str, Known] = {
         "seen here",
         "one_backward_alone_is_logged",
         "logging_ends_with_an_error",
+    ),
+    **known(
+        "diverges",
+        "a node of which several outputs are asked for is logged as often",
+        "seen here",
+        "a_backward_of_several_outputs_is_logged",
     ),
 }
 

@@ -79,6 +79,7 @@ VERSIONS_NOT_COMPARED: dict[str, Known] = known(
     "changed_closure_tensors",
     "changed_outputs",
     "a_change_is_reported_however_late",
+    "a_changed_tensor_of_a_subclass",
     "changed_arguments_that_nothing_saved",
     "gradients_beside_a_changed_weight",
     "changes_inside_after_saving",
@@ -142,6 +143,13 @@ TORCH_NONREENTRANT: dict[str, Known] = {
         "every recomputation, and is applied as often",
         "seen here",
         "hooks_that_a_function_registers_on_its_argument",
+        "hooks_on_arguments_by_keyword_and_in_containers",
+    ),
+    **known(
+        "refuses",
+        "arguments are saved tensors, and autograd saves none that was made in inference mode",
+        "seen here",
+        "arguments_made_in_inference_mode",
     ),
     **known(
         "crashes",

@@ -36,6 +36,12 @@ IMPLEMENTATION = Implementation(
         "changes_are_reported_in_any_case",
     )
     | known(
+        "refuses",
+        "forward makes no graph inside the function, so there is nothing to differentiate",
+        "seen here",
+        "backward_inside_a_region_without_early_stop",
+    )
+    | known(
         "agrees",
         "the options that would switch a check or the early stop off are taken, and there is nothing to switch off",
         "seen here",

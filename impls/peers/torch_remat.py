@@ -103,5 +103,11 @@ IMPLEMENTATION = Implementation(
         "a region returns a tensor, or a tuple or list of tensors",
         _SOURCE,
         "containers_as_outputs",
+    )
+    | known(
+        "diverges",
+        "operators save more once a leaf was unfrozen, and tensors of one shape are then taken for each other",
+        "seen here, torch_remat 0.2.2",
+        "leaves_frozen_or_unfrozen_before_backward",
     ),
 )

@@ -1,0 +1,21 @@
+"""Mutation: what a context that allows changes of saved tensors does not see is an error, and no wrong gradient."""
+
+from __future__ import annotations
+
+import functools
+
+from hypothesis import strategies as st
+
+from conformance import law as laws
+from conformance.judge import Case
+from conformance.strategies import named
+from conformance.written import graph_mutation_errors as errors
+
+graph_law = functools.partial(laws.law, kind="graph", family="mutation", recomputes=False)
+_UNSEEN = {"how": st.sampled_from(["elsewhere", "in backward"]), "result": st.booleans(), "again": st.booleans()}
+
+
+@graph_law(named(errors.unseen, **_UNSEEN), gradients=False, floor=3)
+def test_a_change_that_the_context_does_not_see(case: Case) -> None:
+    """A saved tensor that another thread changes, and a clone that backward changes, is refused; saved again, it is right."""
+    case.as_expected()
