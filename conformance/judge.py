@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from conformance.isolation import isolated
 from conformance.metered import metered
 from conformance.meters import Calls, Meter
-from conformance.programs import Runnable, load
+from conformance.programs import Runnable, adds_in_one_order, load
 from conformance.references import REFERENCES
 from conformance.verdicts import (
     VALUES,
@@ -172,7 +172,8 @@ class Case:
 
     @property
     def exact(self) -> bool:
-        return self.kind != "checkpoint" or "exact-sums" in self.implementation.capabilities
+        claimed = self.kind != "checkpoint" or "exact-sums" in self.implementation.capabilities
+        return claimed and adds_in_one_order(self.program.source, self.device)
 
     @functools.cached_property
     def scale(self) -> float:

@@ -31,6 +31,16 @@ class Runnable(Protocol):
     def source(self) -> str: ...
 
 
+def adds_in_one_order(source: str, device: str) -> bool:
+    """Whether a program gives the same gradients to the last bit each time, under plain.
+
+    On another device than the CPU backward has a thread of its own there, and autograd's nodes are numbered by the thread
+    that makes them. So where gradients are differentiated, what else ran before decides which node comes first, and in what
+    order several gradients of one tensor are added up.
+    """
+    return (device == "cpu" and "second(device)" not in source) or "create_graph=True" not in source
+
+
 @dataclass(frozen=True)
 class Leaf:
     """A tensor that exists before the program's body: ``code`` makes it, ``grad`` says whether it requires grad.

@@ -12,6 +12,7 @@ import sys
 import textwrap
 
 from conformance import script_parts as parts
+from conformance.programs import adds_in_one_order
 from conformance.script_parts import WIDTH
 from conformance.verdicts import Measured
 from impls import Implementation, Kind
@@ -71,7 +72,8 @@ def _needed(bound: str, program: str, subject: str) -> str:
 
 def _tail(measured: Measured, source: str, implementation: Implementation, device: str) -> str:
     """What runs the program, compares, and ends with the status."""
-    exact = implementation.kind != "checkpoint" or "exact-sums" in implementation.capabilities
+    claimed = implementation.kind != "checkpoint" or "exact-sums" in implementation.capabilities
+    exact = claimed and adds_in_one_order(source, device)
     values = {
         "PLAIN": _plain(source, implementation.kind),
         "SHOW": parts.SHOW.format(digits=parts.EXACT if exact else parts.ROUNDED),

@@ -37,6 +37,25 @@ def test_the_second_device_of_another_device_is_itself() -> None:
     assert (second("cpu"), second("cuda"), second("meta:0")) == ("sim", "cuda", "meta:0")
 
 
+@pytest.mark.parametrize(("place", "grows"), [("cpu", 0), (SIM, 100)])
+def test_what_a_differentiable_backward_makes_is_numbered_by_the_thread_of_its_device(place: str, grows: int) -> None:
+    """So what ran before decides on the order in which gradients of gradients are added up, as on an accelerator."""
+
+    def ahead() -> int:
+        x = torch.ones(2, device=place, requires_grad=True)
+        y = x.sin()
+        (grad,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+        assert y.grad_fn is not None
+        assert grad.grad_fn is not None
+        return y.grad_fn._sequence_nr() - grad.grad_fn._sequence_nr()
+
+    before, x = ahead(), torch.ones(2, requires_grad=True)
+    for _ in range(100):
+        x.sin()
+    between = ahead()
+    assert between - before == pytest.approx(grows, abs=5)
+
+
 def test_an_import_registers_nothing() -> None:
     code = "import conformance.second_device, torch; print(torch._C._get_privateuse1_backend_name())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
