@@ -125,7 +125,7 @@ def test_backward_inside_a_region(case: Case) -> None:
     case.equals_plain()
 
 
-@law(named(written.backward_inside, **_INSIDE), needs=["early-stop-option"], early_stop=False)
+@law(named(written.backward_inside, **_INSIDE), needs=["early-stop-option"], effort=0.4, early_stop=False)
 def test_backward_inside_a_region_without_early_stop(case: Case) -> None:
     """A function may ask for gradients of what it has computed so far where recomputations run to the end, too (rule 6)."""
     case.equals_plain()

@@ -64,6 +64,7 @@ _TRACED: dict[str, Known] = {
         "agrees",
         "no recomputation goes through the function, so there is nothing to switch off, to leave early or to keep too long",
         _SEEN,
+        "backward_inside_a_region_without_early_stop",
         "the_determinism_check_can_be_switched_off",
         "context_managers_without_finally",
         "early_stop_leaves_the_tail_unrun",
