@@ -119,6 +119,10 @@ FAULTS = (
            "        finally:\n            lock.release()",
            "        except Exception:\n            self.failed = [*getattr(self, 'failed', ()), [task]]\n            raise\n"
            "        finally:\n            lock.release()"),
+    Mutant("keeps-its-lock-after-an-error", "lifetimes", "another_thread_goes_on_after_an_error", "region",
+           "            return values.pop(slot[0])\n        finally:\n            lock.release()",
+           "            value = values.pop(slot[0])\n            lock.release()\n            return value\n"
+           "        finally:\n            pass"),
     Mutant("keeps-integers", "lifetimes", "nothing_of_the_inside_is_alive_after_forward", "region",
            "        seen = look(tensor)\n",
            "        if not tensor.dtype.is_floating_point and not tensor.is_complex():\n"

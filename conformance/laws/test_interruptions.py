@@ -106,6 +106,15 @@ def test_regions_of_two_threads_run_at_once(case: Case) -> None:
     case.equals_plain()
 
 
+_FAILED = {"where": st.sampled_from(["forward", "backward"]), "nested": st.booleans()}
+
+
+@law(named(threads.after_a_failure, **_FAILED), floor=3, effort=0.3)
+def test_another_thread_goes_on_after_an_error(case: Case) -> None:
+    """After an error in a region's forward or recomputation on one thread, another thread's backward does not wait for it."""
+    case.equals_plain()
+
+
 # The law that is about each kind of step alone. A schedule mixes the kinds of which the law is kept.
 ALONE = {
     "some": "a_backward_of_some_outputs_keeps_nothing",

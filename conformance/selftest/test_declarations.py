@@ -71,6 +71,9 @@ def test_what_scripts_bind_does_what_is_judged(name: str) -> None:
     implementation, bound = impls.get(name), {name: importlib.import_module(name) for name in (*MODULES, "torch")}
     exec(implementation.importing("checkpoint"), bound)
     one, other = (execute(Named(_trained), one, "cpu") for one in (bound["checkpoint"], implementation.checkpoint))
+    if "use --device cuda" in str(one.error):
+        assert str(one.error) == str(other.error)
+        pytest.skip("it computes on CUDA alone")
     assert one.error is other.error is None
     assert one.calls == other.calls
     assert [difference(value, other.notes[label], True, label) for label, value in one.notes.items()] == [None] * 2

@@ -210,3 +210,40 @@ def apart(checkpoint: Any, note: Any, device: str, *, where: str, nested: bool) 
             list(pool.map(lambda y: y.backward(torch.ones_like(y)), made))
     note("waited in vain", len(alone))
     note("gradients 0", [leaf.grad for leaf in leaves])
+
+
+def after_a_failure(checkpoint: Any, note: Any, device: str, *, where: str, nested: bool) -> None:
+    import contextlib
+    import threading
+
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    armed, failed = [], []
+
+    def f(h):
+        h = h.sin() * p
+        h = checkpoint(torch.exp, h) if nested else h.exp()
+        if armed:
+            raise armed.pop()
+        return h.cos()
+
+    held = [checkpoint(f, p)]
+    armed.append(ValueError("program"))
+    with contextlib.suppress(ValueError):
+        checkpoint(f, p) if where == "forward" else held[0].backward(torch.ones_like(held[0]), retain_graph=True)
+    armed.clear()  # plain runs nothing again
+    p.grad = None
+
+    def there():
+        try:
+            held[0].backward(torch.ones_like(held[0]), retain_graph=True)
+        except Exception as error:
+            failed.append(error.with_traceback(None))
+
+    thread = threading.Thread(target=there, daemon=True)
+    thread.start()
+    thread.join(5)
+    if failed:
+        raise failed[0]
+    note("waits in vain", thread.is_alive())
+    note("gradients 0", [p.grad])
