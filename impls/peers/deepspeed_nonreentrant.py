@@ -98,6 +98,7 @@ IMPLEMENTATION = Implementation(
         _SEEN,
         "an_error_leaves_modes_as_they_were",
         "an_error_leaves_hooks_and_grad_mode",
+        "another_thread_goes_on_after_an_error",
         "an_error_leaves_the_stream_of_random_numbers",
         "steps_leave_nothing_behind",
     )
