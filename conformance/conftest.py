@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import impls
-from conformance import matrix, page, programs_written, report, results_file, usable
+from conformance import destination, matrix, page, programs_written, report, results_file, usable
 from conformance.arguments import command, natural
 from conformance.choosing import DEFAULT, Subject, subjects
 from conformance.gathering import PROPERTY, Gathering
@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--until", type=float, help="begin no law from then on, in seconds since 1970", metavar="TIME")
     group.addoption("--in-process", action="store_true", help="judge also what is not built in within this process")
     group.addoption("--memory-limit", type=float, default=4.0, metavar="GIB", help="what is not built in may take, on Linux")
-    group.addoption("--results", type=Path, help="where to write the results; see README for the default")
+    group.addoption("--results", type=destination.results_path, help="where to write the results; see README for the default")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -196,22 +196,26 @@ def _destination(config: pytest.Config, rows: list[Row]) -> tuple[Path, bool]:
     if config.getoption("--results"):
         return config.getoption("--results"), False
     device, profile = config.getoption("--device"), config.getoption("--profile")
-    directory, chosen = results_file.ROOT / "results", config.getoption("--impl")
+    chosen, peers = config.getoption("--impl"), _peers(config)
     if profile == "default" and not chosen and not config.getoption("--seed") and _complete(config, rows):
-        return directory / f"{'peers' if _peers(config) else 'conformance'}-{device}.jsonl", True
-    name = "-".join([profile, device, *(["peers"] if _peers(config) else []), *(re.sub(r"\W+", "-", one) for one in chosen)])
-    return directory / "runs" / f"{name[:100]}.jsonl", False
+        return destination.published(device, peers=peers), True
+    return destination.of_a_run(profile, device, chosen, peers=peers, some=not _all_held(config, rows)), False
 
 
 def _complete(config: pytest.Config, rows: list[Row]) -> bool:
     """Whether every law there is was held for every implementation that runs on the device, and all is as declared."""
     if any(impls.PEERS[name].runs_on(config.getoption("--device")) for name in config.stash[LEFT_OUT]):
         return False
+    return _all_held(config, rows) and not any(map(is_unexpected, rows))
+
+
+def _all_held(config: pytest.Config, rows: list[Row]) -> bool:
+    """Whether every law there is was held for every implementation that was chosen."""
     _import_laws()
     chosen = [one.implementation for one in config.stash[CHOSEN]]
     laws = [law for law in LAWS.values() if not law.lacks(config.getoption("--device"))]
     due = {(law.name, one.name) for law in laws for one in chosen if one.kind == law.kind}
-    return {(row["law"], row["impl"]) for row in rows} == due and not any(map(is_unexpected, rows))
+    return {(row["law"], row["impl"]) for row in rows} == due
 
 
 def _not_judged(config: pytest.Config) -> dict[str, str]:
