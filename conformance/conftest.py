@@ -176,7 +176,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
     results_file.write(path, header, rows)
     if told := summary(rows, [*config.stash[WARNINGS]]):
         terminalreporter.write_line(told)
-    terminalreporter.write_line(f"results: {path}")
+    of_some = "" if config.getoption("--results") or _all_held(config, rows) else " of some laws only"
+    terminalreporter.write_line(f"results{of_some}: {path}")
     for name in dict.fromkeys(row["impl"] for row in rows if row["program"]):
         terminalreporter.write_line(f"programs: {command('report', '--show', name, '--results', path)}")
     if published:

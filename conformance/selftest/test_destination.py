@@ -7,12 +7,17 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from conformance.destination import published, results_path
+from conformance import conftest
+from conformance.destination import of_a_run, published, results_path
+from conformance.law import all_laws
 from conformance.results_file import ROOT, write
-from conformance.selftest.synthetic_results import HEADER, ROWS
+from conformance.selftest.synthetic_results import HEADER, ROWS, row
+from impls import get
 
 SCRIPT = '"""nested, law subsets. Gradients equal plain\'s."""\n'
 
@@ -74,6 +79,33 @@ def test_published_names_are_refused_by_their_names() -> None:
     for peers in (False, True):
         with pytest.raises(argparse.ArgumentTypeError, match="published"):
             results_path(str(published("cpu", peers=peers)))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "peers", "name"),
+    [
+        ([], False, "quick-cpu"),
+        ([], True, "quick-cpu-peers"),
+        (["pkg.mod:x", "nested", "pkg.mod:x"], False, "quick-cpu-pkg-mod-x-nested"),
+        (["m:" + "x" * 200], False, "quick-cpu-m-" + "x" * 88),
+    ],
+)
+def test_a_run_of_some_laws_has_a_file_of_its_own(chosen: list[str], peers: bool, name: str) -> None:
+    files = [of_a_run("quick", "cpu", chosen, peers=peers, some=some) for some in (False, True)]
+    assert files == [ROOT / "results" / "runs" / f"{stem}.jsonl" for stem in (name, f"{name}-some")]
+
+
+@pytest.mark.parametrize("options", [{}, {"--seed": 1}, {"--impl": ["nested"]}, {"--profile": "default", "--seed": 1}])
+def test_a_run_without_every_law_does_not_write_where_one_with_every_law_does(options: dict[str, Any]) -> None:
+    nested = get("nested")
+    given = {"--device": "cpu", "--profile": "quick", "--impl": [], "--peers": False} | options
+    stash = {conftest.LEFT_OUT: {}, conftest.CHOSEN: [SimpleNamespace(implementation=nested)]}
+    config: Any = SimpleNamespace(stash=stash, getoption=given.get)
+    due = [law for law in all_laws().values() if law.kind == nested.kind and not law.lacks("cpu")]
+    rows: Any = [row(law.name, nested.name) for law in due]
+    whole, _ = conftest._destination(config, rows)
+    less, _ = conftest._destination(config, rows[1:])
+    assert (whole.stem, less.stem) == (less.stem.removesuffix("-some"), f"{whole.stem}-some")
 
 
 def test_a_run_is_refused_before_anything_is_judged(here: Path) -> None:
