@@ -16,13 +16,14 @@ import torch
 
 import impls
 from conformance import destination, matrix, page, programs_written, report, results_file, usable
-from conformance.arguments import command, natural
+from conformance.arguments import command, gibibytes, natural
 from conformance.choosing import DEFAULT, Subject, subjects
 from conformance.gathering import PROPERTY, Gathering
 from conformance.law import LAWS, PROFILES, Law
 from conformance.progress import Live
 from conformance.results_file import Row, is_unexpected
 from conformance.summary import nothing_selected, summary
+from conformance.telling import Setting
 from conformance.workers import scheduler
 
 GATHERING = pytest.StashKey[Gathering]()
@@ -34,14 +35,16 @@ LEFT_OUT = pytest.StashKey[dict[str, str]]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("conformance")
     group.addoption("--impl", action="append", default=[], help="a built-in or installed one, or pkg.mod:attr; repeatable")
-    group.addoption("--peers", action="store_true", help="without --impl: judge the peers that are installed")
+    group.addoption("--peers", action="store_true", help="judge the peers that are installed; without --impl")
     group.addoption("--like", help=f"whose claims judge a callable that declares nothing: {DEFAULT} unless given")
     group.addoption("--device", default="cpu", help="a device type: cpu, cuda, ...")
     group.addoption("--profile", default="default", choices=list(PROFILES), help="how many cases a law is tried on")
     group.addoption("--seed", type=natural, default=0, help="seed of the programs that are drawn")
     group.addoption("--until", type=float, help="begin no law from then on, in seconds since 1970", metavar="TIME")
     group.addoption("--in-process", action="store_true", help="judge also what is not built in within this process")
-    group.addoption("--memory-limit", type=float, default=4.0, metavar="GIB", help="what is not built in may take, on Linux")
+    group.addoption(
+        "--memory-limit", type=gibibytes, metavar="GIB", help=f"what is not built in may take, on Linux: {Setting.memory:g}"
+    )
     group.addoption("--results", type=destination.results_path, help="where to write the results; see README for the default")
 
 
@@ -74,7 +77,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 
 def _peers(config: pytest.Config) -> bool:
-    return config.getoption("--peers") and not config.getoption("--impl")
+    return bool(config.getoption("--peers"))
 
 
 def _left_out(config: pytest.Config) -> dict[str, str]:
