@@ -33,7 +33,7 @@ def nothing_selected(expression: str) -> str:
     names = [*LAWS, *impls.names(), *impls.PEERS]
     asked = [word for word in re.findall(r"[\w.-]+", expression) if word not in ("and", "or", "not")]
     near = [name for word in asked for name in difflib.get_close_matches(word, names, 3, cutoff=0.4)]
-    told = f"; there are {', '.join(dict.fromkeys(near))}" if near else ""
+    told = f"; nearest of {len(names)} names: {', '.join(dict.fromkeys(near))}" if near else ""
     return f"-k {expression!r} selects no law of these implementations{told}" if asked else ""
 
 
