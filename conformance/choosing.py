@@ -20,6 +20,8 @@ from conformance.telling import Setting
 from impls import Implementation
 
 DEFAULT = "nested"  # by whose claims something is judged that declares nothing
+MISSING = "failed: ModuleNotFoundError"  # in what impls.load says, which may come out of another process
+SOUGHT = "; modules are looked for in the directory that you are in, in PYTHONPATH, and where packages are installed"
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def _found(setting: Setting, apart: Contained | None) -> Implementation:
     try:
         return apart.implementation if apart else impls.find(setting.name, setting.kind)
     except ValueError as error:
-        raise ValueError(f"--impl: {error}") from error
+        raise ValueError(f"--impl: {error}{SOUGHT if MISSING in str(error) else ''}") from error
 
 
 def require_implementations(names: Iterable[str], device: str) -> None:

@@ -13,6 +13,7 @@ import torch
 
 import impls
 from conformance import arguments
+from conformance.choosing import SOUGHT
 
 ROOT = Path(__file__).parents[2]
 MODULE = """
@@ -61,6 +62,8 @@ RUNS = {
     "right and doubling": ["--impl", "somebody:right", "--impl", "somebody:doubling"],
     "peers": ["--peers", "-k", "keyword_arguments and torch-selective and not false"],
     "unknown name": ["--impl", "best"],
+    "unknown module": ["--impl", "acme.nope:x"],
+    "unknown module in this process": ["--impl", "acme.nope:x", "--in-process"],
     "unknown attribute": ["--impl", "somebody:missing"],
     "unknown like": ["--impl", "plain", "--like", "best"],
     "like without effect": ["--impl", "plain", "--like", "nested"],
@@ -152,6 +155,8 @@ def test_peers_are_judged_as_far_as_they_are_there_and_the_others_named(judged: 
             "unknown attribute",
             "--impl: 'somebody:missing': 'somebody' has no attribute 'missing'; callables there",
         ),
+        ("unknown module", f"No module named 'acme'{SOUGHT}"),
+        ("unknown module in this process", f"No module named 'acme'{SOUGHT}"),
         ("unknown like", "--like: no implementation is called 'best'"),
         ("like without effect", "--like is 'nested' and has no effect"),
         ("impl and peers", "--peers has no effect beside --impl plain; accepted is one of them"),
