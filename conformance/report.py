@@ -83,9 +83,13 @@ def _chosen(rows: Sequence[Row], key: str, value: str, option: str) -> list[Row]
 
 
 def _limit(row: Row) -> str:
+    found = row["verdict"]
+    if is_unexpected(row):  # with the verdict that was declared it is so where that proves too little, as the detail says
+        unproven = found == row["expected"]
+        found += ", as declared, but not tested:" if unproven else f", and that is unexpected: declared is {row['expected']}"
     lines = [
         f"{row['impl']} on {row['device']}, law {row['law']}: {row.get('statement', '')}",
-        f"{row['verdict']}" + ("" if not is_unexpected(row) else f", and that is unexpected: declared is {row['expected']}"),
+        found,
         *_declared(row),
         *row["detail"].splitlines(),
     ]
