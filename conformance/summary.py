@@ -47,7 +47,7 @@ def _of(name: str, rows: Sequence[Row]) -> list[str]:
         by_family = sorted(families, key=lambda family: (family != "gradients", -families[family]))
         told = ", ".join(f"{family}: {_laws(families[family])}" for family in by_family)
         wrong = sum(cause(row["detail"]) == GRADIENT for row in worse)
-        lines.append(f"{name}: {_laws(len(worse))} worse than declared; of these {wrong} with a wrong gradient")
+        lines.append(f"{name}: {_laws(len(worse))} worse than declared; the reason of {wrong} is: {GRADIENT}")
         lines += [f"  {told}", f"  look first at {worse[0]['law']}: {worse[0]['verdict']}, {cause(worse[0]['detail'])}"]
     if untested:
         lines.append(f"{name}: {_laws(len(untested))} not tested, since too few cases prove anything")

@@ -71,7 +71,7 @@ ROWS = [
 
 def test_the_end_of_a_run_counts_by_family_and_says_where_to_look_first() -> None:
     assert summary(ROWS).splitlines() == [
-        "mine: 3 laws worse than declared; of these 2 with a wrong gradient",
+        "mine: 3 laws worse than declared; the reason of 2 is: a gradient differs from plain's",
         "  gradients: 1 law, rng: 2 laws",
         f"  look first at streams: diverges, {GRADIENT}",
     ]
