@@ -81,10 +81,11 @@ def soak(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def peers(session: nox.Session) -> None:
-    """Judge what others ship, as far as it can be installed here; what cannot is named, and pip says why."""
+    """Judge what others ship, or --impl, as far as it can be installed here; what cannot is named, and pip says why."""
     rest = _install(session, "peers-need")
     _install_peers(session)
-    _conformance(session, "--peers", *rest)
+    chosen = any(word.partition("=")[0] == "--impl" for word in rest)
+    _conformance(session, *([] if chosen else ["--peers"]), *rest)
 
 
 @nox.session

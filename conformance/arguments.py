@@ -54,12 +54,17 @@ def natural(text: str) -> int:
     return value
 
 
-def positive(text: str) -> float:
+def positive(text: str, what: str = "a number") -> float:
     """A finite number above 0."""
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"it is {text}; accepted is a number above 0")
+        raise argparse.ArgumentTypeError(f"it is {text}; accepted is {what} above 0")
     return value
+
+
+def gibibytes(text: str) -> float:
+    """So many GiB."""
+    return positive(text, "a number of GiB")

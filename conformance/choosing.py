@@ -20,6 +20,8 @@ from conformance.telling import Setting
 from impls import Implementation
 
 DEFAULT = "nested"  # by whose claims something is judged that declares nothing
+MISSING = "failed: ModuleNotFoundError"  # in what impls.load says, which may come out of another process
+SOUGHT = "; modules are looked for in the directory that you are in, in PYTHONPATH, and where packages are installed"
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def _found(setting: Setting, apart: Contained | None) -> Implementation:
     try:
         return apart.implementation if apart else impls.find(setting.name, setting.kind)
     except ValueError as error:
-        raise ValueError(f"--impl: {error}") from error
+        raise ValueError(f"--impl: {error}{SOUGHT if MISSING in str(error) else ''}") from error
 
 
 def require_implementations(names: Iterable[str], device: str) -> None:
@@ -89,15 +91,24 @@ def require_implementations(names: Iterable[str], device: str) -> None:
             apart.close()
 
 
+def _refuse_contradictions(options: Any) -> None:
+    """ValueError for options of which one would have no effect beside the other."""
+    if options.impl and options.peers:
+        told = f"--peers has no effect beside --impl {options.impl[0]}"
+        raise ValueError(f"{told}; accepted is one of them: --impl NAME judges a peer, too, and --peers all that are installed")
+    if options.in_process and options.memory_limit is not None:
+        told = f"--memory-limit is {options.memory_limit:g} and has no effect with --in-process"
+        raise ValueError(f"{told}: it is for what is judged in a process of its own; accepted is one of the two")
+
+
 def subjects(options: Any, chosen: Iterable[str]) -> list[Subject]:
     """The implementations of these names, judged as the options say. Raises ValueError for one not there, or twice."""
-    if options.memory_limit <= 0:
-        raise ValueError(f"--memory-limit is {options.memory_limit}; it must be a number of GiB above 0")
+    _refuse_contradictions(options)
     try:
         like = impls.get(options.like or DEFAULT)
     except ValueError as error:
         raise ValueError(f"--like: {error}") from error
-    profile, memory = PROFILES[options.profile], options.memory_limit
+    profile, memory = PROFILES[options.profile], options.memory_limit or Setting.memory
     names = list(dict.fromkeys(chosen))
     settings = [Setting(name, like.kind, options.device, profile, options.seed, memory) for name in names]
     apart = {one.name: Contained(one) for one in settings if not (options.in_process or one.name in impls.names())}

@@ -15,14 +15,15 @@ import pytest
 import torch
 
 import impls
-from conformance import matrix, page, programs_written, report, results_file, usable
-from conformance.arguments import command, natural
+from conformance import destination, matrix, page, programs_written, report, results_file, usable
+from conformance.arguments import command, gibibytes, natural
 from conformance.choosing import DEFAULT, Subject, subjects
 from conformance.gathering import PROPERTY, Gathering
 from conformance.law import LAWS, PROFILES, Law
 from conformance.progress import Live
 from conformance.results_file import Row, is_unexpected
 from conformance.summary import nothing_selected, summary
+from conformance.telling import Setting
 from conformance.workers import scheduler
 
 GATHERING = pytest.StashKey[Gathering]()
@@ -34,15 +35,17 @@ LEFT_OUT = pytest.StashKey[dict[str, str]]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("conformance")
     group.addoption("--impl", action="append", default=[], help="a built-in or installed one, or pkg.mod:attr; repeatable")
-    group.addoption("--peers", action="store_true", help="without --impl: judge the peers that are installed")
+    group.addoption("--peers", action="store_true", help="judge the peers that are installed; without --impl")
     group.addoption("--like", help=f"whose claims judge a callable that declares nothing: {DEFAULT} unless given")
     group.addoption("--device", default="cpu", help="a device type: cpu, cuda, ...")
     group.addoption("--profile", default="default", choices=list(PROFILES), help="how many cases a law is tried on")
     group.addoption("--seed", type=natural, default=0, help="seed of the programs that are drawn")
     group.addoption("--until", type=float, help="begin no law from then on, in seconds since 1970", metavar="TIME")
     group.addoption("--in-process", action="store_true", help="judge also what is not built in within this process")
-    group.addoption("--memory-limit", type=float, default=4.0, metavar="GIB", help="what is not built in may take, on Linux")
-    group.addoption("--results", type=Path, help="where to write the results; see README for the default")
+    group.addoption(
+        "--memory-limit", type=gibibytes, metavar="GIB", help=f"what is not built in may take, on Linux: {Setting.memory:g}"
+    )
+    group.addoption("--results", type=destination.results_path, help="where to write the results; see README for the default")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -74,7 +77,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 
 def _peers(config: pytest.Config) -> bool:
-    return config.getoption("--peers") and not config.getoption("--impl")
+    return bool(config.getoption("--peers"))
 
 
 def _left_out(config: pytest.Config) -> dict[str, str]:
@@ -176,7 +179,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
     results_file.write(path, header, rows)
     if told := summary(rows, [*config.stash[WARNINGS]]):
         terminalreporter.write_line(told)
-    terminalreporter.write_line(f"results: {path}")
+    of_some = "" if config.getoption("--results") or _all_held(config, rows) else " of some laws only"
+    terminalreporter.write_line(f"results{of_some}: {path}")
     for name in dict.fromkeys(row["impl"] for row in rows if row["program"]):
         terminalreporter.write_line(f"programs: {command('report', '--show', name, '--results', path)}")
     if published:
@@ -196,22 +200,26 @@ def _destination(config: pytest.Config, rows: list[Row]) -> tuple[Path, bool]:
     if config.getoption("--results"):
         return config.getoption("--results"), False
     device, profile = config.getoption("--device"), config.getoption("--profile")
-    directory, chosen = results_file.ROOT / "results", config.getoption("--impl")
+    chosen, peers = config.getoption("--impl"), _peers(config)
     if profile == "default" and not chosen and not config.getoption("--seed") and _complete(config, rows):
-        return directory / f"{'peers' if _peers(config) else 'conformance'}-{device}.jsonl", True
-    name = "-".join([profile, device, *(["peers"] if _peers(config) else []), *(re.sub(r"\W+", "-", one) for one in chosen)])
-    return directory / "runs" / f"{name[:100]}.jsonl", False
+        return destination.published(device, peers=peers), True
+    return destination.of_a_run(profile, device, chosen, peers=peers, some=not _all_held(config, rows)), False
 
 
 def _complete(config: pytest.Config, rows: list[Row]) -> bool:
     """Whether every law there is was held for every implementation that runs on the device, and all is as declared."""
     if any(impls.PEERS[name].runs_on(config.getoption("--device")) for name in config.stash[LEFT_OUT]):
         return False
+    return _all_held(config, rows) and not any(map(is_unexpected, rows))
+
+
+def _all_held(config: pytest.Config, rows: list[Row]) -> bool:
+    """Whether every law there is was held for every implementation that was chosen."""
     _import_laws()
     chosen = [one.implementation for one in config.stash[CHOSEN]]
     laws = [law for law in LAWS.values() if not law.lacks(config.getoption("--device"))]
     due = {(law.name, one.name) for law in laws for one in chosen if one.kind == law.kind}
-    return {(row["law"], row["impl"]) for row in rows} == due and not any(map(is_unexpected, rows))
+    return {(row["law"], row["impl"]) for row in rows} == due
 
 
 def _not_judged(config: pytest.Config) -> dict[str, str]:

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from conformance.results_file import ROOT
+from conformance.results_file import ROOT, text_of
 
 KIND = "finding"
 DATABASE = ROOT / "results" / "soak" / "findings.jsonl"  # git ignores it: a machine's own, and it changes by the minute
@@ -92,14 +92,14 @@ class Findings:
 
 def holds_findings(path: Path) -> bool:
     """Whether a file is a database of findings, by its first line; an empty one has nothing to say either way."""
-    with path.open(encoding="utf-8") as file:
+    with path.open(encoding="utf-8", errors="replace") as file:
         return f'"kind": "{KIND}"' in file.readline()
 
 
 def read(path: Path) -> Findings:
-    """Read a database. Raises FileNotFoundError; ValueError, which names file, line and reason, for what is no finding."""
+    """Read a database. Raises FileNotFoundError; ValueError, which names file, line and reason, for no finding or no UTF-8."""
     found = Findings(path)
-    for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, text in enumerate(text_of(path).splitlines(), 1):
         finding = _finding(f"{path}: line {number}", text)
         if finding.identity in found.known:
             raise ValueError(f"{path}: line {number} is about what an earlier line is about: {finding.impl}, law {finding.law}")

@@ -115,9 +115,9 @@ def _write(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
 def read(path: Path) -> Results:
     """Read the results of one run.
 
-    Raises FileNotFoundError; ValueError, which names file and reason, when it is not JSON line by line, has no header
-    or no footer, is of another format, goes on after the footer, holds a row twice or a malformed one, is not what its
-    footer counts, or is a merge of several runs.
+    Raises FileNotFoundError; ValueError, which names file and reason, when it is not UTF-8 or not JSON line by line, has
+    no header or no footer, is of another format, goes on after the footer, holds a row twice or a malformed one, is not
+    what its footer counts, or is a merge of several runs.
     """
     runs = read_all(path)
     if len(runs) != 1:
@@ -127,7 +127,7 @@ def read(path: Path) -> Results:
 
 def read_all(path: Path) -> tuple[Results, ...]:
     """Read the results of one run, or of those that are merged in a file; raises as ``read`` does."""
-    lines = [_parse(path, number, text) for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)]
+    lines = [_parse(path, number, text) for number, text in enumerate(text_of(path).splitlines(), 1)]
     if not lines or lines[0].get("kind") != "merged":
         return (_run(path, lines, 0),)
     _refuse_format(path, lines[0])
@@ -137,6 +137,14 @@ def read_all(path: Path) -> tuple[Results, ...]:
     if lines[0].get("runs") != len(runs):
         raise ValueError(f"{path}: holds {len(runs)} runs, and {lines[0].get('runs')!r} by its first line")
     return runs
+
+
+def text_of(path: Path) -> str:
+    """The text of a file. Raises OSError; ValueError, which names the file, when it is not UTF-8."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: it is not UTF-8 text: {error.reason} at byte {error.start}") from error
 
 
 def _run(path: Path, lines: Sequence[dict[str, Any]], before: int) -> Results:

@@ -33,7 +33,7 @@ def nothing_selected(expression: str) -> str:
     names = [*LAWS, *impls.names(), *impls.PEERS]
     asked = [word for word in re.findall(r"[\w.-]+", expression) if word not in ("and", "or", "not")]
     near = [name for word in asked for name in difflib.get_close_matches(word, names, 3, cutoff=0.4)]
-    told = f"; there are {', '.join(dict.fromkeys(near))}" if near else ""
+    told = f"; nearest of {len(names)} names: {', '.join(dict.fromkeys(near))}" if near else ""
     return f"-k {expression!r} selects no law of these implementations{told}" if asked else ""
 
 
@@ -47,7 +47,7 @@ def _of(name: str, rows: Sequence[Row]) -> list[str]:
         by_family = sorted(families, key=lambda family: (family != "gradients", -families[family]))
         told = ", ".join(f"{family}: {_laws(families[family])}" for family in by_family)
         wrong = sum(cause(row["detail"]) == GRADIENT for row in worse)
-        lines.append(f"{name}: {_laws(len(worse))} worse than declared; of these {wrong} with a wrong gradient")
+        lines.append(f"{name}: {_laws(len(worse))} worse than declared; the reason of {wrong} is: {GRADIENT}")
         lines += [f"  {told}", f"  look first at {worse[0]['law']}: {worse[0]['verdict']}, {cause(worse[0]['detail'])}"]
     if untested:
         lines.append(f"{name}: {_laws(len(untested))} not tested, since too few cases prove anything")

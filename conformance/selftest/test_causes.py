@@ -71,7 +71,7 @@ ROWS = [
 
 def test_the_end_of_a_run_counts_by_family_and_says_where_to_look_first() -> None:
     assert summary(ROWS).splitlines() == [
-        "mine: 3 laws worse than declared; of these 2 with a wrong gradient",
+        "mine: 3 laws worse than declared; the reason of 2 is: a gradient differs from plain's",
         "  gradients: 1 law, rng: 2 laws",
         f"  look first at streams: diverges, {GRADIENT}",
     ]
@@ -93,8 +93,8 @@ def test_what_was_told_before_the_first_law_is_said_again_where_laws_fail() -> N
 
 def test_an_expression_that_selects_nothing_gets_names_like_it() -> None:
     told = nothing_selected("keyword_argument and nesded")
-    assert told.startswith("-k 'keyword_argument and nesded' selects no law of these implementations; there are ")
-    assert {"keyword_arguments", "nested"} <= set(told.partition("there are ")[2].split(", "))
+    assert told.startswith("-k 'keyword_argument and nesded' selects no law of these implementations; nearest of ")
+    assert {"keyword_arguments", "nested"} <= set(told.partition(" names: ")[2].split(", "))
     assert nothing_selected("") == ""
 
 

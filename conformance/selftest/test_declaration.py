@@ -17,7 +17,7 @@ from conformance.exploring import Explorer
 from conformance.law import LAWS, Law, Profile
 from impls import Implementation
 
-for module in ("structure", "rng", "gradients", "errors", "nesting"):
+for module in ("structure", "rng", "gradients", "errors", "nesting", "changes"):
     importlib.import_module(f"conformance.laws.test_{module}")
 
 NESTED = impls.get("nested")

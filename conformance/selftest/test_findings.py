@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -66,6 +67,23 @@ def test_a_line_that_was_cut_is_refused(path: Path) -> None:
     path.write_text(path.read_text()[:-20])
     with pytest.raises(ValueError, match=r"findings\.jsonl: line 2 is not JSON"):
         read(path)
+
+
+@pytest.mark.parametrize("command", ["merge", "replay", "report", "soak"])
+def test_a_file_that_is_not_utf_8_is_named(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    latin = tmp_path / "latin.jsonl"
+    latin.write_bytes('{"kind": "é"}\n'.encode("latin-1"))
+    name = str(latin)
+    arguments = {"merge": ["-", name], "report": ["--show", "nested", "--results", name], "soak": ["--findings", name]}
+    main = importlib.import_module(f"conformance.{command}").main
+    try:
+        status = main(arguments.get(command, [name]))
+    except SystemExit as end:  # for a wrong option
+        status = end.code
+    assert status == 2
+    told = capsys.readouterr().err
+    assert f"{name}: it is not UTF-8 text: " in told
+    assert ("argument --results: " in told) is (command == "report")
 
 
 @pytest.mark.parametrize(

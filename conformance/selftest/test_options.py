@@ -13,6 +13,7 @@ import torch
 
 import impls
 from conformance import arguments
+from conformance.choosing import SOUGHT
 
 ROOT = Path(__file__).parents[2]
 MODULE = """
@@ -61,9 +62,16 @@ RUNS = {
     "right and doubling": ["--impl", "somebody:right", "--impl", "somebody:doubling"],
     "peers": ["--peers", "-k", "keyword_arguments and torch-selective and not false"],
     "unknown name": ["--impl", "best"],
+    "unknown module": ["--impl", "acme.nope:x"],
+    "unknown module in this process": ["--impl", "acme.nope:x", "--in-process"],
     "unknown attribute": ["--impl", "somebody:missing"],
     "unknown like": ["--impl", "plain", "--like", "best"],
     "like without effect": ["--impl", "plain", "--like", "nested"],
+    "impl and peers": ["--impl", "plain", "--peers"],
+    "limit without process": ["--impl", "somebody:right", "--in-process", "--memory-limit", "4"],
+    "limit of words": ["--impl", "plain", "--memory-limit", "abc"],
+    "limit that is no number": ["--impl", "plain", "--memory-limit", "nan"],
+    "right twice": ["--impl", "somebody:right", "--impl", "somebody:right"],
     "negative seed": ["--impl", "plain", "--seed", "-1"],
     "unknown device": ["--impl", "plain", "--device", "nonsense"],
     "no such device": ["--impl", "plain", "--device", "cuda"],
@@ -126,6 +134,12 @@ def test_an_unexpected_verdict_comes_with_its_program(judged: dict[str, tuple[in
     assert "def run(checkpoint, note, device):" in output
 
 
+def test_one_that_is_named_twice_is_judged_once(judged: dict[str, tuple[int, str]]) -> None:
+    code, output = judged["right twice"]
+    assert code == 0, output
+    assert "verdicts: 2 agrees" in output
+
+
 def test_peers_are_judged_as_far_as_they_are_there_and_the_others_named(judged: dict[str, tuple[int, str]]) -> None:
     code, output = judged["peers"]
     assert code == 0, output
@@ -141,8 +155,14 @@ def test_peers_are_judged_as_far_as_they_are_there_and_the_others_named(judged: 
             "unknown attribute",
             "--impl: 'somebody:missing': 'somebody' has no attribute 'missing'; callables there",
         ),
+        ("unknown module", f"No module named 'acme'{SOUGHT}"),
+        ("unknown module in this process", f"No module named 'acme'{SOUGHT}"),
         ("unknown like", "--like: no implementation is called 'best'"),
         ("like without effect", "--like is 'nested' and has no effect"),
+        ("impl and peers", "--peers has no effect beside --impl plain; accepted is one of them"),
+        ("limit without process", "--memory-limit is 4 and has no effect with --in-process"),
+        ("limit of words", "argument --memory-limit: it is abc; accepted is a number of GiB above 0"),
+        ("limit that is no number", "argument --memory-limit: it is nan; accepted is a number of GiB above 0"),
         ("negative seed", "argument --seed: it is -1; accepted is a whole number, 0 or more"),
         ("unknown device", "--device nonsense: torch cannot use it here"),
     ],

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -55,3 +57,23 @@ def test_what_peers_need_is_pinned() -> None:
     pinned = {requirement.partition("==")[0] for requirement in groups["peers"]}
     assert pinned == {peer.distribution for peer in PEERS.values()} - {""}
     assert all("==" in requirement for requirement in [*groups["peers"], *groups["peers-need"][:-1]])
+
+
+@pytest.mark.parametrize(
+    ("given", "due"),
+    [
+        ([], ["--peers"]),
+        (["--torch", "2.13.0", "--impl", "torch-remat"], ["--impl", "torch-remat"]),
+        (["--impl=torch-remat"], ["--impl=torch-remat"]),
+    ],
+)
+def test_their_session_judges_all_of_them_or_those_that_are_named(given: list[str], due: list[str]) -> None:
+    pytest.importorskip("nox")
+    import noxfile
+
+    ran: list[tuple[Any, ...]] = []
+    nothing = SimpleNamespace(
+        posargs=given, invoked_from=ROOT, install=lambda *_, **__: None, run=lambda *a, **_: ran.append(a)
+    )
+    noxfile.peers(nothing)
+    assert [list(command[command.index("auto") + 1 :]) for command in ran] == [due]

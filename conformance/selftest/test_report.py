@@ -149,6 +149,12 @@ def test_an_unexpected_verdict_is_shown_as_such() -> None:
     assert "# diverges, and that is unexpected: declared is agrees" in report.limits(ROWS, "nested", "masks")
 
 
+def test_a_law_that_proves_nothing_is_shown_with_the_reason() -> None:
+    why = "only 0 of 4 cases prove anything, 3 must: {'nothing was recomputed': 4}"
+    shown = report.limits([row("masks", "nested", as_declared=False, detail=why, known=None)], "nested")
+    assert shown.splitlines()[1:] == ["# agrees, as declared, but not tested:", f"# {why}"]
+
+
 def test_an_implementation_without_limits_has_none_to_show() -> None:
     assert report.limits([row("masks", "nested")], "nested") == "# nested: agrees on 1 of 1 laws, 60 cases"
 
