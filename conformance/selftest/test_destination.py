@@ -33,11 +33,14 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "nested-subsets.py").write_text(SCRIPT)
     write(tmp_path / "mine.jsonl", HEADER, ROWS)
+    (tmp_path / "empty").touch()
     os.mkfifo(tmp_path / "pipe")
     return tmp_path
 
 
-@pytest.mark.parametrize("text", ["mine.jsonl", "new.jsonl", "new", "deep/down/new.jsonl", f"{ROOT}/results/runs/new.jsonl"])
+@pytest.mark.parametrize(
+    "text", ["mine.jsonl", "new.jsonl", "new", "empty", "deep/down/new.jsonl", f"{ROOT}/results/runs/new.jsonl"]
+)
 def test_a_new_file_and_results_of_an_earlier_run_are_accepted(text: str, here: Path) -> None:
     before = sorted(here.rglob("*"))
     assert results_path(text) == Path(text)
