@@ -104,9 +104,9 @@ def limited(seconds: int) -> Iterator[None]:
 
 
 def execute(
-    program: Runnable, subject: Any, device: str, meters: Sequence[Meter] = (), kind: Kind = "checkpoint"
+    program: Runnable, subject: Any, device: str, meters: Sequence[Meter] = (), kind: Kind = "checkpoint", share: float = 1.0
 ) -> Observation:
-    """Run a program once, on what it is to judge; whatever it raises ends up in the observation."""
+    """Run a program once, on what it is to judge, longer where it gets a share of the cases; what it raises is in what is seen."""
     seen = Observation()
     calls = Calls()
     run = load(program)
@@ -132,7 +132,7 @@ def execute(
         for meter in meters:
             stack.enter_context(meter)
         try:
-            with limited(SECONDS_PER_CASE):
+            with limited(round(SECONDS_PER_CASE / share)):
                 run(through, note, device)
         except BaseException as error:  # an implementation's stop signal is no Exception
             if is_users(error):
@@ -185,7 +185,7 @@ class Case:
         subject = self.implementation.subject
         if self.kind == "checkpoint":
             subject = functools.partial(subject, **self.options)
-        seen = execute(self.program, subject, self.device, meters, self.kind)
+        seen = execute(self.program, subject, self.device, meters, self.kind, self.implementation.share)
         self.recomputed |= self.kind == "checkpoint" and seen.calls.total() > self.plain.calls.total()
         if seen.error is not None and self.plain.error is None:
             self.no_wrong_gradient(seen)

@@ -84,7 +84,8 @@ class Implementation:
     a law to the verdict that is expected instead, with reason and source. ``declared`` is False for what says nothing
     of itself and is judged by the claims of another implementation. ``binding`` is Python source for scripts, which
     binds what is judged to the name ``checkpoint``, ``graph`` or ``OffloadModel``; without it a plain import does.
-    ``share`` is how many of a profile's cases it is held to: less than 1 for what takes long for each of them.
+    ``share`` is how many of a profile's cases it is held to: less than 1 for what takes long for each of them, and
+    then it has as much more time for each before it counts as hanging.
 
     Raises ValueError for a kind or a capability that does not exist, for a share that is not in (0, 1], and when what
     the kind asks for is not given.

@@ -206,6 +206,14 @@ def test_an_implementation_that_does_not_answer_hangs(checkpoint: Checkpoint, mo
     assert signal.alarm(0) == 0
 
 
+@pytest.mark.parametrize(("share", "slow"), [(1.0, True), (0.1, False)])
+def test_what_gets_few_cases_has_more_time_for_each(share: float, slow: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds: list[int] = []
+    monkeypatch.setattr(judging, "announce", seconds.append)
+    Case(TWICE, Implementation("fake", nested, share=share), "cpu").equals_plain()
+    assert max(seconds) == (judging.SECONDS_PER_CASE if slow else 10 * judging.SECONDS_PER_CASE)
+
+
 @pytest.mark.parametrize(
     "error", [ZeroDivisionError("law"), KeyError("law"), AssertionError("law"), RuntimeError("a fault of the law")]
 )
