@@ -106,7 +106,7 @@ def limited(seconds: int) -> Iterator[None]:
 def execute(
     program: Runnable, subject: Any, device: str, meters: Sequence[Meter] = (), kind: Kind = "checkpoint", share: float = 1.0
 ) -> Observation:
-    """Run a program once, on what it is to judge, longer where it gets a share of the cases; what it raises is in what is seen."""
+    """Run a program once, on what it is to judge; whatever it raises ends up in the observation. A ``share`` has more time."""
     seen = Observation()
     calls = Calls()
     run = load(program)
