@@ -79,16 +79,6 @@ def _found(setting: Setting, apart: Contained | None) -> Implementation:
         raise ValueError(f"--impl: {error}") from error
 
 
-def require_implementations(names: Iterable[str], device: str) -> None:
-    """ValueError for the first of these names that a run could not judge, each loaded in a process of its own."""
-    for name in dict.fromkeys(names):
-        setting = Setting(name, impls.get(DEFAULT).kind, device, next(iter(PROFILES.values())), seed=0)
-        apart = None if name in impls.names() else Contained(setting)
-        _found(setting, apart)
-        if apart:
-            apart.close()
-
-
 def subjects(options: Any, chosen: Iterable[str]) -> list[Subject]:
     """The implementations of these names, judged as the options say. Raises ValueError for one not there, or twice."""
     if options.memory_limit <= 0:
