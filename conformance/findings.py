@@ -56,6 +56,11 @@ class Finding:
         """Whether its script measures what the law does, and says so by its status."""
         return "sys.exit(" in self.program
 
+    @property
+    def may_race(self) -> bool:
+        """Whether its program has threads, or is not known: then one run that shows nothing says nothing."""
+        return "threading" in self.program or not self.program
+
 
 @dataclass
 class Findings:
@@ -99,7 +104,11 @@ def holds_findings(path: Path) -> bool:
 def read(path: Path) -> Findings:
     """Read a database. Raises FileNotFoundError; ValueError, which names file, line and reason, for what is no finding."""
     found = Findings(path)
-    for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not text: {error}") from error
+    for number, text in enumerate(lines, 1):
         finding = _finding(f"{path}: line {number}", text)
         if finding.identity in found.known:
             raise ValueError(f"{path}: line {number} is about what an earlier line is about: {finding.impl}, law {finding.law}")

@@ -1,10 +1,10 @@
 """Random exploration: judges implementations on programs of fresh seeds until the time is over, and keeps what it finds.
 
-Run as ``python -m conformance.soak --minutes N``. Every round is a run of all laws with a seed of its own. A finding is a
-verdict worse than the declared one, or the end of a process; a declared limit that does not show in a round is none. It
-is shrunk and kept in a database, which the next soak of the implementation begins with: what no longer shows is marked as
-mended. Status 1 while there are open findings of what is judged or a law failed by itself, 2 for arguments or a database
-that cannot be used.
+Run as ``python -m conformance.soak --minutes N``; after N minutes no law is begun, and what was found is made small, which
+may take as long again. Every round is a run of all laws with a seed of its own. A finding is a verdict worse than the
+declared one, or the end of a process; a declared limit that does not show in a round is none. It is shrunk and kept in a
+database, which the next soak of the implementation begins with: what no longer shows is marked as mended. Status 1 while
+there are open findings of what is judged or a law failed by itself, 2 for arguments or a database that cannot be used.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from conformance.findings import Finding, Findings
 from conformance.law import PROFILES
 from conformance.listening import Listener
 from conformance.programs_written import with_smaller_programs
+from conformance.reducing import MEETINGS
 from conformance.replay import replay
 from conformance.result import is_worse
 from conformance.results_file import ROOT, Row
@@ -128,14 +129,22 @@ class Soak:
         return [one for one in self.database.open if one.impl in mine and one.device == self.device]
 
     def replay(self) -> None:
-        """Look at each open finding again: run its script, or where there is none, its test with its seed."""
+        """Look at each open finding again: run its script, or where there is none, its test with its seed.
+
+        Where threads may not have met, it is mended when neither shows it, in many runs.
+        """
         scripts = [finding for finding in self.open if finding.replayable]
+        gone = []
         for finding, (_, status, _) in zip(scripts, replay([asdict(one) for one in scripts]), strict=True):
             if status == 0:
-                self.mended(finding)
+                gone.append(finding)
         for finding in self.open:
-            if not finding.replayable and not self.still_judged(finding):
+            if finding in gone and not finding.may_race:
                 self.mended(finding)
+            elif finding in gone or not finding.replayable:
+                times = MEETINGS if finding.may_race else 1
+                if not any(self.still_judged(finding) for _ in range(times)):
+                    self.mended(finding)
 
     def still_judged(self, finding: Finding) -> bool:
         """Whether its test gives the same verdict with its seed; True as well where that cannot be found out."""
@@ -195,9 +204,23 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
+def _database(text: str) -> Path:
+    """The path of a database, or of one that is still to be made."""
+    path = Path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is a directory; accepted is the path of a file")
+    try:
+        if path.exists():
+            findings.read(path)
+    except (OSError, ValueError) as error:
+        raise argparse.ArgumentTypeError(f"{error}; accepted is a file that a soak wrote, or a new one") from error
+    return path
+
+
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m conformance.soak", description=__doc__.splitlines()[0])
-    parser.add_argument("--minutes", type=positive, default=20.0, metavar="N", help="begin nothing after that (default 20)")
+    told = "begin no law after that (default 20); what was found until then is made small, which may take as long again"
+    parser.add_argument("--minutes", type=positive, default=20.0, metavar="N", help=told)
     parser.add_argument(
         "-n", type=natural, default=WORKERS, metavar="WORKERS", dest="workers", help=f"default {WORKERS}; 0: this process"
     )
@@ -208,7 +231,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--seed", type=natural, metavar="BASE", help="of the first round, the next has the next; default: fresh"
     )
     parser.add_argument("--profile", choices=list(PROFILES), default="round", help="the size of a round")
-    parser.add_argument("--findings", type=Path, default=findings.DATABASE, metavar="FILE", help="the database")
+    parser.add_argument("--findings", type=_database, default=findings.DATABASE, metavar="FILE", help="the database")
     return parser.parse_args(arguments)
 
 

@@ -91,3 +91,18 @@ def test_a_wrong_argument_is_refused_before_anything_begins(site: Path, argument
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(message)
     assert sorted(path.name for path in site.glob("f.*")) == []
+
+
+def test_what_is_no_database_is_refused_and_no_lock_is_left(site: Path) -> None:
+    (site / "text.jsonl").write_text("garbage\n")
+    (site / "bytes.jsonl").write_bytes(b"\xff\xfe")
+    for path, message in [
+        (site, "is a directory; accepted is the path of a file"),
+        (site / "text.jsonl", "line 1 is not JSON"),
+        (site / "bytes.jsonl", "is not text"),
+    ]:
+        done = soaked(site, "--findings", str(path))
+        assert (done.returncode, done.stdout) == (2, "")
+        assert f"argument --findings: {path}" in done.stderr
+        assert message in done.stderr
+    assert not [*site.glob("*.lock"), *site.parent.glob(f"{site.stem}*.lock")]

@@ -12,9 +12,10 @@ from typing import Any, cast
 
 import pytest
 
-from conformance import findings, listening, soak
+from conformance import findings, listening, replay, soak
 from conformance.findings import Finding
 from conformance.gathering import PROPERTY
+from conformance.reducing import MEETINGS
 from conformance.result import is_worse
 from conformance.results_file import ROOT
 from conformance.selftest.synthetic_results import row
@@ -144,6 +145,41 @@ def test_what_has_no_script_is_judged_again(started: soak.Soak, monkeypatch: pyt
     started.replay()
     assert started.database.open == []
     assert len(started.database.known) == 1
+
+
+def test_a_race_is_mended_when_neither_its_script_nor_its_test_shows_it(
+    started: soak.Soak, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(soak, "replay", lambda rows: [(one, 0, "") for one in rows])
+    race = Finding(**{**FOUND, "impl": "nested", "program": "import threading\nsys.exit(threads_met)"})
+    started.database.add(race)
+    judged: list[str] = []
+
+    def met(after: int) -> None:
+        judged.clear()
+
+        def still(finding: Finding) -> bool:
+            judged.append(finding.law)
+            return len(judged) > after
+
+        monkeypatch.setattr(started, "still_judged", still)
+
+    met(MEETINGS - 1)
+    started.replay()
+    assert len(started.database.open) == 1
+    met(MEETINGS)
+    started.replay()
+    assert (started.database.open, len(judged)) == ([], MEETINGS)
+
+
+def test_the_script_of_a_race_is_run_until_its_threads_meet(started: soak.Soak, tmp_path: Path) -> None:
+    counter = tmp_path / "runs"
+    program = f'"""nested, law masks."""\nimport sys, threading\nwith open({str(counter)!r}, "a") as file: file.write(".")\n'
+    program += f'met = len(open({str(counter)!r}).read()) >= {replay.TRIES}\nprint("due is 1, nested", met)\nsys.exit(met)\n'
+    started.database.add(Finding(**{**FOUND, "impl": "nested", "program": program}))
+    started.replay()
+    assert len(counter.read_text()) == replay.TRIES
+    assert len(started.database.open) == 1
 
 
 def test_what_is_open_of_others_is_neither_tried_nor_counted(started: soak.Soak, monkeypatch: pytest.MonkeyPatch) -> None:
