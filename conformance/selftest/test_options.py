@@ -124,6 +124,7 @@ def test_an_unexpected_verdict_comes_with_its_program(judged: dict[str, tuple[in
     _, output = judged["doubling"]
     assert "agrees; found: diverges" in output
     assert "def run(checkpoint, note, device):" in output
+    assert output.index("making 2 scripts as small as can be, some seconds each") < output.index("results: ")
 
 
 def test_peers_are_judged_as_far_as_they_are_there_and_the_others_named(judged: dict[str, tuple[int, str]]) -> None:
