@@ -81,16 +81,6 @@ def _found(setting: Setting, apart: Contained | None) -> Implementation:
         raise ValueError(f"--impl: {error}{SOUGHT if MISSING in str(error) else ''}") from error
 
 
-def require_implementations(names: Iterable[str], device: str) -> None:
-    """ValueError for the first of these names that a run could not judge, each loaded in a process of its own."""
-    for name in dict.fromkeys(names):
-        setting = Setting(name, impls.get(DEFAULT).kind, device, next(iter(PROFILES.values())), seed=0)
-        apart = None if name in impls.names() else Contained(setting)
-        _found(setting, apart)
-        if apart:
-            apart.close()
-
-
 def _refuse_contradictions(options: Any) -> None:
     """ValueError for options of which one would have no effect beside the other."""
     if options.impl and options.peers:

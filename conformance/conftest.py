@@ -175,6 +175,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
     header = results_file.header(options.seed, options.profile, options.device)
     header["versions"] |= _distributions(row["impl"] for row in rows)
     results_file.write(path, header, rows)  # before what takes time and may be interrupted
+    if count := len(programs_written.to_be_reduced(rows, all_of_them=published)):
+        _announce(terminalreporter, f"making {count} scripts as small as can be, some seconds each")
     rows = programs_written.write(path, rows, reduce_all=published)
     results_file.write(path, header, rows)
     if told := summary(rows, [*config.stash[WARNINGS]]):
@@ -187,6 +189,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
         report.main(["--write"])
         page.main([])
     _declare(terminalreporter, config, path, rows)
+
+
+def _announce(reporter: pytest.TerminalReporter, told: str) -> None:
+    """Say at once what is now begun, and takes time."""
+    reporter.write_line(told)
+    reporter.flush()
 
 
 def _distributions(names: Iterable[str]) -> dict[str, str]:
@@ -256,6 +264,7 @@ def _declare(reporter: pytest.TerminalReporter, config: pytest.Config, path: Pat
         if len(mine) < due:
             reporter.write_line(f"declaration of {name}: only after a run of all {due} laws; this one held {len(mine)}")
             continue
+        _announce(reporter, f"declaring {name}: laws whose programs depend on what is claimed are held again by that")
         text = subject.declaration(mine)
         beside = path.with_name(_declared_in(path.stem, [one.implementation.name for one in config.stash[CHOSEN]], name))
         beside.write_text(text, encoding="utf-8")

@@ -25,6 +25,7 @@ from typing import Any, NoReturn
 
 from conformance.law import LAWS, Law
 from conformance.result import Result, as_declared
+from conformance.scripts import hanging
 from conformance.smoke import Smoke
 from conformance.telling import CUT_OFF, Setting, work
 from conformance.verdicts import Verdict
@@ -128,6 +129,8 @@ class Contained:
         if what == "dying":
             counts = Counter(row["counts"]) - Counter(["crashes"]) + Counter([str(dead.verdict)])
             new = {"verdict": str(dead.verdict), "detail": f"the process {dead.detail}", "as_declared": as_it_is}
+            if dead.verdict is Verdict.HANGS:
+                new["program"] = hanging(row["program"], self.implementation, self.setting.device)
             return {**row, **new, "counts": dict(sorted(counts.items()))}
         when = (
             f"before any program of this law ran{f', after law {self.after}' if self.after else ''}, the process {dead.detail}"

@@ -56,6 +56,11 @@ class Finding:
         """Whether its script measures what the law does, and says so by its status."""
         return "sys.exit(" in self.program
 
+    @property
+    def may_race(self) -> bool:
+        """Whether its program has threads, or is not known: then one run that shows nothing says nothing."""
+        return "threading" in self.program or not self.program
+
 
 @dataclass
 class Findings:

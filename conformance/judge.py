@@ -90,7 +90,7 @@ def limited(seconds: int) -> Iterator[None]:
         return
 
     def expire(*_: object) -> None:
-        raise Timeout
+        raise Timeout(f"no answer in {seconds} seconds")
 
     before = signal.signal(signal.SIGALRM, expire)
     signal.alarm(seconds)

@@ -68,9 +68,14 @@ def disagreements(results: Path, rows: Sequence[Row]) -> list[str]:
     return [str(directory / name) for name in sorted(wanted | found) if wanted.get(name) != found.get(name)]
 
 
+def to_be_reduced(rows: Iterable[Row], *, all_of_them: bool) -> list[Row]:
+    """The rows whose scripts are made small: of verdicts that were not expected, or of all faults, but for those that hang."""
+    return [row for row in standalone(rows) if (all_of_them or is_unexpected(row)) and row["verdict"] != "hangs"]
+
+
 def with_smaller_programs(rows: Sequence[Row], *, all_of_them: bool, directory: Path | None = None) -> list[Row]:
     """The rows, with scripts that are as small as can be: some seconds each, but for those that ``directory`` has already."""
-    chosen = [row for row in standalone(rows) if (all_of_them or is_unexpected(row)) and row["verdict"] != "hangs"]
+    chosen = to_be_reduced(rows, all_of_them=all_of_them)
     processes = min(os.cpu_count() or 1, len(chosen))
     smaller: dict[tuple[str, str], str] = {}
     for part, texts in _reduced([chosen[number::processes] for number in range(processes)], directory):

@@ -66,7 +66,7 @@ def replay(rows: Iterable[Row]) -> Iterator[tuple[Row, int, str]]:
                 status, printed, errors = _run(script)
                 if status != 0:
                     break
-            if status == -signal.SIGALRM and row["verdict"] == "hangs":
+            if status == -signal.SIGALRM and row["verdict"] == "hangs":  # of older scripts, which do not end by themselves
                 status, printed = 1, f"{printed}no answer in {SECONDS} seconds, as is due\n"
             elif status == 1 and not compares(row["program"], printed):
                 status, errors = OTHER, f"{errors}status 1, and nothing is compared\n"

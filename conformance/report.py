@@ -12,6 +12,7 @@ import difflib
 import itertools
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import impls
@@ -62,13 +63,23 @@ def limits(rows: Sequence[Row], name: str, law: str | None = None) -> str:
 
     Raises ValueError for an implementation or a law of which there are no rows.
     """
-    mine = _chosen(rows, "impl", name, "--show")
+    mine = _chosen(rows, "impl", _called(rows, name), "--show")
     if law is not None:
         mine = _chosen(mine, "law", law, "--law")
     broken = [row for row in mine if row["verdict"] != "agrees" or is_unexpected(row)]
     if not broken:
         return f"# {name}: agrees on {len(mine)} of {len(mine)} laws, {sum(row['cases'] for row in mine)} cases"
     return "\n\n\n".join(_limit(row) for row in broken)
+
+
+def _called(rows: Sequence[Row], name: str) -> str:
+    """What rows call it: the name that is given, or what that leads to as it is installed or imported."""
+    there = {row["impl"] for row in rows}
+    with suppress(ValueError):
+        if name not in there and (reference := impls.installed().get(name, name)) in there:
+            return reference
+        return name if name in there or (called := impls.find(name).name) not in there else called
+    return name
 
 
 def _chosen(rows: Sequence[Row], key: str, value: str, option: str) -> list[Row]:

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from impls import Kind
 
 WIDTH = 128
-MODULES = ("collections", "contextlib", "functools", "gc", "traceback", "types")
+MODULES = ("collections", "contextlib", "faulthandler", "functools", "gc", "traceback", "types")
 OURS = ("conformance.written.contexts",)
 HOOK = "sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone"
 SUBJECTS: Mapping[Kind, str] = MappingProxyType({"checkpoint": "checkpoint", "graph": "graph", "offload": "OffloadModel"})
@@ -103,6 +103,13 @@ status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 print("a process that runs this is due to reach the end, which is status 77; with NAME it ends with", status)
 sys.exit(status != 77)
 """
+HANGS = """faulthandler.dump_traceback_later(SECONDS, exit=True)  # ends what hangs, with status 1, and shows where it is
+print("an end is due within SECONDS seconds; where NAME comes to none, it is shown below", flush=True)
+with contextlib.suppress(Exception):
+    run(SUBJECT, lambda label, value=None: None, DEVICE)
+sys.exit(print("NAME has come to an end"))
+"""
+HANG_SECONDS = 30  # more than a case may take where laws are held
 NOTED = """seen = {}
 run(SUBJECT, lambda label, value=None: seen.update({label: str(value)}), DEVICE)
 """
@@ -227,6 +234,7 @@ sys.exit(seen.get("LABEL", 0) SIGN NUMBER)
 """
 TAILS: Mapping[str, str] = MappingProxyType(
     {"values": VALUES, "error": ERROR, "left": LEFT, "expected": EXPECTED, "raises": RAISES, "fails": FAILS, "ends": ENDS}
+    | {"hangs": HANGS}
     | {"saved": SAVED, "objects": OBJECTS}
     | {"noted": NOTED + COUNTED, "calls": CALLS + COUNTED, "kernels": KERNELS + COUNTED, "alive": ALIVE + COUNTED}
     | {"inside": INSIDE + COUNTED, "recomputed": INSIDE + COUNTED, "packed": PACKED + COUNTED, "moved": MOVED + COUNTED}

@@ -61,6 +61,14 @@ def script(
     return "\n".join([head, *told, *imports, bound]) + "\n" + program + tail
 
 
+def hanging(script: str, implementation: Implementation, device: str) -> str:
+    """The script of a program that hangs, from the one that was written for the end of its process."""
+    ends, hangs = (_tail(Measured(what), "", implementation, device) for what in ("ends", "hangs"))
+    first = re.compile(rf"^import (.+)(?=\n{re.escape(parts.HOOK)})", re.M)
+    script = first.sub(lambda found: f"import {', '.join(sorted({*found[1].split(', '), 'faulthandler'}))}", script, count=1)
+    return script.replace(ends, hangs)
+
+
 def _needed(bound: str, program: str, subject: str) -> str:
     """The lines of a binding, without attributes that the program has no use for, and imports that nothing has a use for."""
     attributes = {line: re.match(r"\w+(\.\w+) = ", line) for line in bound.splitlines()}
@@ -89,6 +97,7 @@ def _tail(measured: Measured, source: str, implementation: Implementation, devic
         "REGION": f"== {measured.region!r}" if measured.region else '!= "run"',
         "FORGET": parts.FORGET,
         "CALLER": parts.CALLER,
+        "SECONDS": str(parts.HANG_SECONDS),
     }
     text = parts.TAILS[measured.what]
     if measured.what == "inside":

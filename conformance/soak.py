@@ -1,16 +1,15 @@
 """Random exploration: judges implementations on programs of fresh seeds until the time is over, and keeps what it finds.
 
-Run as ``python -m conformance.soak --minutes N``. Every round is a run of all laws with a seed of its own. A finding is a
-verdict worse than the declared one, or the end of a process; a declared limit that does not show in a round is none. It
-is shrunk and kept in a database, which the next soak of the implementation begins with: what no longer shows is marked as
-mended. Status 1 while there are open findings of what is judged or a law failed by itself, 2 for arguments or a database
-that cannot be used.
+Run as ``python -m conformance.soak --minutes N``; after N minutes no law is begun, and what was found is made small, which
+may take as long again. Every round is a run of all laws with a seed of its own. A finding is a verdict worse than the
+declared one, or the end of a process; a declared limit that does not show in a round is none. It is shrunk and kept in a
+database, which the next soak of the implementation begins with: what no longer shows is marked as mended. Status 1 while
+there are open findings of what is judged or a law failed by itself, 2 for arguments or a database that cannot be used.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib.util
 import io
 import os
@@ -26,14 +25,14 @@ from typing import Any
 import pytest
 
 import impls
-from conformance import findings, results_file
+from conformance import findings, listening, results_file
 from conformance.arguments import command, natural, positive
-from conformance.choosing import require_implementations
+from conformance.asking import asked
 from conformance.findings import Finding, Findings
-from conformance.gathering import PROPERTY
 from conformance.law import PROFILES
+from conformance.listening import Listener
 from conformance.programs_written import with_smaller_programs
-from conformance.progress import Silent, display
+from conformance.reducing import MEETINGS
 from conformance.replay import replay
 from conformance.result import is_worse
 from conformance.results_file import ROOT, Row
@@ -43,53 +42,18 @@ SEEDS = 2**31
 RAN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 
 
-@dataclass(eq=False)  # a plugin has to be hashable
-class Listener:
-    """A plugin of pytest that hands on what a round judges: rows by test, and tests that ended without one."""
-
-    judged: Callable[[str, Row], None]
-    failed: Callable[[str, str, bool], None]
-    file: Any
-    display: Silent = field(default_factory=Silent)
-    ended_by_user: bool = False
-    told: str = ""
-
-    @pytest.hookimpl
-    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-        self.ended_by_user = excinfo.type is KeyboardInterrupt  # pytest ends itself by a kind of its own
-
-    @pytest.hookimpl
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        self.told += f"{report.longreprtext}\n" if report.failed else ""
-
-    @pytest.hookimpl
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
-        self.display = display(len(session.items), self.file)
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
-        if type(self.display) is Silent:
-            self.display = display(len(ids), self.file)
-
-    @pytest.hookimpl
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        row: Any = dict(report.user_properties).get(PROPERTY)
-        if row is None and report.failed:
-            self.failed(report.nodeid, report.longreprtext, report.when not in ("setup", "call", "teardown"))
-        elif row is not None and report.when == "call":
-            self.judged(report.nodeid, row)
-            self.display.advance(row["law"], row["impl"], not is_worse(row))
-
-
 @dataclass
 class Soak:
-    """One soak: how it is run, the database, and what was met so far. ``versions`` and ``suite`` are as in results."""
+    """One soak: how it is run, the database, and what was met so far. ``versions`` and ``suite`` are as in results.
+
+    ``implementations`` are the names that were asked for, each with what rows call it; without any, all built-in ones.
+    """
 
     database: Findings
     device: str
     profile: str
     workers: int
-    implementations: Sequence[str]
+    implementations: Mapping[str, str]
     versions: Mapping[str, str]
     suite: Mapping[str, Any]
     write: Callable[[str], None]
@@ -99,6 +63,7 @@ class Soak:
     cases: int = 0
     new: list[Finding] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
+    judged: set[str] = field(default_factory=set)
 
     def round(self, seed: int, tests: Sequence[str] = ("conformance",), until: float | None = None) -> list[Finding]:
         """Run tests with a seed; the findings. KeyboardInterrupt when the user ends it, ValueError when pytest cannot run."""
@@ -119,7 +84,7 @@ class Soak:
             worse[test] = {"law": law, "impl": name.removesuffix("]"), **fault}
 
         listener = Listener(judged, failed, self.file or io.StringIO())
-        status, text = _pytest(listener, [*self.arguments(seed, until), *(str(ROOT / test) for test in tests)])
+        status, text = listening.run(listener, [*self.arguments(seed, until), *(str(ROOT / test) for test in tests)])
         listener.display.stop()
         found = [self.keep(test, seed, row) for test, row in zip(worse, self.small(list(worse.values())), strict=True)]
         if listener.ended_by_user:
@@ -147,6 +112,7 @@ class Soak:
 
     def keep(self, test: str, seed: int, row: Row) -> Finding:
         """Make a finding and add it to the database."""
+        self.judged.add(row["impl"])
         now = _now()
         found = Finding(
             row["law"], row["impl"], self.device, row["expected"], row["verdict"], row["detail"], row["program"],
@@ -158,24 +124,32 @@ class Soak:
 
     @property
     def open(self) -> list[Finding]:
-        """The open findings of what is judged here. One of a name that nobody asked for may be: a record has its own."""
-        asked, others = self.implementations or impls.names(), impls.names()
-        mine = (one for one in self.database.open if one.impl in asked or not (":" in one.impl or one.impl in others))
-        return [one for one in mine if one.device == self.device]
+        """The open findings of what is judged here, by whatever name that was asked for."""
+        mine = {*(self.implementations.values() or impls.names()), *self.judged}
+        return [one for one in self.database.open if one.impl in mine and one.device == self.device]
 
     def replay(self) -> None:
-        """Look at each open finding again: run its script, or where there is none, its test with its seed."""
+        """Look at each open finding again: run its script, or where there is none, its test with its seed.
+
+        Where threads may not have met, it is mended when neither shows it, in many runs.
+        """
         scripts = [finding for finding in self.open if finding.replayable]
+        gone = []
         for finding, (_, status, _) in zip(scripts, replay([asdict(one) for one in scripts]), strict=True):
             if status == 0:
-                self.mended(finding)
+                gone.append(finding)
         for finding in self.open:
-            if not finding.replayable and not self.still_judged(finding):
+            if finding in gone and not finding.may_race:
                 self.mended(finding)
+            elif finding in gone or not finding.replayable:
+                times = MEETINGS if finding.may_race else 1
+                if not any(self.still_judged(finding) for _ in range(times)):
+                    self.mended(finding)
 
     def still_judged(self, finding: Finding) -> bool:
         """Whether its test gives the same verdict with its seed; True as well where that cannot be found out."""
-        self.implementations, chosen = [finding.impl], self.implementations
+        names = {called: name for name, called in self.implementations.items()}
+        self.implementations, chosen = {names.get(finding.impl, finding.impl): finding.impl}, self.implementations
         self.profile, profile = finding.profile, self.profile
         before = self.verdicts
         try:
@@ -226,20 +200,27 @@ class Soak:
         return "\n".join(lines)
 
 
-def _pytest(listener: Listener, arguments: Sequence[str]) -> tuple[int, str]:
-    text = io.StringIO()
-    with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
-        status = pytest.main(list(arguments), plugins=[listener])
-    return int(status), text.getvalue()
-
-
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
+def _database(text: str) -> Path:
+    """The path of a database, or of one that is still to be made."""
+    path = Path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is a directory; accepted is the path of a file")
+    try:
+        if path.exists():
+            findings.read(path)
+    except (OSError, ValueError) as error:
+        raise argparse.ArgumentTypeError(f"{error}; accepted is a file that a soak wrote, or a new one") from error
+    return path
+
+
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m conformance.soak", description=__doc__.splitlines()[0])
-    parser.add_argument("--minutes", type=positive, default=20.0, metavar="N", help="begin nothing after that (default 20)")
+    told = "begin no law after that (default 20); what was found until then is made small, which may take as long again"
+    parser.add_argument("--minutes", type=positive, default=20.0, metavar="N", help=told)
     parser.add_argument(
         "-n", type=natural, default=WORKERS, metavar="WORKERS", dest="workers", help=f"default {WORKERS}; 0: this process"
     )
@@ -250,7 +231,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--seed", type=natural, metavar="BASE", help="of the first round, the next has the next; default: fresh"
     )
     parser.add_argument("--profile", choices=list(PROFILES), default="round", help="the size of a round")
-    parser.add_argument("--findings", type=Path, default=findings.DATABASE, metavar="FILE", help="the database")
+    parser.add_argument("--findings", type=_database, default=findings.DATABASE, metavar="FILE", help="the database")
     return parser.parse_args(arguments)
 
 
@@ -258,7 +239,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     options = _options(arguments)
     try:
-        require_implementations(options.impl, options.device)
+        wanted = asked(options)
     except ValueError as error:
         sys.stderr.write(f"{error}\n")
         return 2
@@ -271,11 +252,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
 
     write(f"seeds from {base} on; {options.minutes:g} minutes on {options.device}, {options.workers or 'no'} workers")
+    for warning in wanted.warnings:
+        write(warning)
     header = results_file.header(base, options.profile, "cpu")
     try:
         with findings.opened(options.findings) as database:
             versions, suite = header["versions"], header["suite"]
-            run = options.device, options.profile, options.workers, options.impl
+            run = options.device, options.profile, options.workers, wanted.implementations
             soak = Soak(database, *run, versions, suite, write, file, options.like)
             rounds = 0
             try:

@@ -48,8 +48,8 @@ class Measured:
 
     "values": notes that differ from plain's, or an error; "error": one of another type than plain's; "left": gradients that an
     error left behind; "expected": notes that differ from those that the program itself expects; "noted": notes whose text is
-    not what is due; "raises": an error that did not come, "fails": one that came; "ends": that of the process. "calls" are
-    told by function, "kernels" by operator.
+    not what is due; "raises": an error that did not come, "fails": one that came; "ends": that of the process,
+    "hangs": none. "calls" are told by function, "kernels" by operator.
     By note are told "alive", storages that the program does not hold, and "inside", those made in functions of regions, of
     ``region`` if one is named, or "recomputed" there. "saved": storages that hooks are to see are those in the note "saved",
     each once where ``at_most``; "packed": how many they see in forward, in backward. "objects": Python's at notes called
@@ -65,6 +65,7 @@ class Measured:
         "raises",
         "fails",
         "ends",
+        "hangs",
         "calls",
         "kernels",
         "alive",
@@ -142,7 +143,7 @@ def from_error(error: BaseException) -> Judged:
     """The verdict for an exception that came out of an implementation: a refusal has a type and says something."""
     said = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else '(no message)'}"
     if isinstance(error, Timeout):
-        return Hangs(str(error) or "no answer in time")
+        return Hangs(str(error) or "no answer in time", Measured("hangs"))
     no_refusal = isinstance(error, NOT_REFUSALS) or any(words in f"{type(error).__name__}: {error}" for words in NOBODYS_WORDS)
     if isinstance(error, REFUSALS) and not no_refusal and len(str(error).split()) > 2:
         return Refuses(said)

@@ -139,7 +139,7 @@ ENDINGS = [
     ("scribbles", "crashes", "the process wrote into its connection to the suite"),
     ("promises", "crashes", "the process wrote into its connection to the suite"),
     ("hangs", "hangs", "the process gave no answer in 2 seconds, nor to the alarm, in hang_in_c ("),
-    ("spins", "hangs", "no answer in time"),
+    ("spins", "hangs", "no answer in 2 seconds"),
     ("grows", "crashes", "the process took more than 0.5 GiB of memory"),
     ("asks", "crashes", "RuntimeError: "),
     ("deaf", "crashes", "the process closed its connection to the suite"),
@@ -157,15 +157,23 @@ def test_an_ending_is_a_verdict_and_the_next_law_is_judged(name: str, verdict: s
     assert (after["verdict"], after["as_declared"]) == ("agrees", True)
 
 
-@pytest.mark.parametrize("name", ["aborts", "leaves", "exits"])
-def test_the_script_of_an_ending_has_status_1(name: str, process: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "at"), [("aborts", ""), ("leaves", ""), ("exits", ""), ("hangs", "hang_in_c"), ("spins", "spin")]
+)
+def test_the_script_of_an_ending_has_status_1(name: str, at: str, process: Any, tmp_path: Path) -> None:
     text = process(f"endings:{name}").hold(LAWS["keyword_arguments"], NESTED)["program"]
+    assert ("dump_traceback_later(30, exit=True)" in text) is bool(at)
+    assert "due" in text
+    text = text.replace("traceback_later(30", "traceback_later(3")
     mended = text.replace(binding_in(text), "from impls.nested import checkpoint")
     for number, (program, due) in enumerate([(text, 1), (mended, 0)]):
         path = tmp_path / f"{number}.py"
         path.write_text(program)
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
-        assert subprocess.run([sys.executable, path], env=environment, capture_output=True).returncode == due
+        done = subprocess.run([sys.executable, path], env=environment, capture_output=True, text=True, timeout=200)
+        assert done.returncode == due, done.stderr
+        assert not due or at in done.stderr
+        assert not (due and at) or f"where endings:{name} comes to none, it is shown below" in done.stdout
 
 
 @pytest.mark.parametrize("name", ["silent", "busy", "copies"])

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 import impls
+from conformance.report import limits
+from conformance.selftest.synthetic_results import row
 
 MODULE = """
 from impls import Implementation
@@ -72,3 +74,16 @@ def test_an_unknown_name_lists_what_is_installed(site: Path) -> None:
     distribution(site, "fancy", "fancy = bringing:checkpoint")
     with pytest.raises(ValueError, match=r"no implementation is called 'best'; there are plain, .* installed: fancy"):
         impls.find("best")
+
+
+@pytest.mark.parametrize(("name", "called"), [("fancy", "bringing:checkpoint"), ("record", "ours"), ("bringing:ours", "ours")])
+def test_results_are_found_by_the_name_under_which_it_is_installed(site: Path, name: str, called: str) -> None:
+    distribution(site, "fancy", "fancy = bringing:checkpoint", "record = bringing:ours")
+    assert limits([row("masks", called, "diverges")], name).startswith(f"# {called} on cpu, law masks")
+    with pytest.raises(ValueError, match=f"--show: no result has impl '{name}'; there are older"):
+        limits([row("masks", "older", "diverges")], name)
+
+
+def test_results_of_what_cannot_be_imported_here_are_found(site: Path) -> None:
+    distribution(site, "fancy", "fancy = nowhere.at.all:checkpoint")
+    assert "law masks" in limits([row("masks", "nowhere.at.all:checkpoint", "diverges")], "fancy")

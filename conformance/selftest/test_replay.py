@@ -12,7 +12,7 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
-from conformance import replay
+from conformance import replay, script_parts
 from conformance.judge import Case, judge
 from conformance.programs import Named
 from conformance.results_file import ROOT, write
@@ -117,6 +117,8 @@ CASES: list[tuple[str, Implementation, Measured, int]] = [
     (PROGRAM.source, NESTED, Measured("ends"), 0),
     (Named(_raising).source, NESTED, Measured("ends"), 0),
     (Named(_dying).source, NESTED, Measured("ends"), 1),
+    (PROGRAM.source, NESTED, Measured("hangs"), 0),
+    (Named(_raising).source, NESTED, Measured("hangs"), 0),
     (PROGRAM.source, NESTED, Measured("calls", (("f", 2),)), 0),
     (PROGRAM.source, NESTED, Measured("calls", (("f", 1),)), 1),
     (PROGRAM.source, NESTED, Measured("calls", (("f", 3),), at_most=True), 0),
@@ -210,6 +212,13 @@ def test_a_script_that_hangs_shows_a_hang(tmp_path: Path) -> None:
     assert "law one: status" not in done.stdout
     assert "law two: status -14, 1 is due" in done.stdout
     assert "1 of 3 scripts show their fault; 1 ended with another error, and show nothing" in done.stdout
+
+
+def test_a_script_of_a_hang_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(script_parts, "HANG_SECONDS", 1)
+    text = _written(PROGRAM.source, replace(NESTED, binding="def checkpoint(*_):\n    while True: pass"), Measured("hangs"))
+    ((code, output),) = _replayed([text])
+    assert (code, "in checkpoint" in output, "an end is due within 1 seconds" in output) == (1, True, True), output
 
 
 def test_status_1_alone_is_no_fault() -> None:
