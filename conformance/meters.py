@@ -20,7 +20,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 from torch.utils._pytree import tree_leaves
 
-from conformance.verdicts import Timeout
+from conformance.verdicts import Endless
 
 
 class Meter:
@@ -66,7 +66,7 @@ class Calls(Meter):
             if torch.compiler.is_compiling():  # a compiler carries over this one change; others would be in its way
                 return function(*args, **kwargs)
             if len(self.names) > CALLS_PER_CASE:
-                raise Timeout(f"functions of regions were called more than {CALLS_PER_CASE} times")
+                raise Endless(f"functions of regions were called more than {CALLS_PER_CASE} times")
             depth = getattr(self.local, "depth", 0)
             self.nested |= depth > 0
             self.local.depth = depth + 1

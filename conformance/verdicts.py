@@ -125,6 +125,10 @@ class Timeout(BaseException):
     """Raised into an implementation that does not answer in time. Not an Exception, so that nothing swallows it."""
 
 
+class Endless(Timeout):
+    """Raised into one that calls what it is given without end; by itself the run may end before its time is over."""
+
+
 REFUSALS = (RuntimeError, TypeError, ValueError, NotImplementedError)
 NOT_REFUSALS = (RecursionError, torch.OutOfMemoryError)
 # What torch or Python say of a fault inside a package, and nobody to its user: a broken assertion, no memory, an internal
@@ -143,7 +147,7 @@ def from_error(error: BaseException) -> Judged:
     """The verdict for an exception that came out of an implementation: a refusal has a type and says something."""
     said = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else '(no message)'}"
     if isinstance(error, Timeout):
-        return Hangs(str(error) or "no answer in time", Measured("hangs"))
+        return Hangs(str(error) or "no answer in time", None if isinstance(error, Endless) else Measured("hangs"))
     no_refusal = isinstance(error, NOT_REFUSALS) or any(words in f"{type(error).__name__}: {error}" for words in NOBODYS_WORDS)
     if isinstance(error, REFUSALS) and not no_refusal and len(str(error).split()) > 2:
         return Refuses(said)

@@ -206,6 +206,15 @@ def test_an_implementation_that_does_not_answer_hangs(checkpoint: Checkpoint, mo
     assert signal.alarm(0) == 0
 
 
+def test_calls_without_end_are_a_hang_that_no_script_need_show() -> None:
+    def checkpoint(function: Any, x: torch.Tensor) -> torch.Tensor:
+        return [function(x) for _ in range(10_000)][-1]  # by itself it comes to an end
+
+    with pytest.raises(Hangs, match="called more than") as found:
+        case(checkpoint).equals_plain()
+    assert found.value.measured is None
+
+
 @pytest.mark.parametrize(("share", "slow"), [(1.0, True), (0.1, False)])
 def test_what_gets_few_cases_has_more_time_for_each(share: float, slow: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     seconds: list[int] = []
