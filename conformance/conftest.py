@@ -176,7 +176,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
     header["versions"] |= _distributions(row["impl"] for row in rows)
     results_file.write(path, header, rows)  # before what takes time and may be interrupted
     if count := len(programs_written.to_be_reduced(rows, all_of_them=published)):
-        _announce(terminalreporter, f"making {count} scripts as small as can be, some seconds each")
+        _announce(terminalreporter, f"making scripts as small as can be: {count}, some seconds each")
     rows = programs_written.write(path, rows, reduce_all=published)
     results_file.write(path, header, rows)
     if told := summary(rows, [*config.stash[WARNINGS]]):

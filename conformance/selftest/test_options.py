@@ -132,7 +132,7 @@ def test_an_unexpected_verdict_comes_with_its_program(judged: dict[str, tuple[in
     _, output = judged["doubling"]
     assert "agrees; found: diverges" in output
     assert "def run(checkpoint, note, device):" in output
-    assert output.index("making 2 scripts as small as can be, some seconds each") < output.index("results: ")
+    assert output.index("making scripts as small as can be: 2, some seconds each") < output.index("results: ")
 
 
 def test_one_that_is_named_twice_is_judged_once(judged: dict[str, tuple[int, str]]) -> None:
