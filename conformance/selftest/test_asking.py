@@ -99,7 +99,7 @@ def test_what_is_no_database_is_refused_and_no_lock_is_left(site: Path) -> None:
     for path, message in [
         (site, "is a directory; accepted is the path of a file"),
         (site / "text.jsonl", "line 1 is not JSON"),
-        (site / "bytes.jsonl", "is not text"),
+        (site / "bytes.jsonl", "is not UTF-8 text"),
     ]:
         done = soaked(site, "--findings", str(path))
         assert (done.returncode, done.stdout) == (2, "")

@@ -28,7 +28,9 @@ def differing(checkpoint: Any, note: Any, device: str, *, change: str, before: i
         h = h * (c.float() if changed == "dtype" else c)
         if changed == "device":
             h = h.to("meta")
-        return h if changed == "fewer" else h.exp()
+        if changed == "fewer":
+            return h
+        return h.exp().sin() if changed == "more at the end" else h.exp()
 
     def outer(h):
         return checkpoint(inner, h.tanh()) + 1 if nested else inner(h)

@@ -21,10 +21,11 @@ from impls.packed import Packed
 class _Copy:
     """A tensor at the boundary between two slices, at the value and version that it had there."""
 
-    __slots__ = ("packed", "requires_grad", "version")
+    __slots__ = ("is_leaf", "packed", "requires_grad", "version")
 
     def __init__(self, tensor: torch.Tensor, route: Route) -> None:
-        self.requires_grad, self.version = tensor.requires_grad, 0 if tensor.is_inference() else tensor._version
+        self.requires_grad, self.is_leaf = tensor.requires_grad, tensor.is_leaf
+        self.version = 0 if tensor.is_inference() else tensor._version
         value = tensor.detach()
         # The slice may change it in place. Hooks of the user decide where it lives, but may not copy it.
         if hooks_are_active() or value.device == route.offload_device:
@@ -41,7 +42,9 @@ class _Copy:
         if self.requires_grad or not value.is_inference():
             value = replica(value)  # it may be needed again, and this run may change it
             torch._C._autograd._unsafe_set_version_counter((value,), (self.version,))
-            value = attach_to_nothing(value, self.requires_grad)
+            value = (
+                value.requires_grad_() if self.requires_grad and self.is_leaf else attach_to_nothing(value, self.requires_grad)
+            )
         return dressed(value, type(kept), attributes(kept))
 
 
