@@ -15,8 +15,9 @@ def run(checkpoint, note, device):
         changed = 'more' if recomputing else ''
         if changed == 'more':
             h = h.tanh()
-        k, h = (h, h.cos())
-        return h
+        c = torch.full((1,), 3.0, device=device, dtype=h.dtype)
+        h = h * c
+        return h.exp().sin()
     def outer(h):
         return inner(h)
     y = checkpoint(outer, p * 1)

@@ -1,0 +1,35 @@
+"""torch-graph, law a_change_that_the_context_does_not_see. A saved tensor that another thread changes, and a clone that
+backward changes, is refused; saved again, it is right."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from torch.autograd import graph
+
+from concurrent.futures import ThreadPoolExecutor
+
+def run(graph, note, device):
+    torch.manual_seed(0)
+    p = torch.rand(2, 2, dtype=torch.float64, device=device, requires_grad=True)
+    function = torch.sin
+    with graph.allow_mutation_on_saved_tensors():
+        x = p * 1
+        y = function(x)
+        t = x.detach()
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(t.mul_, 2).result()
+        note('expected end', 'refused')
+        try:
+            y.sum().backward()
+            note('seen end', 'a value')
+        except RuntimeError:
+            note('seen end', 'refused')
+
+notes = {}
+show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x
+note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
+run(graph, note, "cpu")
+labels = [label.removeprefix("expected ") for label in notes if label.startswith("expected ")]
+wrong = [label for label in labels if notes["expected " + label] != notes.get("seen " + label)]
+for label in wrong:
+    print(f"{label}: expected {notes['expected ' + label]}, torch-graph {notes.get('seen ' + label)}")
+sys.exit(len(wrong) > 0)
