@@ -1,5 +1,5 @@
-"""deepspeed-reentrant, law changed_outputs. An output that its operator saved, and that is changed in place after forward,
-gives an error each time, as in plain."""
+"""deepspeed-reentrant, law changed_outputs. An output that its operator saved gives an error each time once it was changed,
+also after a backward, as in plain."""
 import os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch

@@ -1,5 +1,5 @@
-"""deepspeed-reentrant, law hooks_that_a_function_registers_on_its_argument. A hook that the function registers on its
-argument is there once, however often the function is run again, or fails."""
+"""deepspeed-reentrant, law hooks_that_a_function_registers_on_its_argument. Hooks that the function registers on its
+argument are there once, however often the function is run again, or fails."""
 import os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
@@ -10,10 +10,13 @@ def run(checkpoint, note, device):
     p = torch.randn(2, 2, device=device, requires_grad=True)
     def inner(h):
         return h.cos() * h
-    def f(h):
+    def f(first, h=None):
+        h = first
         h.register_hook(lambda grad: grad * 2)
         return inner(h).tanh()
-    y = checkpoint(f, p)
+    x = p
+    first = x
+    y = checkpoint(f, first)
     y.backward(torch.ones_like(y), retain_graph=True)
     note('gradients 0', [p.grad])
 

@@ -1,4 +1,4 @@
-"""fairscale, law hooks_that_a_function_registers_on_its_argument. A hook that the function registers on its argument is
+"""fairscale, law hooks_that_a_function_registers_on_its_argument. Hooks that the function registers on its argument are
 there once, however often the function is run again, or fails."""
 import os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
@@ -8,31 +8,29 @@ class Calling(torch.nn.Module):
     def __init__(self, function):
         super().__init__()
         self.function = function
-    def forward(self, *args, **kwargs):
-        return self.function(*args, **kwargs)
-def checkpoint(function, *args, **kwargs):
-    return checkpoint_wrapper(Calling(function))(*args, **kwargs)
+    def forward(self, *args, **kwargs): return self.function(*args, **kwargs)
+def checkpoint(function, *args, **kwargs): return checkpoint_wrapper(Calling(function))(*args, **kwargs)
 
 def run(checkpoint, note, device):
     torch.manual_seed(0)
     p = torch.randn(2, 2, device=device, requires_grad=True)
-    def f(h):
+    def inner(h): return h.cos() * h
+    def f(first, h=None):
+        h = first
         h.register_hook(lambda grad: grad * 2)
-        return (lambda h: h.cos() * h)(h).tanh()
-    y = checkpoint(f, p)
+        return inner(h).tanh()
+    x = p
+    first = x
+    y = checkpoint(f, first)
     y.backward(torch.ones_like(y), retain_graph=True)
     note('gradients 0', [p.grad])
-
 plain = lambda function, *args, **kwargs: function(*args, **kwargs)
 show = lambda x: (type(x).__name__, [f'{y:.4g}' for y in x.ravel().tolist()], x.requires_grad) if torch.is_tensor(x) else x
 note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
 expected, seen = {}, {}
 for notes, judged in (expected, plain), (seen, checkpoint):
-    try:
-        run(judged, note, "cpu")
-    except Exception as error:
-        notes["error"] = print("error:", repr(error)) or "raised"
+    try: run(judged, note, "cpu")
+    except Exception as error: notes["error"] = print("error:", repr(error)) or "raised"
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
-for label in wrong:
-    print(f"{label}: plain {expected.get(label)}, fairscale {seen.get(label)}")
+for label in wrong: print(f"{label}: plain {expected.get(label)}, fairscale {seen.get(label)}")
 sys.exit(len(wrong) > 0)

@@ -24,16 +24,13 @@ def run(checkpoint, note, device):
     y = checkpoint(lambda h: SaveMany.apply(h).exp(), p)
     y.mul_(2)
     y.backward(torch.ones_like(y))
-
 plain = lambda function, *args, **kwargs: function(*args, **kwargs)
 show = lambda x: (type(x).__name__, [f'{y:.4g}' for y in x.ravel().tolist()], x.requires_grad) if torch.is_tensor(x) else x
 note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
 expected, seen = {}, {}
 for notes, judged in (expected, plain), (seen, checkpoint):
-    try:
-        run(judged, note, "cpu")
-    except Exception as error:
-        notes["error"] = print("error:", repr(error)) or "raised"
+    try: run(judged, note, "cpu")
+    except Exception as error: notes["error"] = print("error:", repr(error)) or "raised"
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
 for label in wrong: print(f"{label}: plain {expected.get(label)}, torch-compile {seen.get(label)}")
 sys.exit(len(wrong) > 0)

@@ -1,6 +1,6 @@
 """torch-compile, law changes_are_reported_in_any_case. With determinism_check="none", too, a saved tensor that was changed
 in place gives an error as under plain."""
-import os, sys
+import functools, os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
 import torch._dynamo
@@ -12,13 +12,13 @@ def checkpoint(function, *args, **kwargs):
         return region(function, *args, **kwargs)  # belongs to what is being compiled
     with torch._dynamo.config.patch(skip_fwd_side_effects_in_bwd_under_checkpoint=True):
         return torch.compile(type(region)(region.__code__.replace(), globals()), backend="aot_eager")(function, *args, **kwargs)
-
+checkpoint = functools.partial(checkpoint, determinism_check='none')
 
 def run(checkpoint, note, device):
     torch.manual_seed(0)
     p = torch.randn(2, 2, device=device, requires_grad=True)
     def f(h):
-        return h.sin().exp()
+        return h.sin().tanh()
     y = checkpoint(f, p * 1)
     y.mul_(2)
     y.backward(torch.ones_like(y))

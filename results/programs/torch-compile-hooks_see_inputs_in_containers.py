@@ -26,13 +26,10 @@ def run(checkpoint, note, device):
     h11 = checkpoint(f1, [p0, c0])
     end = h11 * p0
     note('saved', [c0, h11, p0])
-
 seen = []
-
 def note(label, value=None):
     if label == "saved":
         due, packed = (collections.Counter(x.untyped_storage()._cdata for x in tensors) for tensors in (value, seen))
         print(f"hooks see: due {due.total()}, torch-compile {packed.total()}, missing {(due - packed).total()}")
         sys.exit(bool(due - packed or packed.keys() - due.keys()))
-
 with torch.autograd.graph.saved_tensors_hooks(lambda x: seen.append(x) or x, lambda x: x): run(checkpoint, note, "cpu")

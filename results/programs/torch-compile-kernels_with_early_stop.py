@@ -23,16 +23,13 @@ def run(checkpoint, note, device):
         return h7
     h8 = checkpoint(f1, p0)
     h8.backward(torch.ones_like(h8))
-
 seen = collections.Counter()
-
 class Count(torch.utils._python_dispatch.TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         names = ((f, f.f_globals.get("__name__", "torch.")) for f, _ in traceback.walk_stack(sys._getframe(1)))
         caller = next(f for f, name in names if not name.startswith("torch.") or name == "torch.autograd.graph")
         seen[func.overloadpacket.__name__] += caller.f_globals is globals()  # what the program calls, and no backward
         return func(*args, **(kwargs or {}))
-
 with Count(): run(checkpoint, lambda label, value=None: None, "cpu")
 print("sin: due is 3, torch-compile", seen.get("sin", 0))
 sys.exit(seen.get("sin", 0) != 3)

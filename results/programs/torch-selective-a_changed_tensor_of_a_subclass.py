@@ -1,0 +1,37 @@
+"""torch-selective, law a_changed_tensor_of_a_subclass. A saved tensor of a subclass that is changed in place, after forward
+or a backward, gives an error as in plain."""
+import functools, os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+products = [getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm")]
+contexts = functools.partial(create_selective_checkpoint_contexts, products)
+checkpoint = functools.partial(checkpoint, use_reentrant=False, context_fn=contexts)
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    class Kind(torch.Tensor):
+        pass
+    p, q = (torch.randn(2, 2, device=device, requires_grad=True) for _ in range(2))
+    k = (q * 1).as_subclass(Kind)
+    def inner(h, other):
+        return (k * h).sin().as_subclass(torch.Tensor)
+    def outer(h, other):
+        return inner(h, other).exp()
+    y = checkpoint(outer, p * 1, q)
+    k.mul_(2)
+    y.backward(torch.ones_like(y))
+
+plain = lambda function, *args, **kwargs: function(*args, **kwargs)
+show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x
+note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
+expected, seen = {}, {}
+for notes, judged in (expected, plain), (seen, checkpoint):
+    try:
+        run(judged, note, "cpu")
+    except Exception as error:
+        notes["error"] = print("error:", repr(error)) or "raised"
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong:
+    print(f"{label}: plain {expected.get(label)}, torch-selective {seen.get(label)}")
+sys.exit(len(wrong) > 0)
