@@ -1,6 +1,5 @@
 """torch-remat, law two_threads_over_one_graph. Two threads may go backward over one retained graph at once: gradients are
 plain's, and all is freed."""
-# Threads do not always meet: where this shows nothing, run it again.
 import os, sys, threading, time
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
