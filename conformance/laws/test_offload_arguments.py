@@ -48,14 +48,14 @@ def test_a_container_that_is_there_twice_is_one(case: Case) -> None:
     equals_plain(case)
 
 
-HANDED = st.sampled_from(("a tensor", "a parameter", "a subclass"))
+HANDED = st.sampled_from(("a tensor", "a parameter", "a leaf", "a subclass"))
 
 
 @offload_law(
     written(offload_models.handed_on, kind=HANDED, microbatches=MICROBATCHES, modules=FEW, slices=FEW, away=HERE), effort=0.25
 )
 def test_attributes_and_sizes_are_handed_on(case: Case) -> None:
-    """A slice reads the class and attributes of what it is given, and a torch.Size, as in plain, and again in backward."""
+    """A slice reads class, attributes and is_leaf of what it is given, and a torch.Size, as in plain, and again in backward."""
     equals_plain(case)
 
 

@@ -38,7 +38,7 @@ def test_each_slice_runs_forward_twice(case: Case) -> None:
 @counted_law(
     written(
         offload_costs.sliced,
-        counts=st.lists(st.sampled_from((0, 0, 1, 2, 3, 6, 9)), min_size=3, max_size=7).map(tuple),
+        counts=st.lists(st.sampled_from((0, 0, 1, 2, 3, 6, 9)), min_size=4, max_size=7).map(tuple),
         slices=st.integers(1, 4),
         away=AWAY,
     )

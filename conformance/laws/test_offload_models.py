@@ -99,7 +99,7 @@ CHANGES = st.sampled_from(("in place", "stepping", "loading", "other data"))
     floor=1,
 )
 def test_a_parameter_that_changes_before_backward(case: Case) -> None:
-    """Backward after a parameter has changed raises where plain raises; where it does not, a checkpoint may refuse."""
+    """Backward after a parameter has changed raises where plain raises; who checkpoints, or finds other data, may refuse."""
     try:
         case.equals_plain()
     except Refuses:

@@ -268,3 +268,27 @@ def test_what_a_step_leaves_behind_does_not_decide_on_the_next() -> None:
 def test_modules_that_nothing_has_a_use_for_are_not_imported() -> None:
     text = '"""one, law two."""\nimport os, sys, threading\nimport torch\nimport types\n\nos.times(), sys.exit(types)\n'
     assert with_needed_modules(text) == text.replace(", threading", "")
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        ("sys.exit(1)", ""),
+        ("sys.exit(0)", "one, law two: the verdict stands, but its script shows nothing, so it is no proof of it\n"),
+        (
+            "1 / 0",
+            "one, law two: the verdict stands, but its script raises another error, or takes more than 20 s, so it is no",
+        ),
+    ],
+)
+def test_a_script_that_shows_no_fault_is_complained_of(end: str, said: str) -> None:
+    found = reducing.complaint(f'"""one, law two. Two is two."""\nimport sys\n{end}\n')
+    assert found == "" if not said else found.startswith(said)
+    assert found.count("\n") == bool(said)
+
+
+def test_scripts_that_come_out_are_complained_of() -> None:
+    bodies = [f"note('seen', {one})\nnote('expected', 2)" for one in ("double(1)", "2")]
+    asked = json.dumps([[written(body), BROKEN, RIGHT] for body in bodies])
+    run = subprocess.run(COMMAND, cwd=ROOT, input=asked, capture_output=True, text=True, check=True)
+    assert run.stderr.count("the verdict stands") == 1

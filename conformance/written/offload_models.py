@@ -118,6 +118,7 @@ def handed_on(OffloadModel, note, device, place, *, kind, microbatches, modules,
         def forward(self, given):
             x, size = given
             scale = getattr(x, "scale", 1.0) * size.numel() * (2 if type(x) is Marked else 1)
+            scale *= 1.5 if x.is_leaf and microbatches < 2 else 1
             y = x.as_subclass(torch.Tensor) * self.weight**scale
             y = y.as_subclass(Marked) if kind == "a subclass" else y
             y.scale = 2.0
@@ -127,8 +128,8 @@ def handed_on(OffloadModel, note, device, place, *, kind, microbatches, modules,
     options = {"checkpoint_activation": microbatches > 0, "num_microbatches": max(1, microbatches)}
     model = OffloadModel(layers, place, num_slices=min(slices, modules), **options)
     note("leaves", tuple(model.parameters()))
-    x = torch.randn(4, 2, device=place)
-    x = {"a tensor": x, "a parameter": torch.nn.Parameter(x), "a subclass": x.as_subclass(Marked)}[kind]
+    x = torch.randn(4, 2, device=place, requires_grad=kind == "a leaf")
+    x = x.as_subclass(Marked) if kind == "a subclass" else torch.nn.Parameter(x) if kind == "a parameter" else x
     if microbatches < 2:
         x.scale = 3.0
     y, size = model((x, torch.Size([2, 3])))

@@ -225,7 +225,10 @@ IMPLEMENTATION = Implementation(
     provides=SimpleNamespace(
         **{name: getattr(torch.autograd.graph, name) for name in GRAPH_NAMES}, log=_log, logged_backward=logged_backward
     ),
-    binding="from contextlib import nullcontext\nfrom torch.autograd import graph\n\ngraph.logged_backward = nullcontext",
+    binding=(
+        "from contextlib import nullcontext\nfrom torch.autograd import graph\n\n"
+        "graph.logged_backward = lambda *outputs: nullcontext()"
+    ),
     summary="torch.autograd.graph",
     source="https://docs.pytorch.org/docs/stable/autograd.html#saved-tensors-default-hooks",
     capabilities=frozenset({"logging"}),
