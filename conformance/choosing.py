@@ -102,6 +102,9 @@ def subjects(options: Any, chosen: Iterable[str]) -> list[Subject]:
     names = list(dict.fromkeys(chosen))
     settings = [Setting(name, like.kind, options.device, profile, options.seed, memory) for name in names]
     apart = {one.name: Contained(one) for one in settings if not (options.in_process or one.name in impls.names())}
+    if options.memory_limit is not None and not apart:
+        told = f"--memory-limit is {options.memory_limit:g} and has no effect"
+        raise ValueError(f"{told}: it is for what is not built in: --impl NAME, --impl pkg.mod:attr or --peers")
     found = [_found(one, apart.get(one.name)) for one in settings]
     if twice := [name for name, times in Counter(one.name for one in found).items() if times > 1]:
         raise ValueError(f"--impl: more than one implementation is called {twice[0]!r}")

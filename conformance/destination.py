@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from conformance.arguments import writable
 from conformance.programs_written import HEAD, directory_of
 from conformance.results_file import ROOT, read_all
 
@@ -43,6 +44,18 @@ def _fault(path: Path) -> str:
     """What is wrong with a path for results; "" if nothing is. Raises OSError where nothing can be written."""
     if any(map(_is_published, {path.parent.resolve() / path.name, path.resolve()})):
         return "where published results and their scripts are, which only a complete run as declared writes, without --results"
+    if fault := _taken(path):
+        return fault
+    _try_to_write(path)
+    scripts = directory_of(path)
+    if scripts.exists() and not scripts.is_dir():
+        return f"and its scripts would go to {scripts}, which is no directory"
+    others = [one.name for one in sorted(scripts.glob("*.py")) if not _is_script(one)]
+    return f"and its scripts would go to {scripts}, where {others[0]} is none of a run" if others else ""
+
+
+def _taken(path: Path) -> str:
+    """What is wrong with a path whose file would be replaced; "" where nothing is lost but results."""
     if path.is_dir():
         return "a directory"
     if path.exists():
@@ -53,12 +66,18 @@ def _fault(path: Path) -> str:
                 read_all(path)
         except ValueError as error:
             return f"which is there and holds no results of this suite ({error})"
-    _try_to_write(path)
-    scripts = directory_of(path)
-    if scripts.exists() and not scripts.is_dir():
-        return f"and its scripts would go to {scripts}, which is no directory"
-    others = [one.name for one in sorted(scripts.glob("*.py")) if not _is_script(one)]
-    return f"and its scripts would go to {scripts}, where {others[0]} is none of a run" if others else ""
+    return ""
+
+
+def merged_path(text: str) -> str:
+    """A type for argparse: where merged results go, which is a new file, one of results, or ``-``."""
+    try:
+        fault = "" if writable(text) == "-" else _taken(Path(text))
+    except OSError as error:
+        fault = f"which cannot be read: {error}"
+    if fault:
+        raise argparse.ArgumentTypeError(f"it is {text}, {fault}; accepted is the path of a new file, or of results, or -")
+    return text
 
 
 def _is_published(path: Path) -> bool:

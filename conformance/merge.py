@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from conformance.arguments import readable, writable
+from conformance.arguments import readable
+from conformance.destination import merged_path
 from conformance.results_file import Results, Row, is_unexpected, read_all, totals, write_all
 
 Said = tuple[str, str, bool]
@@ -115,7 +116,7 @@ def _one(seeded: Sequence[tuple[Any, Row]]) -> Row:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m conformance.merge", description=__doc__.splitlines()[0])
-    parser.add_argument("out", type=writable, metavar="OUT", help="the merged file; - to report only")
+    parser.add_argument("out", type=merged_path, metavar="OUT", help="the merged file; - to report only")
     parser.add_argument("files", nargs="+", type=readable, metavar="FILE", help="results of runs, or merged files")
     options = parser.parse_args(arguments)
     try:

@@ -193,7 +193,9 @@
     const counts = Object.entries(record.counts).flatMap(([verdict, count]) => [" · ", made("span", `${verdict} ${count.toLocaleString("en")}`, verdict)]);
     fact("Cases", record.cases.toLocaleString("en"), ...counts);
     if (record.options) fact("Called with", made("code", record.options));
-    fact("Declared", made("span", record.expected, record.expected), record.unexpected ? ", so this verdict is unexpected" : "");
+    const idle = record.verdict === "agrees" && record.expected === "agrees";
+    const why = idle ? ", but too few cases prove it" : ", so this verdict is unexpected";
+    fact("Declared", made("span", record.expected, record.expected), record.unexpected ? why : "");
     if (record.known) {
       fact("Why", record.known.reason);
       fact("Source", ...linked(record.known.source));

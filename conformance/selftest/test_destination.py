@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from conformance import conftest
-from conformance.destination import of_a_run, published, results_path
+from conformance.destination import merged_path, of_a_run, published, results_path
 from conformance.law import all_laws
 from conformance.results_file import ROOT, write
 from conformance.selftest.synthetic_results import HEADER, ROWS, row
@@ -68,6 +68,26 @@ def test_what_would_destroy_something_or_cannot_be_written_is_refused(text: str,
     told = str(refused.value)
     assert told.startswith(f"it is {text}, {reason}")
     assert told.endswith("; accepted is the path of a new file, or of the results of an earlier run, which are replaced")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("README.md", "it is README.md, which is there and holds no results of this suite (README.md: line 1 is not JSON"),
+        ("package", "package is a directory"),
+        ("pipe", "it is pipe, which is no file"),
+        ("README.md/new.jsonl", "README.md/new.jsonl cannot be written: README.md is not a directory"),
+    ],
+)
+def test_merged_results_replace_nothing_but_results(text: str, reason: str, here: Path) -> None:
+    with pytest.raises(argparse.ArgumentTypeError) as refused:
+        merged_path(text)
+    assert str(refused.value).startswith(reason)
+
+
+@pytest.mark.parametrize("text", ["mine.jsonl", "new.jsonl", "empty", "-"])
+def test_merged_results_go_where_nothing_or_results_are(text: str, here: Path) -> None:
+    assert merged_path(text) == text
 
 
 @pytest.mark.parametrize("name", ["conformance-cpu.jsonl", "conformance-cuda.jsonl", "peers-cpu.jsonl", "programs.jsonl"])

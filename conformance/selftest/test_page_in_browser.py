@@ -143,6 +143,16 @@ def test_the_mouse_opens_a_verdict(browser: Browser, path: Path) -> None:
     assert browser.eventually(browser.focused, cell)
 
 
+def test_a_law_that_too_few_cases_prove_is_not_said_to_be_kept(browser: Browser, tmp_path: Path) -> None:
+    pytest.importorskip("jinja2")
+    idle = row("masks", "nested", detail="only 1 of 60 cases prove anything", as_declared=False)
+    found = [Results(tmp_path / "conformance-cpu.jsonl", HEADER, (idle,), {})]
+    (tmp_path / "index.html").write_text(page.rendered(found, tmp_path, README), encoding="utf-8")
+    browser.visit(tmp_path / "index.html", "#cell=masks%2Fnested%2Fcpu%2F2.13.0%2Bcpu")
+    assert browser.text("#panel-verdict") == "✓ agrees, unexpected"
+    assert "agrees, but too few cases prove it" in [one.text for one in browser.all("#panel-facts dd")]
+
+
 def test_a_verdict_leads_to_the_same_law_elsewhere_and_to_its_neighbours(browser: Browser, path: Path) -> None:
     browser.visit(path, "#cell=masks%2Fnested%2Fcpu%2F2.13.0%2Bcpu")
     others = browser.all("#panel-elsewhere button")
