@@ -4,7 +4,7 @@ sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # sta
 import torch
 from contextlib import nullcontext
 from torch.autograd import graph
-graph.logged_backward = nullcontext
+graph.logged_backward = lambda *outputs: nullcontext()
 
 def run(graph, note, device):
     torch.manual_seed(0)
