@@ -160,6 +160,8 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     options = _parser().parse_args(arguments)
     if options.rounds < 2:
         _parser().error(f"rounds is {options.rounds}; it must be 2 or more")
+    if options.redraw and (options.impl or options.workload or options.budget or options.results or options.write):
+        _parser().error("--redraw measures nothing: without --write, --impl, --workload, --budget and --results")
     if options.write and (options.impl or options.workload or options.budget or options.results):
         _parser().error("--write publishes a complete run: without --impl, --workload, --budget and --results")
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ import impls
 from conformance.contained import Contained
 from conformance.declaration import Row, declaration, written
 from conformance.exploring import Explorer
-from conformance.law import PROFILES, Law
+from conformance.law import PROFILES, Law, all_laws
 from conformance.second_device import second
 from conformance.smoke import smoke
 from conformance.telling import Setting
@@ -91,9 +92,24 @@ def _refuse_contradictions(options: Any) -> None:
         raise ValueError(f"{told}: it is for what is judged in a process of its own; accepted is one of the two")
 
 
+def _refuse_confusing(one: Implementation, setting: Setting) -> None:
+    """ValueError for limits under laws that do not exist, and for a name that others have already."""
+    there = all_laws()
+    for law in one.known:
+        if law not in there:
+            near = difflib.get_close_matches(law, there, 3, cutoff=0.4)
+            told = f"; nearest of {len(there)} laws: {', '.join(near)}" if near else ""
+            raise ValueError(f"--impl {setting.name}: known of {one.name!r} has law {law!r}, which does not exist{told}")
+    taken = one.name in {*impls.names(), *impls.PEERS} and setting.name != one.name
+    if taken and not setting.name.startswith("impls."):
+        raise ValueError(f"--impl {setting.name}: its name is {one.name!r}, as of one that is here already; give it another")
+
+
 def subjects(options: Any, chosen: Iterable[str]) -> list[Subject]:
     """The implementations of these names, judged as the options say. Raises ValueError for one not there, or twice."""
     _refuse_contradictions(options)
+    if torch.device(options.device).index is not None:
+        raise ValueError(f"--device is {options.device}; accepted is a device type, as cpu or cuda, without a number")
     try:
         like = impls.get(options.like or DEFAULT)
     except ValueError as error:
@@ -108,6 +124,8 @@ def subjects(options: Any, chosen: Iterable[str]) -> list[Subject]:
     found = [_found(one, apart.get(one.name)) for one in settings]
     if twice := [name for name, times in Counter(one.name for one in found).items() if times > 1]:
         raise ValueError(f"--impl: more than one implementation is called {twice[0]!r}")
+    for setting, one in zip(settings, found, strict=True):
+        _refuse_confusing(one, setting)
     if options.like and all(one.declared for one in found):
         raise ValueError(
             f"--like is {options.like!r} and has no effect; it is for a callable that declares nothing: --impl pkg.mod:attr"

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from conformance import destination, matrix, page, programs_written, report, res
 from conformance.arguments import command, gibibytes, natural
 from conformance.choosing import DEFAULT, Subject, subjects
 from conformance.gathering import PROPERTY, Gathering
-from conformance.law import LAWS, PROFILES, Law
+from conformance.law import LAWS, PROFILES, Law, all_laws
 from conformance.progress import Live
 from conformance.results_file import Row, is_unexpected
 from conformance.summary import nothing_selected, summary
@@ -139,11 +138,13 @@ def _hold(node: pytest.Item, subject: Subject, law: Law) -> None:
     row = subject.hold(law)
     node.user_properties.append((PROPERTY, row))
     if is_unexpected(row):
-        pytest.fail(_unexpected(row, subject.implementation.declared), pytrace=False)
+        missing = sorted(law.needs - subject.claims.capabilities) if law.name not in subject.claims.known else []
+        pytest.fail(_unexpected(row, subject.implementation.declared, missing), pytrace=False)
 
 
-def _unexpected(row: Row, declared: bool) -> str:
+def _unexpected(row: Row, declared: bool, missing: Sequence[str]) -> str:
     claimed = "declared" if declared else "claimed by the implementation that it is judged like"
+    claimed = f"without capability {', '.join(missing)}" if missing else claimed
     times = f"in {row['counts'][row['verdict']]} of {row['cases']} cases"
     untested = row["verdict"] == "agrees" and row["detail"]
     found = "not tested:" if untested else f"{claimed}: {row['expected']}; found: {row['verdict']} {times}"
@@ -223,7 +224,7 @@ def _complete(config: pytest.Config, rows: list[Row]) -> bool:
 
 def _all_held(config: pytest.Config, rows: list[Row]) -> bool:
     """Whether every law there is was held for every implementation that was chosen."""
-    _import_laws()
+    all_laws()
     chosen = [one.implementation for one in config.stash[CHOSEN]]
     laws = [law for law in LAWS.values() if not law.lacks(config.getoption("--device"))]
     due = {(law.name, one.name) for law in laws for one in chosen if one.kind == law.kind}
@@ -232,17 +233,11 @@ def _all_held(config: pytest.Config, rows: list[Row]) -> bool:
 
 def _not_judged(config: pytest.Config) -> dict[str, str]:
     """Laws about this type of device and these implementations that it takes more to judge than is here, and what."""
-    _import_laws()
+    all_laws()
     device = config.getoption("--device")
     kind, kinds = torch.device(device).type, {one.implementation.kind for one in config.stash[CHOSEN]}
     about = [law for law in LAWS.values() if kind in law.devices and law.kind in kinds]
     return {law.name: law.lacks(device) for law in about if law.lacks(device)}
-
-
-def _import_laws() -> None:
-    """Workers of xdist have imported them, the process that gathers has not."""
-    for path in sorted((Path(__file__).parent / "laws").glob("test_*.py")):
-        importlib.import_module(f"conformance.laws.{path.stem}")
 
 
 def _declared_in(stem: str, chosen: Iterable[str], name: str) -> str:
@@ -258,7 +253,7 @@ def _declare(reporter: pytest.TerminalReporter, config: pytest.Config, path: Pat
         name, kind = subject.implementation.name, subject.implementation.kind
         if subject.implementation.declared or not any(row["impl"] == name for row in rows):
             continue
-        _import_laws()
+        all_laws()
         mine = [row for row in rows if row["impl"] == name]
         due = sum(law.kind == kind and not law.lacks(config.getoption("--device")) for law in LAWS.values())
         if len(mine) < due:

@@ -144,7 +144,8 @@ class Explorer:
         try:
             outcomes = self.outcomes(law, judged, claims)
             expected = Verdict(claims.expected(law.name, law.needs))
-            if self.profile.patience and implementation.declared and _worst(outcomes).severity < expected.severity:
+            limited = law.name in claims.known and implementation.declared
+            if self.profile.patience and limited and _worst(outcomes).severity < expected.severity:
                 outcomes = self.patiently(law, judged, claims, expected)
             shown, worst = _witness(outcomes), _worst(outcomes)
             small = worst in (Verdict.AGREES, Verdict.HANGS)  # each try of a program that hangs takes the whole limit

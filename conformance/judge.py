@@ -160,8 +160,8 @@ class Case:
     options: dict[str, Any] = field(default_factory=dict)
     reference: Callable[[Runnable, str, Kind], Observation] = plainly
     recomputed: bool = False
-    noted: set[str] = field(default_factory=set)
-    not_begun: bool = False
+    begun: bool = False  # it has come to the note "forward"
+    vacuous: str = ""  # why it proves nothing, as far as a law says so
 
     @functools.cached_property
     def plain(self) -> Observation:
@@ -189,7 +189,7 @@ class Case:
             subject = functools.partial(subject, **self.options)
         seen = execute(self.program, subject, self.device, meters, self.kind, self.implementation.share)
         self.recomputed |= self.kind == "checkpoint" and seen.calls.total() > self.plain.calls.total()
-        self.noted.update(seen.notes)
+        self.begun |= "forward" in seen.notes
         if seen.error is not None and self.plain.error is None:
             self.no_wrong_gradient(seen)
             raise from_error(seen.error)
@@ -237,21 +237,17 @@ class Case:
                 continue
             if label not in seen.notes:
                 raise from_error(seen.error) if seen.error else Diverges(f"{label} is noted under plain, not here")
-            found = difference(value, seen.notes[label], self.exact, label, self.scale)
-            if found:
+            if found := difference(value, seen.notes[label], self.exact, label, self.scale):
                 raise Diverges(found)
         return seen
 
     def equals_plain_or_refuses(self, *, in_forward: bool = False) -> bool:
-        """Whether there was an answer, which then is plain's. Where plain raises, only an error will do.
-
-        An error before the note "forward" is about the call, and proves nothing of what comes later. Where the law is
-        about what happens ``in_forward``, it does.
-        """
+        """Whether there was an answer, then plain's. An error before the note "forward" proves only what is ``in_forward``."""
         try:
             self.equals_plain()
         except Refuses:
-            self.not_begun = not in_forward and "forward" in self.plain.notes and "forward" not in self.noted
+            if not (in_forward or self.begun) and "forward" in self.plain.notes:
+                self.vacuous = "the call itself is refused"
             return False
         return True
 
@@ -272,8 +268,7 @@ class Case:
         if not labels:
             raise ValueError(f"the program notes nothing that it expects: {list(seen.notes)}")
         for label in labels:
-            found = difference(seen.notes[f"expected {label}"], seen.notes.get(f"seen {label}"), True, label)
-            if found:
+            if found := difference(seen.notes[f"expected {label}"], seen.notes.get(f"seen {label}"), True, label):
                 raise Diverges(found.replace("plain", "expected", 1), Measured("expected"))
         return seen
 
@@ -295,13 +290,10 @@ def judge(check: Callable[[Case], None], case: Case, *, recomputes: bool, gradie
         check(case)
     except Judged as judged:
         return Outcome(case.program, judged.verdict, judged.detail, measured=judged.measured)
-    vacuous = ""
     if gradients and case.plain.error is not None:
-        vacuous = f"plain raises {type(case.plain.error).__name__}"
-    elif case.not_begun:
-        vacuous = "the call itself is refused"
+        case.vacuous = f"plain raises {type(case.plain.error).__name__}"
     elif gradients and case.plain.vacuous:
-        vacuous = "all gradients are zero"
+        case.vacuous = "all gradients are zero"
     elif recomputes and not case.recomputed:
-        vacuous = "nothing was recomputed"
-    return Outcome(case.program, Verdict.AGREES, vacuous=vacuous)
+        case.vacuous = case.vacuous or "nothing was recomputed"
+    return Outcome(case.program, Verdict.AGREES, vacuous=case.vacuous)

@@ -19,7 +19,7 @@ from typing import Any
 
 from conformance.arguments import readable
 from conformance.destination import merged_path
-from conformance.results_file import Results, Row, is_unexpected, read_all, totals, write_all
+from conformance.results_file import Results, Row, claim, is_unexpected, read_all, totals, write_all
 
 Said = tuple[str, str, bool]
 
@@ -86,7 +86,7 @@ def _told(run: Results, row: Row) -> str:
     where = head["machine"]["accelerator"] or head["machine"]["processor"]
     unexpected = ", unexpected" if is_unexpected(row) else ""
     return (
-        f"{row['verdict']}, declared {row['expected']}{unexpected}: {row['cases']} cases, seed {head['seed']}, "
+        f"{row['verdict']}, {claim(row)} {row['expected']}{unexpected}: {row['cases']} cases, seed {head['seed']}, "
         f"profile {head['profile']}, on {where}, {head['date']}"
     )
 
@@ -121,10 +121,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         runs = distinct(run for path in options.files for run in read_all(path))
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"argument FILE: {error}; accepted are results of conformance runs, also merged ones\n")
+        return 2
+    try:
         if options.out != "-":
             write_all(Path(options.out), runs)
-    except (OSError, ValueError) as error:
-        sys.stderr.write(f"{error}\n")
+    except OSError as error:
+        sys.stderr.write(f"argument OUT: {error}\n")
         return 2
     contradictions = conflicts(runs)
     for one in united(runs):

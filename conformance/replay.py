@@ -15,6 +15,7 @@ import signal
 import sys
 import tempfile
 import traceback
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -27,6 +28,7 @@ SECONDS = 60
 TRIES = 20  # of a script that shows nothing: threads do not always meet
 FAULTS = ("diverges", "crashes", "hangs")
 OTHER = 3  # the status of a script that raised, or ended with 1 and compared nothing
+NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 COMPARED = re.compile(r"\b(due|expected|plain)\b")
 
 
@@ -118,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         found = [row for path in parser.parse_args(arguments).files for row in _written(path)]
     except (OSError, ValueError) as error:
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.write(f"argument FILE: {error}; accepted are results of conformance runs, and findings of soaks\n")
         return 2
     rows = standalone(found)
     sys.stdout.write(f"{len(rows)} scripts, some seconds each on a busy machine\n")
@@ -126,13 +128,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.write(f"{len(found) - len(rows)} more only print, for their laws measure more: they are not run\n")
     sys.stdout.flush()
     gone = failed = 0
+    missing: Counter[str] = Counter()
     for row, status, output in replay(rows):
         if status != 1:
             gone += 1
             failed += status == OTHER
+            missing.update(NO_MODULE.findall(output)[-1:])
             sys.stdout.write(f"{row['impl']}, law {row['law']}: status {status}, 1 is due\n{output}\n")
     ended = f"; {failed} ended with another error, and show nothing" if failed else ""
     sys.stdout.write(f"{len(rows) - gone} of {len(rows)} scripts show their fault{ended}\n")
+    for name, count in missing.most_common():
+        sys.stdout.write(
+            f"{count} of them have no module {name!r}: run this by a Python that has it, as .nox/peers/bin/python\n"
+        )
     return 1 if gone or not rows else 0
 
 

@@ -19,7 +19,7 @@ import impls
 from conformance import matrix, programs_written
 from conformance.arguments import readable
 from conformance.merge import united
-from conformance.results_file import ROOT, Results, Row, is_unexpected, read_all
+from conformance.results_file import ROOT, Results, Row, claim, is_unexpected, read_all
 
 BEGIN, END = "<!-- matrix:begin -->", "<!-- matrix:end -->"
 SCRIPT_BEGIN, SCRIPT_END = "<!-- script:begin -->", "<!-- script:end -->"
@@ -89,7 +89,8 @@ def _chosen(rows: Sequence[Row], key: str, value: str, option: str) -> list[Row]
         similar = [name for name in there if value in name] + difflib.get_close_matches(value, there, NEAREST, cutoff=0.0)
         nearest = list(dict.fromkeys(similar))[:NEAREST]
         told = f"there are {', '.join(there)}" if len(there) <= FEW else f"nearest of {len(there)}: {', '.join(nearest)}"
-        raise ValueError(f"{option}: no result has {key} {value!r}; {told}")
+        others = "; --results FILE has those of another run" if key == "impl" else ""
+        raise ValueError(f"{option}: no result has {key} {value!r}; {told}{others}")
     return chosen
 
 
@@ -97,7 +98,11 @@ def _limit(row: Row) -> str:
     found = row["verdict"]
     if is_unexpected(row):  # with the verdict that was declared it is so where that proves too little, as the detail says
         unproven = found == row["expected"]
-        found += ", as declared, but not tested:" if unproven else f", and that is unexpected: declared is {row['expected']}"
+        found += (
+            f", as {claim(row)}, but not tested:"
+            if unproven
+            else f", and that is unexpected: {claim(row)} is {row['expected']}"
+        )
     lines = [
         f"{row['impl']} on {row['device']}, law {row['law']}: {row.get('statement', '')}",
         found,

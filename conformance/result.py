@@ -70,6 +70,7 @@ class Result:
             "statement": self.law.statement,
             "counts": {str(verdict): count for verdict, count in sorted(self.counts.items())},
             "as_declared": self.as_declared,
+            "declared": self.implementation.declared,
             "known": None if self.known is None else {"reason": self.known.reason, "source": self.known.source},
             "options": self.written_options(),
             "seconds": round(self.seconds, 3),

@@ -47,6 +47,11 @@ def is_unexpected(row: Row) -> bool:
     return not row.get("as_declared", row["verdict"] == row["expected"])
 
 
+def claim(row: Row) -> str:
+    """The word for what a verdict is held against: what declares nothing is held to what another implementation claims."""
+    return "declared" if row.get("declared", True) else "claimed"
+
+
 def totals(rows: Iterable[Row]) -> dict[str, int]:
     """What the footer counts: rows, cases, rows by verdict, and unexpected verdicts."""
     rows = list(rows)

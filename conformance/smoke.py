@@ -123,6 +123,8 @@ def _guessed(checkpoint: Any, device: str) -> str:
             return "It takes the function last; adapt it: checkpoint = lambda function, *args: yours(*args, function)"
     if needed := ", ".join(f"{name}=..." for name in _needed(checkpoint)):
         return f"Give what it cannot do without: checkpoint = functools.partial(yours, {needed})"
+    if isinstance(checkpoint, type):
+        return "It is a class: give what is called for each region, as an instance or a method may be"
     return "When it takes another argument before the function, adapt it: checkpoint = functools.partial(yours, argument)"
 
 

@@ -189,7 +189,7 @@ class Soak:
         for law, count in laws.most_common():
             lines.append(f"  {law}: {count}")
             lines += [
-                f"    {one.impl}: {one.verdict}, declared {one.expected}; seed {one.seed}, profile {one.profile}, "
+                f"    {one.impl}: {one.verdict}, due is {one.expected}; seed {one.seed}, profile {one.profile}, "
                 f"met {one.times} times"
                 for one in still
                 if one.law == law

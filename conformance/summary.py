@@ -14,7 +14,7 @@ from conformance import laws
 from conformance.causes import GRADIENT, cause
 from conformance.law import LAWS
 from conformance.result import is_worse
-from conformance.results_file import Row, is_unexpected
+from conformance.results_file import Row, claim, is_unexpected
 
 
 def summary(rows: Sequence[Row], warnings: Sequence[str] = ()) -> str:
@@ -46,13 +46,17 @@ def _of(name: str, rows: Sequence[Row]) -> list[str]:
         families = Counter(row["family"] for row in worse)
         by_family = sorted(families, key=lambda family: (family != "gradients", -families[family]))
         told = ", ".join(f"{family}: {_laws(families[family])}" for family in by_family)
-        wrong = sum(cause(row["detail"]) == GRADIENT for row in worse)
-        lines.append(f"{name}: {_laws(len(worse))} worse than declared; the reason of {wrong} is: {GRADIENT}")
+        causes = Counter(cause(row["detail"]) for row in worse)
+        first = GRADIENT if GRADIENT in causes else causes.most_common(1)[0][0]
+        told_of = f"; the reason of {causes[first]} is: {first}" if first else ""
+        lines.append(f"{name}: {_laws(len(worse))} worse than {claim(worse[0])}{told_of}")
         lines += [f"  {told}", f"  look first at {worse[0]['law']}: {worse[0]['verdict']}, {cause(worse[0]['detail'])}"]
     if untested:
-        lines.append(f"{name}: {_laws(len(untested))} not tested, since too few cases prove anything")
+        why = Counter(reason for row in untested for reason in re.findall(r"'([^']+)': \d+", row["detail"])).most_common(1)
+        told = f"; of most: {why[0][0]}" if why else ""
+        lines.append(f"{name}: {_laws(len(untested))} not tested (✓ and *), since too few cases prove anything{told}")
     if gone := len(unexpected) - len(worse) - len(untested):
-        lines.append(f"{name}: {_laws(gone)} with a declared limit that did not show as declared")
+        lines.append(f"{name}: {_laws(gone)} with a limit, declared or for want of a capability, that did not show")
     return lines
 
 

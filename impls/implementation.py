@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, NoReturn, get_args
@@ -10,6 +11,7 @@ from typing import Any, Literal, NoReturn, get_args
 VerdictName = Literal["agrees", "refuses", "diverges", "crashes", "hangs"]
 Kind = Literal["checkpoint", "graph", "offload"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+_NAME = re.compile(r"[\w.:+-]+")
 
 CAPABILITIES: Mapping[str, str] = MappingProxyType(
     {
@@ -63,9 +65,18 @@ class Known:
     source: str
     seed: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.verdict not in get_args(VerdictName):
+            raise ValueError(f"verdict is {self.verdict!r}; accepted are {', '.join(get_args(VerdictName))}")
+        for name in ("reason", "source"):
+            if not isinstance(value := getattr(self, name), str) or not value.strip():
+                raise ValueError(f"{name} is {value!r}; it must be some text: why, and where that is written or was seen")
+
 
 def known(verdict: VerdictName, reason: str, source: str, *laws: str, seed: int | None = None) -> dict[str, Known]:
-    """The same verdict, for the same reason, under several laws."""
+    """The same verdict, for the same reason, under several laws. Raises ValueError without a law, and as ``Known`` does."""
+    if not laws:
+        raise ValueError("laws: none is given; it must be the name of one law at least")
     return dict.fromkeys(laws, Known(verdict, reason, source, seed))
 
 
@@ -87,8 +98,8 @@ class Implementation:
     ``share`` is how many of a profile's cases it is held to: less than 1 for what takes long for each of them, and
     then it has as much more time for each before it counts as hanging.
 
-    Raises ValueError for a kind or a capability that does not exist, for a share that is not in (0, 1], and when what
-    the kind asks for is not given.
+    Raises ValueError for a name that can be none of a file, a kind or a capability that does not exist, a share that is
+    not in (0, 1], something in ``known`` that is no ``Known``, and when what the kind asks for is not given.
     It is not checked that it works.
     """
 
@@ -105,6 +116,13 @@ class Implementation:
     share: float = 1.0
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
+            raise ValueError(f"name is {self.name!r}; it must be of letters, digits and . : + - _, for files are called by it")
+        for law, limit in self.known.items():
+            if not isinstance(limit, Known):
+                raise ValueError(
+                    f"known of {self.name!r} has {limit!r} for law {law!r}; impls.implementation.known makes what is due"
+                )
         if self.kind not in KINDS:
             raise ValueError(f"kind of {self.name!r} is {self.kind!r}; it must be one of {', '.join(KINDS)}")
         is_checkpoint = self.kind == "checkpoint"
@@ -113,7 +131,12 @@ class Implementation:
             raise ValueError(f"{self.name!r} is of kind {self.kind!r}: {wanted} must be given, and {other} must not")
         if not 0 < self.share <= 1:
             raise ValueError(f"share of {self.name!r} is {self.share!r}; it must be more than 0 and at most 1")
+        if is_checkpoint and not callable(self.checkpoint):
+            raise ValueError(f"checkpoint of {self.name!r} is {self.checkpoint!r}; it must be callable, with a function first")
         there = _CAPABILITIES[self.kind]
+        if not isinstance(self.capabilities, Set):
+            told = f"capabilities of {self.name!r} are {self.capabilities!r}"
+            raise ValueError(f"{told}; they must be a set of names, such as frozenset({{{min(there, default='...')!r}}})")
         unknown = sorted(self.capabilities - there.keys())
         if unknown:
             raise ValueError(f"capabilities of {self.name!r}: {unknown} do not exist; there are {sorted(there)}")

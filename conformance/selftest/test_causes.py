@@ -80,10 +80,18 @@ def test_the_end_of_a_run_counts_by_family_and_says_where_to_look_first() -> Non
 def test_the_end_of_a_run_counts_what_is_not_worse_too() -> None:
     untested = row("masks", "mine", as_declared=False, detail="only 3 of 12 cases prove anything, 8 must")
     assert summary([untested, row("streams", "mine", expected="refuses")]).splitlines() == [
-        "mine: 1 law not tested, since too few cases prove anything",
-        "mine: 1 law with a declared limit that did not show as declared",
+        "mine: 1 law not tested (✓ and *), since too few cases prove anything",
+        "mine: 1 law with a limit, declared or for want of a capability, that did not show",
     ]
+    idle = untested | {"detail": "only 0 of 12 cases prove anything, 8 must: {'nothing was recomputed': 12}"}
+    told = "mine: 1 law not tested (✓ and *), since too few cases prove anything; of most: nothing was recomputed"
+    assert summary([idle]) == told
     assert summary(ROWS[3:]) == ""
+
+
+def test_the_end_of_a_run_tells_the_commonest_reason_and_what_nobody_declared() -> None:
+    rows = [worse(law, "rng", "", detail) | {"declared": False} for law, detail in (("a", "KeyError: 1"), ("b", "KeyError: 1"))]
+    assert summary(rows).splitlines()[0] == "mine: 2 laws worse than claimed; the reason of 2 is: raised KeyError: …"
 
 
 def test_what_was_told_before_the_first_law_is_said_again_where_laws_fail() -> None:

@@ -22,6 +22,7 @@ from conformance.scripts import script
 from conformance.strategies import named
 from conformance.verdicts import VALUES, Diverges, Refuses, Verdict
 from impls import Implementation
+from impls.implementation import known
 
 PROFILE = Profile(12, 20, True)
 
@@ -117,6 +118,14 @@ def test_names_of_a_kind_are_of_that_kind(kind: impls.Kind) -> None:
     ("fields", "message"),
     [
         ({"kind": "hooks"}, "kind of 'it' is 'hooks'; it must be one of checkpoint, graph, offload"),
+        ({"checkpoint": print, "name": ""}, "name is ''; it must be of letters, digits and"),
+        ({"checkpoint": print, "name": "a b/c"}, "name is 'a b/c'; it must be of letters"),
+        ({"checkpoint": None}, "checkpoint of 'it' is None; it must be callable"),
+        ({"checkpoint": print, "capabilities": "rng"}, "capabilities of 'it' are 'rng'; they must be a set of names"),
+        (
+            {"checkpoint": print, "known": {"masks": "diverges"}},
+            "known of 'it' has 'diverges' for law 'masks'; impls.implementation.known makes what is due",
+        ),
         ({"kind": "graph"}, "'it' is of kind 'graph': provides must be given, and checkpoint must not"),
         ({"kind": "graph", "provides": 1, "checkpoint": print}, "provides must be given, and checkpoint must not"),
         ({"provides": 1}, "'it' is of kind 'checkpoint': checkpoint must be given, and provides must not"),
@@ -128,7 +137,25 @@ def test_names_of_a_kind_are_of_that_kind(kind: impls.Kind) -> None:
 )
 def test_a_record_that_contradicts_itself_is_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Implementation("it", **fields)
+        Implementation(**{"name": "it"} | fields)
+
+
+@pytest.mark.parametrize(
+    ("told", "laws", "message"),
+    [
+        (
+            ("divergs", "why", "where"),
+            ["masks"],
+            "verdict is 'divergs'; accepted are agrees, refuses, diverges, crashes, hangs",
+        ),
+        (("diverges", "", "where"), ["masks"], "reason is ''; it must be some text"),
+        (("diverges", "why", " "), ["masks"], "source is ' '; it must be some text"),
+        (("diverges", "why", "where"), [], "laws: none is given; it must be the name of one law at least"),
+    ],
+)
+def test_a_limit_that_says_nothing_is_refused(told: Any, laws: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        known(*told, *laws)
 
 
 def test_what_has_no_checkpoint_says_so_when_it_is_called() -> None:

@@ -40,6 +40,8 @@ known = {"keyword_arguments": doubles, "unused_outputs": doubles}
 frank = Implementation("frank", doubling, capabilities=everything, known=known)
 modest = Implementation("modest", without_keywords, capabilities=everything - {"keyword-arguments"})
 boasting = Implementation("boasting", without_keywords, capabilities=everything)
+misspelt = Implementation("misspelt", right, known={"keyword_argument": doubles})
+masked = Implementation("nested", right)
 overcautious = Implementation("overcautious", right, capabilities=everything, known=known)
 """
 # Several runs in one process, since starting one takes longer than running two laws.
@@ -70,6 +72,9 @@ RUNS = {
     "impl and peers": ["--impl", "plain", "--peers"],
     "limit without process": ["--impl", "somebody:right", "--in-process", "--memory-limit", "4"],
     "limit of what is built in": ["--impl", "plain", "--memory-limit", "4"],
+    "limit under no law": ["--impl", "somebody:misspelt"],
+    "name of another": ["--impl", "somebody:masked"],
+    "device with a number": ["--impl", "plain", "--device", "cpu:1"],
     "limit of words": ["--impl", "plain", "--memory-limit", "abc"],
     "limit that is no number": ["--impl", "plain", "--memory-limit", "nan"],
     "right twice": ["--impl", "somebody:right", "--impl", "somebody:right"],
@@ -164,6 +169,9 @@ def test_peers_are_judged_as_far_as_they_are_there_and_the_others_named(judged: 
         ("impl and peers", "--peers has no effect beside --impl plain; accepted is one of them"),
         ("limit without process", "--memory-limit is 4 and has no effect with --in-process"),
         ("limit of what is built in", "--memory-limit is 4 and has no effect: it is for what is not built in"),
+        ("limit under no law", "known of 'misspelt' has law 'keyword_argument', which does not exist; nearest of"),
+        ("name of another", "--impl somebody:masked: its name is 'nested', as of one that is here already; give it another"),
+        ("device with a number", "--device is cpu:1; accepted is a device type, as cpu or cuda, without a number"),
         ("limit of words", "argument --memory-limit: it is abc; accepted is a number of GiB above 0"),
         ("limit that is no number", "argument --memory-limit: it is nan; accepted is a number of GiB above 0"),
         ("negative seed", "argument --seed: it is -1; accepted is a whole number, 0 or more"),
