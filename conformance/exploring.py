@@ -144,8 +144,7 @@ class Explorer:
         try:
             outcomes = self.outcomes(law, judged, claims)
             expected = Verdict(claims.expected(law.name, law.needs))
-            limited = law.name in claims.known and implementation.declared
-            if self.profile.patience and limited and _worst(outcomes).severity < expected.severity:
+            if self.profile.patience and implementation.declared and _worst(outcomes).severity < expected.severity:
                 outcomes = self.patiently(law, judged, claims, expected)
             shown, worst = _witness(outcomes), _worst(outcomes)
             small = worst in (Verdict.AGREES, Verdict.HANGS)  # each try of a program that hangs takes the whole limit
@@ -179,7 +178,9 @@ class Explorer:
 
         Where its declaration names a seed under which it shows, the programs of that one come first.
         """
-        limit, times = claims.known.get(law.name), self.profile.patience / (self.profile.cases * law.effort)
+        limit = claims.known.get(law.name)
+        patience = self.profile.patience if limit else self.profile.patience / 10  # it may just lack a capability
+        times = max(1.0, patience / (self.profile.cases * law.effort))
         outcomes = self.found = []
         for seed in (None,) if limit is None or limit.seed is None else (limit.seed, None):
             self.latest = times, seed

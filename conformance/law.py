@@ -21,7 +21,8 @@ Programs = SearchStrategy[Any] | Callable[[Implementation], SearchStrategy[Any]]
 class Profile:
     """How much is run: cases of a law, evaluations spent on shrinking, and whether declared limits are shrunk too.
 
-    ``patience`` is the number of cases after which a declared limit that did not show is said to be gone.
+    ``patience`` is the number of cases after which a declared limit that did not show is said to be gone; a tenth of it for
+    what is refused for want of a capability.
     A program of ``small`` operations or fewer is not shrunk any further.
     """
 
