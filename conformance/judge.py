@@ -160,6 +160,8 @@ class Case:
     options: dict[str, Any] = field(default_factory=dict)
     reference: Callable[[Runnable, str, Kind], Observation] = plainly
     recomputed: bool = False
+    noted: set[str] = field(default_factory=set)
+    not_begun: bool = False
 
     @functools.cached_property
     def plain(self) -> Observation:
@@ -187,6 +189,7 @@ class Case:
             subject = functools.partial(subject, **self.options)
         seen = execute(self.program, subject, self.device, meters, self.kind, self.implementation.share)
         self.recomputed |= self.kind == "checkpoint" and seen.calls.total() > self.plain.calls.total()
+        self.noted.update(seen.notes)
         if seen.error is not None and self.plain.error is None:
             self.no_wrong_gradient(seen)
             raise from_error(seen.error)
@@ -239,11 +242,16 @@ class Case:
                 raise Diverges(found)
         return seen
 
-    def equals_plain_or_refuses(self) -> bool:
-        """Whether there was an answer, which then is plain's. Where plain raises, only an error will do."""
+    def equals_plain_or_refuses(self, *, in_forward: bool = False) -> bool:
+        """Whether there was an answer, which then is plain's. Where plain raises, only an error will do.
+
+        An error before the note "forward" is about the call, and proves nothing of what comes later. Where the law is
+        about what happens ``in_forward``, it does.
+        """
         try:
             self.equals_plain()
         except Refuses:
+            self.not_begun = not in_forward and "forward" in self.plain.notes and "forward" not in self.noted
             return False
         return True
 
@@ -290,6 +298,8 @@ def judge(check: Callable[[Case], None], case: Case, *, recomputes: bool, gradie
     vacuous = ""
     if gradients and case.plain.error is not None:
         vacuous = f"plain raises {type(case.plain.error).__name__}"
+    elif case.not_begun:
+        vacuous = "the call itself is refused"
     elif gradients and case.plain.vacuous:
         vacuous = "all gradients are zero"
     elif recomputes and not case.recomputed:

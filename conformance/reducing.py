@@ -37,7 +37,7 @@ SECONDS_PER_RUN = 20.0
 SECONDS_PER_SCRIPT = 30.0  # for steps that hang: else the number of evaluations ends a reduction, on a busy machine too
 MORE = 5  # times as much, for what is then still too long or needs this project, and for races: no step may make them rarer
 MEETINGS = 4  # runs in which threads meet at least once
-AGAIN = "# Threads do not always meet: where this shows nothing, run it again.\n"
+AGAIN = "  # threads do not always meet: where it shows nothing, run it again"
 NUMBER = re.compile(r"\b(0x[0-9a-f]+|\d[\d.]*(e[+-]?\d+)?|nan|inf|True|False)\b")
 WORD = re.compile(r"[^\W\d][\w.]*")
 
@@ -155,9 +155,8 @@ def smallest(script: str, binding: str, control: str, earlier: str = "") -> str:
     What an ``earlier`` reduction left is taken, if it still shows the same fault. Where what one step leaves behind
     decides on the next ones, each is tried in a process of its own, which takes longer.
     """
-    script, earlier = (_told(one) if "threading" in script else one for one in (script, earlier.replace(AGAIN, "", 1)))
     about, best = _frame(script, binding), script
-    earlier = earlier.replace(joined(binding), binding, 1)
+    earlier = earlier.replace(AGAIN, "", 1).replace(joined(binding), binding, 1)
     if binding in earlier and _frame(earlier, binding) == about and _agrees(script, earlier, binding, control):
         best = earlier
     races = _races(script)
@@ -165,8 +164,8 @@ def smallest(script: str, binding: str, control: str, earlier: str = "") -> str:
         if best == script or is_long(best) or takes_ours(best):
             best = _smaller(best, binding, control, times)
     best = with_needed_modules(best)
-    meets_always = "threading" not in best or not (races or _races(best))
-    best = best.replace(AGAIN, "", 1) if meets_always else best
+    if "threading" in best and (races or _races(best)):
+        best = re.sub(r"^import .*", rf"\g<0>{AGAIN}", best, count=1, flags=re.M)
     return joined(best) if len(best.splitlines()) > SCREEN else best
 
 
@@ -178,11 +177,6 @@ def complaint(script: str) -> str:
     about = script.partition("\n")[0].removeprefix('"""').partition(". ")[0]
     how = f"raises another error, or takes more than {SECONDS_PER_RUN:.0f} s" if status == 2 else "shows nothing"
     return f"{about}: the verdict stands, but its script {how}, so it is no proof of it\n"
-
-
-def _told(script: str) -> str:
-    """The script with the line about a race, so that it counts where lines are counted."""
-    return script.replace('"""\n', f'"""\n{AGAIN}', 1)
 
 
 def _races(script: str) -> bool:

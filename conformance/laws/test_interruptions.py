@@ -102,7 +102,7 @@ _APART = {"where": st.sampled_from(["forward", "backward"]), "nested": st.boolea
 # On an accelerator one thread runs the backwards of all.
 @law(named(threads.apart, **_APART), needs=["rng-option"], floor=3, effort=0.3, devices=["cpu"], preserve_rng_state=False)
 def test_regions_of_two_threads_run_at_once(case: Case) -> None:
-    """Functions of regions in two graphs may wait for each other, each on its thread, in forward and in recomputation."""
+    """Functions on two threads may wait for each other, also run again."""
     case.equals_plain()
 
 
