@@ -1,6 +1,5 @@
-"""torch-compile, law regions_of_two_threads_run_at_once. Functions of regions in two graphs may wait for each other, each on
-its thread, in forward and in recomputation."""
-import concurrent.futures, os, sys, threading
+"""torch-compile, law regions_of_two_threads_run_at_once. Functions on two threads may wait for each other, also run again."""
+import concurrent.futures, contextlib, functools, os, sys, threading
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
 import torch._dynamo
@@ -10,23 +9,24 @@ def checkpoint(function, *args, **kwargs):
     if torch.compiler.is_compiling(): return region(function, *args, **kwargs)  # belongs to what is being compiled
     with torch._dynamo.config.patch(skip_fwd_side_effects_in_bwd_under_checkpoint=True):
         return torch.compile(type(region)(region.__code__.replace(), globals()), backend="aot_eager")(function, *args, **kwargs)
+checkpoint = functools.partial(checkpoint, preserve_rng_state=False)
 
 def run(checkpoint, note, device):
+    torch.manual_seed(0)
     leaves = [torch.randn(2, 2, device=device, requires_grad=True) for _ in range(2)]
-    meeting = threading.Barrier(2)
-    alone, now = ([], [])
+    meeting, now = (threading.Barrier(2), [])
     def inner(h):
         if 'backward' in now:
-            try: meeting.wait(5)
-            except threading.BrokenBarrierError: alone.append('backward')
-        return h
+            with contextlib.suppress(threading.BrokenBarrierError): meeting.wait(5)
+        return h.sin()
+    def outer(h): return checkpoint(inner, h.exp()).cos()
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         for _ in range(4):
             now[:] = ['forward']
-            made = list(pool.map(lambda leaf: checkpoint((lambda h: inner(h.exp()).cos()), leaf), leaves))
+            made = list(pool.map(lambda leaf: checkpoint(outer, leaf), leaves))
             now[:] = ['backward']
-            list(pool.map(lambda y: y.backward(y), made))
-    note('waited in vain', len(alone))
+            list(pool.map(lambda y: y.backward(torch.ones_like(y)), made))
+    note('waited in vain', meeting.broken)
 plain = lambda function, *args, **kwargs: function(*args, **kwargs)
 show = lambda x: (type(x).__name__, [f'{y:.4g}' for y in x.ravel().tolist()], x.requires_grad) if torch.is_tensor(x) else x
 note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
