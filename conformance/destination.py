@@ -73,6 +73,8 @@ def merged_path(text: str) -> str:
     """A type for argparse: where merged results go, which is a new file, one of results, or ``-``."""
     try:
         fault = "" if writable(text) == "-" else _taken(Path(text))
+        if any(map(_is_published, {Path(text).resolve(), Path(text).parent.resolve() / Path(text).name})):
+            fault = "where published results and their scripts are, which only a complete run as declared writes"
     except OSError as error:
         fault = f"which cannot be read: {error}"
     if fault:

@@ -22,7 +22,7 @@ from conformance.nesting import nesting
 from conformance.programs import Runnable
 from conformance.result import Result
 from conformance.size import operations
-from conformance.verdicts import Verdict
+from conformance.verdicts import CALL_REFUSED, Verdict
 from impls import Implementation, Kind
 
 
@@ -133,6 +133,16 @@ class Explorer:
                     break
         return found
 
+    def settled(self, law: Law, claims: Implementation, outcomes: list[Outcome]) -> list[Outcome]:
+        """The outcomes; where too few prove anything because calls are refused, these are refusals."""
+        proof = sum(not outcome.vacuous for outcome in outcomes)
+        if proof >= self.floor(law, claims) or not any(outcome.vacuous == CALL_REFUSED for outcome in outcomes):
+            return outcomes
+        refused = [
+            replace(one, verdict=Verdict.REFUSES, vacuous="") if one.vacuous == CALL_REFUSED else one for one in outcomes
+        ]
+        return refused if _worst(refused) is Verdict.REFUSES else outcomes
+
     def hold(self, law: Law, implementation: Implementation, claims: Implementation) -> Result:
         """Hold an implementation to a law, by the claims of that or another implementation."""
         started = time.perf_counter()
@@ -143,17 +153,20 @@ class Explorer:
         gc.disable()  # a lifetime that needs the collector is a fault that must show
         try:
             outcomes = self.outcomes(law, judged, claims)
+            settled = self.settled(law, claims, outcomes)
             expected = Verdict(claims.expected(law.name, law.needs))
-            if self.profile.patience and implementation.declared and _worst(outcomes).severity < expected.severity:
-                outcomes = self.patiently(law, judged, claims, expected)
-            shown, worst = _witness(outcomes), _worst(outcomes)
-            small = worst in (Verdict.AGREES, Verdict.HANGS)  # each try of a program that hangs takes the whole limit
+            if self.profile.patience and implementation.declared and _worst(settled).severity < expected.severity:
+                outcomes = settled = self.patiently(law, judged, claims, expected)
+            shown, worst = _witness(settled), _worst(settled)
+            small = (
+                worst in (Verdict.AGREES, Verdict.HANGS) or settled is not outcomes
+            )  # each try of a program that hangs takes the whole limit
             if not small and (worst is not expected or self.profile.shrink_declared):
                 shown = self.shrink(law, judged, claims, shown)
         finally:
             if collecting:
                 gc.enable()
-        return replace(self.result(law, judged, claims, outcomes, shown), seconds=time.perf_counter() - started)
+        return replace(self.result(law, judged, claims, settled, shown), seconds=time.perf_counter() - started)
 
     def result(
         self, law: Law, judged: Implementation, claims: Implementation, outcomes: list[Outcome], shown: Outcome | None = None
@@ -169,9 +182,8 @@ class Explorer:
         counts = Counter(outcome.verdict for outcome in outcomes)
         program = None if worst is Verdict.AGREES else shown.program
         known = claims.known.get(law.name) if judged.declared else None  # else that is about another implementation
-        return Result(
-            law, judged, self.device, expected, worst, counts, shown.detail, program, vacuous, 0.0, shown.measured, known
-        )
+        detail = "" if worst is Verdict.AGREES else shown.detail
+        return Result(law, judged, self.device, expected, worst, counts, detail, program, vacuous, 0.0, shown.measured, known)
 
     def patiently(self, law: Law, implementation: Implementation, claims: Implementation, expected: Verdict) -> list[Outcome]:
         """Outcomes up to the first with the declared verdict: a rare limit gets more cases before it is said to be gone.

@@ -25,6 +25,7 @@ from conformance.meters import Calls, Meter
 from conformance.programs import Runnable, adds_in_one_order, load
 from conformance.references import REFERENCES
 from conformance.verdicts import (
+    CALL_REFUSED,
     VALUES,
     Diverges,
     Judged,
@@ -161,7 +162,7 @@ class Case:
     reference: Callable[[Runnable, str, Kind], Observation] = plainly
     recomputed: bool = False
     begun: bool = False  # it has come to the note "forward"
-    vacuous: str = ""  # why it proves nothing, as far as a law says so
+    refusal: str = ""  # of the call itself, before what the law is about
 
     @functools.cached_property
     def plain(self) -> Observation:
@@ -245,9 +246,8 @@ class Case:
         """Whether there was an answer, then plain's. An error before the note "forward" proves only what is ``in_forward``."""
         try:
             self.equals_plain()
-        except Refuses:
-            if not (in_forward or self.begun) and "forward" in self.plain.notes:
-                self.vacuous = "the call itself is refused"
+        except Refuses as refused:
+            self.refusal = "" if in_forward or self.begun or "forward" not in self.plain.notes else refused.detail
             return False
         return True
 
@@ -290,10 +290,11 @@ def judge(check: Callable[[Case], None], case: Case, *, recomputes: bool, gradie
         check(case)
     except Judged as judged:
         return Outcome(case.program, judged.verdict, judged.detail, measured=judged.measured)
+    vacuous = CALL_REFUSED if case.refusal else ""
     if gradients and case.plain.error is not None:
-        case.vacuous = f"plain raises {type(case.plain.error).__name__}"
+        vacuous = f"plain raises {type(case.plain.error).__name__}"
     elif gradients and case.plain.vacuous:
-        case.vacuous = "all gradients are zero"
+        vacuous = "all gradients are zero"
     elif recomputes and not case.recomputed:
-        case.vacuous = case.vacuous or "nothing was recomputed"
-    return Outcome(case.program, Verdict.AGREES, vacuous=case.vacuous)
+        vacuous = vacuous or "nothing was recomputed"
+    return Outcome(case.program, Verdict.AGREES, case.refusal, vacuous)

@@ -139,7 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sys.stdout.write(f"{len(rows) - gone} of {len(rows)} scripts show their fault{ended}\n")
     for name, count in missing.most_common():
         sys.stdout.write(
-            f"{count} of them have no module {name!r}: run this by a Python that has it, as .nox/peers/bin/python\n"
+            f"{count} that do not found no module {name!r}: run this by a Python that has it, as .nox/peers/bin/python, or with PYTHONPATH\n"
         )
     return 1 if gone or not rows else 0
 

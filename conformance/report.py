@@ -97,7 +97,7 @@ def _chosen(rows: Sequence[Row], key: str, value: str, option: str) -> list[Row]
 def _limit(row: Row) -> str:
     found = row["verdict"]
     if is_unexpected(row):  # with the verdict that was declared it is so where that proves too little, as the detail says
-        unproven = found == row["expected"]
+        unproven = found == "agrees" and row["detail"]
         found += (
             f", as {claim(row)}, but not tested:"
             if unproven

@@ -129,6 +129,7 @@ class Endless(Timeout):
     """Raised into one that calls what it is given without end; by itself the run may end before its time is over."""
 
 
+CALL_REFUSED = "the call itself is refused"  # so that a case proves nothing of what would come after it
 REFUSALS = (RuntimeError, TypeError, ValueError, NotImplementedError)
 NOT_REFUSALS = (RecursionError, torch.OutOfMemoryError)
 # What torch or Python say of a fault inside a package, and nobody to its user: a broken assertion, no memory, an internal

@@ -11,7 +11,7 @@ from typing import Any, Literal, NoReturn, get_args
 VerdictName = Literal["agrees", "refuses", "diverges", "crashes", "hangs"]
 Kind = Literal["checkpoint", "graph", "offload"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-_NAME = re.compile(r"[\w.:+-]+")
+_NAME = re.compile(r"\w[\w.:+-]{0,149}")
 
 CAPABILITIES: Mapping[str, str] = MappingProxyType(
     {
@@ -117,9 +117,13 @@ class Implementation:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
-            raise ValueError(f"name is {self.name!r}; it must be of letters, digits and . : + - _, for files are called by it")
+            raise ValueError(
+                f"name is {self.name!r}; it must be 150 letters, digits and . : + - _ at most, for files are called by it"
+            )
+        if not isinstance(self.known, Mapping):
+            raise ValueError(f"known of {self.name!r} is {self.known!r}; it must map names of laws to what is known")
         for law, limit in self.known.items():
-            if not isinstance(limit, Known):
+            if not isinstance(law, str) or not isinstance(limit, Known):
                 raise ValueError(
                     f"known of {self.name!r} has {limit!r} for law {law!r}; impls.implementation.known makes what is due"
                 )
@@ -137,7 +141,8 @@ class Implementation:
         if not isinstance(self.capabilities, Set):
             told = f"capabilities of {self.name!r} are {self.capabilities!r}"
             raise ValueError(f"{told}; they must be a set of names, such as frozenset({{{min(there, default='...')!r}}})")
-        unknown = sorted(self.capabilities - there.keys())
+        object.__setattr__(self, "capabilities", frozenset(self.capabilities))
+        unknown = sorted(map(str, self.capabilities - there.keys()))
         if unknown:
             raise ValueError(f"capabilities of {self.name!r}: {unknown} do not exist; there are {sorted(there)}")
 

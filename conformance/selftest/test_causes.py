@@ -81,7 +81,7 @@ def test_the_end_of_a_run_counts_what_is_not_worse_too() -> None:
     untested = row("masks", "mine", as_declared=False, detail="only 3 of 12 cases prove anything, 8 must")
     assert summary([untested, row("streams", "mine", expected="refuses")]).splitlines() == [
         "mine: 1 law not tested (✓ and *), since too few cases prove anything",
-        "mine: 1 law with a limit, declared or for want of a capability, that did not show",
+        "mine: 1 law with a milder verdict than is due by a declared limit or a missing capability",
     ]
     idle = untested | {"detail": "only 0 of 12 cases prove anything, 8 must: {'nothing was recomputed': 12}"}
     told = "mine: 1 law not tested (✓ and *), since too few cases prove anything; of most: nothing was recomputed"

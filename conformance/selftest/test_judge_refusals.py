@@ -8,8 +8,11 @@ import pytest
 import torch
 
 from conformance.judge import Case, judge
+from conformance.selftest.numbered import by_number, held, made, refusing
 from conformance.selftest.single_cases import case, raising
 from conformance.verdicts import Verdict
+from impls import Implementation, Known, get
+from impls.nested import checkpoint as nested
 
 
 def answers(one: Case) -> None:
@@ -23,6 +26,24 @@ def test_a_call_that_is_refused_proves_nothing_of_what_comes_later(in_forward: b
 
     found = judge(check, case(raising(RuntimeError("this is not supported; do that"))), recomputes=False, gradients=True)
     assert (found.verdict, found.vacuous) == (Verdict.AGREES, vacuous)
+
+
+@pytest.mark.parametrize(
+    ("refused", "counts"), [(["n0"], {Verdict.AGREES: 4}), (["n0", "n2"], {Verdict.AGREES: 2, Verdict.REFUSES: 2})]
+)
+def test_where_too_few_calls_are_taken_the_law_is_refused(refused: list[str], counts: dict[Verdict, int]) -> None:
+    """Three of four must prove something."""
+    found = held(made(answers), by_number(**dict.fromkeys(refused, refusing)))
+    assert (found.counts, found.vacuous) == (counts, "")
+    assert found.verdict is max(counts, key=lambda verdict: verdict.severity)
+    assert found.detail == ("NotImplementedError: this number is not supported; take another" if len(counts) > 1 else "")
+
+
+def test_a_refusal_of_calls_can_be_declared() -> None:
+    limit = {"made": Known("refuses", "why", "where")}
+    declares = Implementation("fake", nested, known=limit, capabilities=get("nested").capabilities)
+    found = held(made(answers), refusing, declares)
+    assert (found.verdict, found.cases, found.as_declared) == (Verdict.REFUSES, 4, True)
 
 
 def test_an_error_in_backward_is_an_answer() -> None:

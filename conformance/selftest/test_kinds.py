@@ -118,8 +118,8 @@ def test_names_of_a_kind_are_of_that_kind(kind: impls.Kind) -> None:
     ("fields", "message"),
     [
         ({"kind": "hooks"}, "kind of 'it' is 'hooks'; it must be one of checkpoint, graph, offload"),
-        ({"checkpoint": print, "name": ""}, "name is ''; it must be of letters, digits and"),
-        ({"checkpoint": print, "name": "a b/c"}, "name is 'a b/c'; it must be of letters"),
+        ({"checkpoint": print, "name": ""}, "name is ''; it must be 150 letters, digits and"),
+        ({"checkpoint": print, "name": "a b/c"}, "name is 'a b/c'; it must be 150 letters"),
         ({"checkpoint": None}, "checkpoint of 'it' is None; it must be callable"),
         ({"checkpoint": print, "capabilities": "rng"}, "capabilities of 'it' are 'rng'; they must be a set of names"),
         (

@@ -205,7 +205,7 @@ def test_a_run_in_which_nothing_is_selected_fails(judged: dict[str, tuple[int, s
         ("broken:right", "importing 'broken' failed: ModuleNotFoundError: No module named 'nowhere'"),
         (
             "somebody:missing",
-            "'somebody' has no attribute 'missing'; callables there: doubling, without_keywords, frank, modest, boasting, over",
+            "'somebody' has no attribute 'missing'; callables there: doubling, without_keywords, frank, modest, boasting, miss",
         ),
         ("somebody:frank.missing.deep", "has no attribute 'frank.missing.deep' .looked for 'missing'."),
         (

@@ -278,7 +278,7 @@ def test_modules_that_nothing_has_a_use_for_are_not_imported() -> None:
         ("sys.exit(0)", "one, law two: the verdict stands, but its script shows nothing, so it is no proof of it\n"),
         (
             "1 / 0",
-            "one, law two: the verdict stands, but its script raises another error, or takes more than 20 s, so it is no",
+            "one, law two: the verdict stands, but its script ends by another error, or not within 20 s, so it is no",
         ),
     ],
 )
