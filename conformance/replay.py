@@ -137,10 +137,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.write(f"{row['impl']}, law {row['law']}: status {status}, 1 is due\n{output}\n")
     ended = f"; {failed} ended with another error, and show nothing" if failed else ""
     sys.stdout.write(f"{len(rows) - gone} of {len(rows)} scripts show their fault{ended}\n")
+    where = "run this by a Python that has it, as .nox/peers/bin/python, or with PYTHONPATH"
     for name, count in missing.most_common():
-        sys.stdout.write(
-            f"{count} that do not found no module {name!r}: run this by a Python that has it, as .nox/peers/bin/python, or with PYTHONPATH\n"
-        )
+        sys.stdout.write(f"{count} that do not have found no module {name!r}: {where}\n")
     return 1 if gone or not rows else 0
 
 
