@@ -158,9 +158,8 @@ class Explorer:
             if self.profile.patience and implementation.declared and _worst(settled).severity < expected.severity:
                 outcomes = settled = self.patiently(law, judged, claims, expected)
             shown, worst = _witness(settled), _worst(settled)
-            small = (
-                worst in (Verdict.AGREES, Verdict.HANGS) or settled is not outcomes
-            )  # each try of a program that hangs takes the whole limit
+            # Each try of a program that hangs takes the whole limit, and a call that is refused is an outcome that agrees.
+            small = worst in (Verdict.AGREES, Verdict.HANGS) or settled is not outcomes
             if not small and (worst is not expected or self.profile.shrink_declared):
                 shown = self.shrink(law, judged, claims, shown)
         finally:

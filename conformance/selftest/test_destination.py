@@ -94,8 +94,11 @@ def test_merged_results_go_where_nothing_or_results_are(text: str, here: Path) -
 def test_published_results_and_their_scripts_are_not_for_any_run(name: str, here: Path) -> None:
     (here / "linked").symlink_to(ROOT / "results")
     for text in (str(ROOT / "results" / name), f"linked/{name}"):
-        with pytest.raises(argparse.ArgumentTypeError, match=r"published results .* only a complete run as declared writes"):
-            results_path(text)
+        for accepted in (results_path, merged_path):
+            with pytest.raises(
+                argparse.ArgumentTypeError, match=r"published results .* only a complete run as declared writes"
+            ):
+                accepted(text)
 
 
 def test_published_names_are_refused_by_their_names() -> None:

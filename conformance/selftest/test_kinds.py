@@ -21,7 +21,7 @@ from conformance.references import GRAPH, REFERENCES
 from conformance.scripts import script
 from conformance.strategies import named
 from conformance.verdicts import VALUES, Diverges, Refuses, Verdict
-from impls import Implementation
+from impls import Implementation, Known
 from impls.implementation import known
 
 PROFILE = Profile(12, 20, True)
@@ -126,6 +126,8 @@ def test_names_of_a_kind_are_of_that_kind(kind: impls.Kind) -> None:
             {"checkpoint": print, "known": {"masks": "diverges"}},
             "known of 'it' has 'diverges' for law 'masks'; impls.implementation.known makes what is due",
         ),
+        ({"checkpoint": print, "known": {1: Known("diverges", "why", "where")}}, "for law 1; impls.implementation.known makes"),
+        ({"checkpoint": print, "known": ["masks"]}, r"known of 'it' is \['masks'\]; it must map names of laws"),
         ({"kind": "graph"}, "'it' is of kind 'graph': provides must be given, and checkpoint must not"),
         ({"kind": "graph", "provides": 1, "checkpoint": print}, "provides must be given, and checkpoint must not"),
         ({"provides": 1}, "'it' is of kind 'checkpoint': checkpoint must be given, and provides must not"),
@@ -156,6 +158,10 @@ def test_a_record_that_contradicts_itself_is_refused(fields: dict[str, Any], mes
 def test_a_limit_that_says_nothing_is_refused(told: Any, laws: list[str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         known(*told, *laws)
+
+
+def test_capabilities_cannot_change_later() -> None:
+    assert type(Implementation("it", print, capabilities={"rng"}).capabilities) is frozenset  # type: ignore[arg-type]
 
 
 def test_what_has_no_checkpoint_says_so_when_it_is_called() -> None:

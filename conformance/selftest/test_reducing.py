@@ -275,6 +275,7 @@ def test_modules_that_nothing_has_a_use_for_are_not_imported() -> None:
     ("end", "said"),
     [
         ("sys.exit(1)", ""),
+        ("sys.exit('a word')", ""),
         ("sys.exit(0)", "one, law two: the verdict stands, but its script shows nothing, so it is no proof of it\n"),
         (
             "1 / 0",
