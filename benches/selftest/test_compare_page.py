@@ -173,6 +173,13 @@ def test_of_points_in_one_place_the_first_is_drawn_around_the_others() -> None:
     assert compare_plots.covered([(1.0, 1.0)]) == [0]
 
 
+@pytest.mark.parametrize("other", [["--impl", "nested"], ["--workload", "chain"], ["--budget", "0.5"], ["--write"]])
+def test_drawing_anew_takes_no_option_of_a_measurement(other: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        compare.main(["--redraw", *other])
+    assert "--redraw measures nothing: without --write" in capsys.readouterr().err
+
+
 def test_plots_and_table_are_drawn_anew_from_what_was_published(
     tmp_path: Path, content: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

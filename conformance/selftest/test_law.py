@@ -94,6 +94,17 @@ def test_a_share_is_a_part_of_the_whole(share: float) -> None:
         replace(NESTED, share=share)
 
 
+def test_a_missing_capability_is_looked_for_in_a_tenth_of_the_cases() -> None:
+    law = Law("made", "family", "It holds.", equal, named(_numbered, number=st.integers(0, 10**9)), floor=3)
+    asking = replace(law, needs=frozenset({"autocast"}))
+    without = Implementation("open", nested, capabilities=NESTED.capabilities - {"autocast"})
+    limited = replace(without, known={"made": Known("refuses", "why", "where")})
+    explorer = Explorer("cpu", replace(PROFILE, patience=400), 0)
+    cases = [explorer.hold(asking, one, one).cases for one in (without, limited)]
+    assert cases[0] < cases[1] / 5
+    assert cases[0] >= PROFILE.cases
+
+
 def test_a_rare_limit_is_looked_for_under_the_seed_that_it_names() -> None:
     law = Law("made", "family", "It holds.", equal, named(_numbered, number=st.integers(0, 10**9)), floor=3)
     explorer = Explorer("cpu", replace(PROFILE, patience=24), 0)
