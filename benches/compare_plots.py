@@ -86,8 +86,12 @@ def figures(content: Mapping[str, Any]) -> Iterator[Plot]:
 
 def _points_in_words(rows: Sequence[Row]) -> str:
     plain = _plains_peak(rows)
-    points = {(row["times"][1], row["allocated"]["peak"] / plain): row["contender"] for row in rows}
-    best = "; ".join(f"{points[x, y]}, {x:.2f} times plain's time and {y:.2f} times its peak" for x, y in front([*points]))
+    points: dict[tuple[float, float], list[str]] = {}
+    for row in rows:
+        points.setdefault((row["times"][1], row["allocated"]["peak"] / plain), []).append(row["contender"])
+    best = "; ".join(
+        f"{' and '.join(points[x, y])}, {x:.2f} times plain's time and {y:.2f} times its peak" for x, y in front([*points])
+    )
     return f"Each of {len(rows)} contenders is a point: time of a step across, peak bytes up. On the Pareto front: {best}."
 
 

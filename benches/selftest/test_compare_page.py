@@ -20,6 +20,7 @@ from conformance import page as html
 from conformance import page_figures
 from conformance.results_file import ROOT
 
+TIMES = {"plain": 1.0, "nested": 1.5, "chen-sqrt": 1.25}  # beside plain's, or the ideal's
 MARKERS = f"before\n{compare_page.BEGIN}\nold\n{compare_page.END}\nafter\n"
 
 
@@ -39,7 +40,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]]:
 
 @pytest.fixture
 def content(run: tuple[str, dict[str, Any]]) -> dict[str, Any]:
-    return copy.deepcopy(run[1])
+    """What was measured, with made-up times: a machine that is busy must not change what can be said of them."""
+    made = copy.deepcopy(run[1])
+    for row in made["rows"]:
+        middle = TIMES[row["contender"]]
+        row |= {name: [middle - 0.1, middle, middle + 0.1] for name in ("times", "ideal_times") if row[name]}
+    return made
 
 
 def test_the_command_measures_prints_and_stores(run: tuple[str, dict[str, Any]]) -> None:
@@ -141,12 +147,26 @@ def test_a_plot_says_in_words_what_it_shows(tmp_path: Path, content: dict[str, A
         "Memory against time on cpu: attention, GPT-2-like layers, attention written out; size S, 6 regions"
     )
     assert "Each of 3 contenders is a point" in attention.description
-    assert "On the Pareto front: plain, " in attention.description or "; plain, " in attention.description
+    assert _front(attention) == ["plain, 1.00", "chen-sqrt, 1.25", "nested, 1.50"]
     assert "at 1, 10, 100, 1000. A curve for each of 1 contenders: nested." in saved.description
     assert "at 2, 4, 8, 16, 32. A curve for each of 3 contenders" in depth.description
     for drawn, plot in zip(compare_plots.draw_all(content, tmp_path), (attention, saved, depth), strict=True):
         figure = next(one for one in page_figures.figures(tmp_path) if one.file == f"{tmp_path.name}/{drawn.name}")
         assert (figure.caption, figure.description) == (plot.caption, plot.description)
+
+
+def _front(plot: compare_plots.Plot) -> list[str]:
+    """Who is on the front according to the words of a plot, with the times that they say."""
+    told = plot.description.split("On the Pareto front: ")[1].removesuffix(" times its peak.")
+    return [one.split(" times plain's time and ")[0] for one in told.split(" times its peak; ")]
+
+
+def test_the_words_of_a_plot_leave_out_what_is_beaten_and_name_all_in_one_place(content: dict[str, Any]) -> None:
+    _, nested, chen = content["rows"][:3]
+    chen["times"] = [1.5, 1.6, 1.7]
+    assert _front(next(compare_plots.figures(content))) == ["plain, 1.00", "nested, 1.50"]
+    chen |= {"times": nested["times"], "allocated": nested["allocated"]}
+    assert _front(next(compare_plots.figures(content))) == ["plain, 1.00", "nested and chen-sqrt, 1.50"]
 
 
 def test_every_colour_of_a_plot_has_one_for_dark_pages_and_is_legible_on_both(tmp_path: Path, content: dict[str, Any]) -> None:
