@@ -93,13 +93,16 @@ def _refuse_contradictions(options: Any) -> None:
 
 
 def _refuse_confusing(one: Implementation, setting: Setting) -> None:
-    """ValueError for limits under laws that do not exist, and for a name that others have already."""
+    """ValueError for limits under laws that do not exist or judge another kind, and for a name that others have already."""
     there = all_laws()
     for law in one.known:
         if law not in there:
             near = difflib.get_close_matches(law, there, 3, cutoff=0.4)
             told = f"; nearest of {len(there)} laws: {', '.join(near)}" if near else ""
             raise ValueError(f"--impl {setting.name}: known of {one.name!r} has law {law!r}, which does not exist{told}")
+        if there[law].kind != one.kind:
+            told = f"which judges kind {there[law].kind!r}; its own kind is {one.kind!r}"
+            raise ValueError(f"--impl {setting.name}: known of {one.name!r} has law {law!r}, {told}")
     taken = one.name in {*impls.names(), *impls.PEERS} and setting.name != one.name
     if taken and not setting.name.startswith("impls."):
         raise ValueError(f"--impl {setting.name}: its name is {one.name!r}, as of one that is here already; give it another")

@@ -41,6 +41,7 @@ frank = Implementation("frank", doubling, capabilities=everything, known=known)
 modest = Implementation("modest", without_keywords, capabilities=everything - {"keyword-arguments"})
 boasting = Implementation("boasting", without_keywords, capabilities=everything)
 misspelt = Implementation("misspelt", right, known={"keyword_argument": doubles})
+astray = Implementation("astray", right, known={"sparse_matrices": doubles, "handles_pickle_and_copy": doubles})
 masked = Implementation("nested", right)
 overcautious = Implementation("overcautious", right, capabilities=everything, known=known)
 """
@@ -73,6 +74,7 @@ RUNS = {
     "limit without process": ["--impl", "somebody:right", "--in-process", "--memory-limit", "4"],
     "limit of what is built in": ["--impl", "plain", "--memory-limit", "4"],
     "limit under no law": ["--impl", "somebody:misspelt"],
+    "limit under a law of another kind": ["--impl", "somebody:astray"],
     "name of another": ["--impl", "somebody:masked"],
     "device with a number": ["--impl", "plain", "--device", "cpu:1"],
     "limit of words": ["--impl", "plain", "--memory-limit", "abc"],
@@ -170,6 +172,10 @@ def test_peers_are_judged_as_far_as_they_are_there_and_the_others_named(judged: 
         ("limit without process", "--memory-limit is 4 and has no effect with --in-process"),
         ("limit of what is built in", "--memory-limit is 4 and has no effect: it is for what is not built in"),
         ("limit under no law", "known of 'misspelt' has law 'keyword_argument', which does not exist; nearest of"),
+        (
+            "limit under a law of another kind",
+            "known of 'astray' has law 'handles_pickle_and_copy', which judges kind 'graph'; its own kind is 'checkpoint'",
+        ),
         ("name of another", "--impl somebody:masked: its name is 'nested', as of one that is here already; give it another"),
         ("device with a number", "--device is cpu:1; accepted is a device type, as cpu or cuda, without a number"),
         ("limit of words", "argument --memory-limit: it is abc; accepted is a number of GiB above 0"),
