@@ -69,7 +69,7 @@ def tests(session: nox.Session) -> None:
     """Test the suite itself and the benches, then judge every implementation on few cases."""
     rest = _install(session, "tests")
     session.run("python", "-m", "pytest", "conformance/selftest", *WORKERS)
-    session.run("python", "-m", "pytest", "benches/selftest")
+    session.run("python", "-m", "pytest", "benches/selftest", *WORKERS, "--dist", "loadfile")
     _conformance(session, "--profile", "quick", *rest)
 
 

@@ -18,7 +18,7 @@ def group(name: str) -> str:
         return test
     file, _, _ = name.partition("::")
     law, colon, _ = parameter.partition(": ")
-    return f"{file}[{law}]" if colon else file
+    return f"{file}[{law}]" if colon and law.isidentifier() else file
 
 
 def scheduler(config: pytest.Config, log: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -26,7 +27,8 @@ MARKERS = f"before\n{compare_page.BEGIN}\nold\n{compare_page.END}\nafter\n"
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     line = [sys.executable, "-m", "benches.compare", *arguments]
-    return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}  # else nothing is timed
+    return subprocess.run(line, cwd=ROOT, env=own, capture_output=True, text=True, timeout=500, check=False)
 
 
 @pytest.fixture(scope="module")

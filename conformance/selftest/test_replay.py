@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -18,6 +16,7 @@ from conformance.programs import Named
 from conformance.results_file import ROOT, write
 from conformance.script_parts import WIDTH
 from conformance.scripts import binding, binding_in, script
+from conformance.selftest.replayed import replayed
 from conformance.selftest.synthetic_results import HEADER, row
 from conformance.verdicts import Measured
 from impls import Implementation, get
@@ -147,11 +146,6 @@ CASES: list[tuple[str, Implementation, Measured, int]] = [
     (PROGRAM.source, replace(NESTED, binding="from no_such_module import checkpoint"), Measured("raises"), 2),
 ]
 VERDICTS = {"one": "hangs", "two": "diverges"}
-DRIVER = """
-import json, sys
-from conformance.replay import replay
-print(json.dumps([(status, output) for _, status, output in replay(json.load(sys.stdin))]))
-"""
 
 
 def _written(source: str, implementation: Implementation, measured: Measured | None) -> str:
@@ -159,21 +153,14 @@ def _written(source: str, implementation: Implementation, measured: Measured | N
 
 
 @pytest.fixture(scope="module")
-def replayed() -> list[tuple[int, str]]:
-    """Status and output of the script of each case. Replaying forks, so it is done where no thread of autograd is."""
-    return _replayed([_written(source, one, measured) for source, one, measured, _ in CASES])
-
-
-def _replayed(texts: Sequence[str]) -> list[tuple[int, str]]:
-    rows = [{"program": text} for text in texts]
-    run = subprocess.run([sys.executable, "-c", DRIVER], cwd=ROOT, input=json.dumps(rows), capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    return [(code, output) for code, output in json.loads(run.stdout)]
+def of_cases() -> list[tuple[int, str]]:
+    """Status and output of the script of each case."""
+    return replayed(_written(source, one, measured) for source, one, measured, _ in CASES)
 
 
 @pytest.mark.parametrize("index", range(len(CASES)), ids=[f"{measured.what}-{due}" for _, _, measured, due in CASES])
-def test_the_status_says_whether_what_is_due_was_seen(index: int, replayed: list[tuple[int, str]]) -> None:
-    code, output = replayed[index]
+def test_the_status_says_whether_what_is_due_was_seen(index: int, of_cases: list[tuple[int, str]]) -> None:
+    code, output = of_cases[index]
     assert code == CASES[index][3] or (code == 3 and CASES[index][3] == 2), output  # replay runs no hook, and tells it by 3
 
 
@@ -198,7 +185,7 @@ def test_an_import_that_fails_ends_with_another_status(tmp_path: Path) -> None:
 
 def test_no_module_of_the_program_is_imported_where_an_error_is_a_verdict() -> None:
     text = _written(Named(_counting).source, GRAPH, Measured("fails")).replace("second_device import", "no_such_module import")
-    (code, output), *_ = _replayed([text])
+    (code, output), *_ = replayed([text])
     assert (code, "ModuleNotFoundError" in output) == (3, True)
 
 
@@ -217,7 +204,7 @@ def test_a_script_that_hangs_shows_a_hang(tmp_path: Path) -> None:
 def test_a_script_of_a_hang_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(script_parts, "HANG_SECONDS", 1)
     text = _written(PROGRAM.source, replace(NESTED, binding="def checkpoint(*_):\n    while True: pass"), Measured("hangs"))
-    ((code, output),) = _replayed([text])
+    ((code, output),) = replayed([text])
     assert (code, "in checkpoint" in output, "an end is due within 1 seconds" in output) == (1, True, True), output
 
 
@@ -226,7 +213,7 @@ def test_status_1_alone_is_no_fault() -> None:
     shown = head + "print('x: plain 1, nested 2')\n"
     ends = ("raise SystemExit(1)", "raise SystemExit(0)", "import no_such_module")
     texts = [head + ends[0], *(shown + end for end in ends), head + "print('nested 2')\n" + ends[0]]
-    assert [code for code, _ in _replayed(texts)] == [3, 1, 0, 3, 3]
+    assert [code for code, _ in replayed(texts)] == [3, 1, 0, 3, 3]
 
 
 def test_those_that_only_print_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -291,7 +278,7 @@ def test_a_file_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str])
     assert "argument FILE: nowhere.jsonl does not exist; accepted is a file that a run wrote" in capsys.readouterr().err
 
 
-def test_only_faults_are_replayed() -> None:
+def test_only_faults_arereplayed() -> None:
     rows = [
         {"verdict": "diverges", "program": "sys.exit(0)"},
         {"verdict": "diverges", "program": "print()"},

@@ -89,6 +89,7 @@ def test_what_one_worker_runs() -> None:
     assert group("conformance/laws/test_rng.py::test_masks[nested]") == "conformance/laws/test_rng.py::test_masks"
     assert group("conformance/selftest/test_law.py::test_it[one]") == "conformance/selftest/test_law.py"
     mutants = "conformance/selftest/test_mutants.py"
-    assert group(f"{mutants}::test_it[a law: a mutant]") == group(f"{mutants}::test_that[a law: another]")
-    assert group(f"{mutants}::test_it[a law: a mutant]") != group(f"{mutants}::test_it[another law: a mutant]")
+    assert group(f"{mutants}::test_it[a_law: a mutant]") == group(f"{mutants}::test_that[a_law: another]")
+    assert group(f"{mutants}::test_it[a_law: a mutant]") != group(f"{mutants}::test_it[another_law: a mutant]")
     assert group(f"{mutants}::test_it[pkg.mod:attribute]") == mutants
+    assert group(f"{mutants}::test_it[unknown name---impl: it is not there]") == mutants
