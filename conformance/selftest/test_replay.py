@@ -278,7 +278,7 @@ def test_a_file_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str])
     assert "argument FILE: nowhere.jsonl does not exist; accepted is a file that a run wrote" in capsys.readouterr().err
 
 
-def test_only_faults_arereplayed() -> None:
+def test_only_faults_are_replayed() -> None:
     rows = [
         {"verdict": "diverges", "program": "sys.exit(0)"},
         {"verdict": "diverges", "program": "print()"},
