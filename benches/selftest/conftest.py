@@ -1,0 +1,32 @@
+"""Clocks that lie: no test can pass or fail by what this machine has measured, in its own process."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+CLOCKS = "perf_counter", "thread_time", "process_time"  # limits are kept by other ones: monotonic and alarms
+
+
+def _lying(clock: Callable[[], float], drawn: random.Random) -> Callable[[], float]:
+    """The clock, which at each look is further ahead, by a microsecond or by seconds."""
+    ahead = 0.0
+
+    def told() -> float:
+        nonlocal ahead
+        ahead += drawn.expovariate(1) * 10 ** drawn.uniform(-6, 0)
+        return clock() + ahead
+
+    return told
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _clocks() -> Iterator[None]:
+    drawn = random.Random(0)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in CLOCKS:
+            patch.setattr(time, name, _lying(getattr(time, name), drawn))
+        yield
