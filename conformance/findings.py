@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance.results_file import ROOT, text_of
+from conformance.script_parts import has_threads
 
 KIND = "finding"
 DATABASE = ROOT / "results" / "soak" / "findings.jsonl"  # git ignores it: a machine's own, and it changes by the minute
@@ -59,7 +60,7 @@ class Finding:
     @property
     def may_race(self) -> bool:
         """Whether its program has threads, or is not known: then one run that shows nothing says nothing."""
-        return "threading" in self.program or not self.program
+        return has_threads(self.program) or not self.program
 
 
 @dataclass

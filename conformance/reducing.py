@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from conformance.joining import joined
+from conformance.script_parts import has_threads
 from conformance.smaller import SCREEN, is_bound, is_long, smaller_ones, with_needed_modules
 from conformance.standing_in import measuring, takes_ours
 
@@ -36,6 +37,7 @@ EVALUATIONS = 150
 SECONDS_PER_RUN = 20.0
 SECONDS_PER_SCRIPT = 30.0  # for steps that hang: else the number of evaluations ends a reduction, on a busy machine too
 MORE = 5  # times as much, for what is then still too long or needs this project, and for races: no step may make them rarer
+MISSING = 20  # runs in which threads do not meet at least once, where that happens
 MEETINGS = 4  # runs in which threads meet at least once
 AGAIN = "  # threads do not always meet: where it shows nothing, run it again"
 NUMBER = re.compile(r"\b(0x[0-9a-f]+|\d[\d.]*(e[+-]?\d+)?|nan|inf|True|False)\b")
@@ -164,7 +166,7 @@ def smallest(script: str, binding: str, control: str, earlier: str = "") -> str:
         if best == script or is_long(best) or takes_ours(best):
             best = _smaller(best, binding, control, times)
     best = with_needed_modules(best)
-    if "threading" in best and (races or _races(best)):
+    if has_threads(best) and (races or _races(best)):
         best = re.sub(r"^import .*", rf"\g<0>{AGAIN}", best, count=1, flags=re.M)
     return joined(best) if len(best.splitlines()) > SCREEN else best
 
@@ -183,7 +185,7 @@ def complaint(script: str) -> str:
 
 def _races(script: str) -> bool:
     """Whether there are runs in which it shows nothing, for its threads do not meet."""
-    return "threading" in script and any(_shown(script).status != 1 for _ in range(MORE))
+    return has_threads(script) and any(_shown(script).status != 1 for _ in range(MISSING))
 
 
 def _smaller(script: str, binding: str, control: str, times: int) -> str:

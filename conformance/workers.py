@@ -11,7 +11,7 @@ def group(name: str) -> str:
     """The tests that one worker runs, one after the other.
 
     Implementations share the programs of a law, which are drawn once a process. Other tests of a file share fixtures;
-    where their parameters begin with the name of a law, as in ``[law: mutant]``, those of one law share its programs.
+    where their parameters begin with a name and a colon, as in ``[law: mutant]``, those of one name share its programs.
     """
     test, _, parameter = name.partition("[")
     if "laws/" in name:

@@ -23,7 +23,7 @@ def _lying(clock: Callable[[], float], drawn: random.Random) -> Callable[[], flo
     return told
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _clocks() -> Iterator[None]:
     drawn = random.Random(0)
     with pytest.MonkeyPatch.context() as patch:

@@ -149,7 +149,8 @@ def test_a_plot_says_in_words_what_it_shows(tmp_path: Path, content: dict[str, A
         "Memory against time on cpu: attention, GPT-2-like layers, attention written out; size S, 6 regions"
     )
     assert "Each of 3 contenders is a point" in attention.description
-    assert _front(attention) == ["plain, 1.00", "chen-sqrt, 1.25", "nested, 1.50"]
+    plain, nested, chen = content["rows"][:3]
+    assert _front(attention) == [_said(plain, plain), _said(plain, chen), _said(plain, nested)]
     assert "at 1, 10, 100, 1000. A curve for each of 1 contenders: nested." in saved.description
     assert "at 2, 4, 8, 16, 32. A curve for each of 3 contenders" in depth.description
     for drawn, plot in zip(compare_plots.draw_all(content, tmp_path), (attention, saved, depth), strict=True):
@@ -158,17 +159,23 @@ def test_a_plot_says_in_words_what_it_shows(tmp_path: Path, content: dict[str, A
 
 
 def _front(plot: compare_plots.Plot) -> list[str]:
-    """Who is on the front according to the words of a plot, with the times that they say."""
-    told = plot.description.split("On the Pareto front: ")[1].removesuffix(" times its peak.")
-    return [one.split(" times plain's time and ")[0] for one in told.split(" times its peak; ")]
+    """What the words of a plot say of each point on the front."""
+    return plot.description.split("On the Pareto front: ")[1].removesuffix(".").split("; ")
+
+
+def _said(plain: dict[str, Any], *rows: dict[str, Any]) -> str:
+    """What is to be said of a point where these contenders are."""
+    peak = rows[0]["allocated"]["peak"] / plain["allocated"]["peak"]
+    names = " and ".join(row["contender"] for row in rows)
+    return f"{names}, {rows[0]['times'][1]:.2f} times plain's time and {peak:.2f} times its peak"
 
 
 def test_the_words_of_a_plot_leave_out_what_is_beaten_and_name_all_in_one_place(content: dict[str, Any]) -> None:
-    _, nested, chen = content["rows"][:3]
+    plain, nested, chen = content["rows"][:3]
     chen["times"] = [1.5, 1.6, 1.7]
-    assert _front(next(compare_plots.figures(content))) == ["plain, 1.00", "nested, 1.50"]
+    assert _front(next(compare_plots.figures(content))) == [_said(plain, plain), _said(plain, nested)]
     chen |= {"times": nested["times"], "allocated": nested["allocated"]}
-    assert _front(next(compare_plots.figures(content))) == ["plain, 1.00", "nested and chen-sqrt, 1.50"]
+    assert _front(next(compare_plots.figures(content))) == [_said(plain, plain), _said(plain, nested, chen)]
 
 
 def test_every_colour_of_a_plot_has_one_for_dark_pages_and_is_legible_on_both(tmp_path: Path, content: dict[str, Any]) -> None:

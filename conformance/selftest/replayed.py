@@ -8,8 +8,8 @@ import sys
 from collections.abc import Iterable
 
 from conformance import replay
-from conformance.reducing import AGAIN
 from conformance.results_file import ROOT
+from conformance.script_parts import has_threads
 
 DRIVER = """
 import json, sys
@@ -28,5 +28,5 @@ def replayed(texts: Iterable[str], tries: int = 1) -> list[tuple[int, str]]:
 
 
 def tries(text: str) -> int:
-    """How often a script is run before it shows nothing: where threads may not meet as often as ``conformance.replay`` does."""
-    return replay.TRIES if AGAIN in text or "threading" in text else 1
+    """In how many runs a script must show nothing: in one where they are all alike, else in as many as replay makes."""
+    return replay.TRIES if has_threads(text) else 1

@@ -25,6 +25,7 @@ from conformance.reducing import Shown, words
 from conformance.replay import TRIES, standalone
 from conformance.results_file import ROOT, read
 from conformance.results_file import write as write_results
+from conformance.script_parts import has_threads
 from conformance.scripts import binding_in, script
 from conformance.selftest.replayed import replayed, tries
 from conformance.selftest.synthetic_results import HEADER, row
@@ -172,6 +173,13 @@ def _shown(texts: Mapping[str, str]) -> dict[str, Shown]:
         ended = zip(some, replayed(some.values(), times), strict=True)
         found |= {name: Shown(status, words(output)) for name, (status, output) in ended}
     return found
+
+
+def test_no_program_of_a_law_makes_threads_unnoticed() -> None:
+    texts = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "conformance").glob("*/*.py")}
+    making = {name for name, text in texts.items() if "Thread(" in text or "ThreadPoolExecutor" in text}
+    assert "threads.py" in making
+    assert {name for name in making if not has_threads(texts[name])} == set()
 
 
 @pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.stem)

@@ -238,7 +238,10 @@ def test_an_earlier_reduction_is_taken_while_it_shows_the_fault() -> None:
     assert {*map(body_of, others)} == {"x = 2\nnote('seen', double(x))\nnote('expected', 4)"}
 
 
-@pytest.mark.parametrize(("module", "misses", "told"), [("threading", 1, 1), ("threading", 0, 0), ("types", 1, 0)])
+RACING = [("threading", 1, 1), ("concurrent.futures", 1, 1), ("threading", 0, 0), ("types", 1, 0)]
+
+
+@pytest.mark.parametrize(("module", "misses", "told"), RACING)
 def test_a_script_of_a_race_says_that_it_may_show_nothing(
     monkeypatch: pytest.MonkeyPatch, module: str, misses: int, told: int
 ) -> None:

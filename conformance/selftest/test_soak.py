@@ -172,6 +172,19 @@ def test_a_race_is_mended_when_neither_its_script_nor_its_test_shows_it(
     assert (started.database.open, len(judged)) == ([], MEETINGS)
 
 
+@pytest.mark.parametrize(
+    ("line", "threads"),
+    [
+        ("import os, threading", True),
+        ("import concurrent.futures, os", True),
+        ("from concurrent.futures import ThreadPoolExecutor", True),
+        ("torch.set_num_threads(1)", False),
+    ],
+)
+def test_a_program_with_threads_is_known_by_what_it_imports(line: str, threads: bool) -> None:
+    assert Finding(**{**FOUND, "program": line}).may_race is threads
+
+
 def test_the_script_of_a_race_is_run_until_its_threads_meet(started: soak.Soak, tmp_path: Path) -> None:
     counter = tmp_path / "runs"
     program = f'"""nested, law masks."""\nimport sys, threading\nwith open({str(counter)!r}, "a") as file: file.write(".")\n'
