@@ -98,11 +98,10 @@ def _limit(row: Row) -> str:
     found = row["verdict"]
     if is_unexpected(row):  # with the verdict that was declared it is so where that proves too little, as the detail says
         unproven = found == "agrees" and row["detail"]
-        found += (
-            f", as {claim(row)}, but not tested:"
-            if unproven
-            else f", and that is unexpected: {claim(row)} is {row['expected']}"
-        )
+        if found == row["expected"]:
+            found += f", as {claim(row)}, but not tested:"
+        else:
+            found += f", {'but not tested' if unproven else 'and that is unexpected'}: {claim(row)} is {row['expected']}"
     lines = [
         f"{row['impl']} on {row['device']}, law {row['law']}: {row.get('statement', '')}",
         found,

@@ -1,4 +1,4 @@
-"""Clocks that lie: no test can pass or fail by what this machine has measured, in its own process."""
+"""Clocks that lie, so that no test comes to depend on what this machine measures in the process of the test."""
 
 from __future__ import annotations
 

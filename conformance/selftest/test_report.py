@@ -153,6 +153,8 @@ def test_a_law_that_proves_nothing_is_shown_with_the_reason() -> None:
     why = "only 0 of 4 cases prove anything, 3 must: {'nothing was recomputed': 4}"
     shown = report.limits([row("masks", "nested", as_declared=False, detail=why, known=None)], "nested")
     assert shown.splitlines()[1:] == ["# agrees, as declared, but not tested:", f"# {why}"]
+    due = row("masks", "nested", as_declared=False, detail=why, known=None, expected="refuses")
+    assert report.limits([due], "nested").splitlines()[1] == "# agrees, but not tested: declared is refuses"
 
 
 def test_an_implementation_without_limits_has_none_to_show() -> None:
