@@ -6,6 +6,7 @@ import functools
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,13 @@ import pytest
 import torch
 
 import impls
-from conformance import destination, matrix, page, programs_written, report, results_file, usable
+from conformance import destination, matrix, page, programs_written, releases, report, results_file, usable
 from conformance.arguments import command, gibibytes, natural
 from conformance.choosing import DEFAULT, Subject, subjects
 from conformance.gathering import PROPERTY, Gathering
 from conformance.law import LAWS, PROFILES, Law, all_laws
 from conformance.progress import Live
-from conformance.results_file import Row, is_unexpected
+from conformance.results_file import Results, Row, is_unexpected
 from conformance.summary import nothing_selected, summary
 from conformance.telling import Setting
 from conformance.workers import scheduler
@@ -175,6 +176,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
     options = config.option
     header = results_file.header(options.seed, options.profile, options.device)
     header["versions"] |= _distributions(row["impl"] for row in rows)
+    if published and (other := releases.counterpart(Results(path, header, tuple(rows), {}), _published_already())):
+        rows = releases.without_repeated_programs(rows, other)
     results_file.write(path, header, rows)  # before what takes time and may be interrupted
     if count := len(programs_written.to_be_reduced(rows, all_of_them=published)):
         _announce(terminalreporter, f"making scripts as small as can be: {count}, some seconds each")
@@ -190,6 +193,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
         report.main(["--write"])
         page.main([])
     _declare(terminalreporter, config, path, rows)
+
+
+def _published_already() -> tuple[Results, ...]:
+    """The published results of the pinned release, those of which another release's are a repetition; none without them."""
+    with suppress(FileNotFoundError):
+        return tuple(one for one in report.results() if releases.release(one.header["versions"]["torch"]) == releases.pinned())
+    return ()
 
 
 def _announce(reporter: pytest.TerminalReporter, told: str) -> None:
@@ -211,7 +221,7 @@ def _destination(config: pytest.Config, rows: list[Row]) -> tuple[Path, bool]:
     device, profile = config.getoption("--device"), config.getoption("--profile")
     chosen, peers = config.getoption("--impl"), _peers(config)
     if profile == "default" and not chosen and not config.getoption("--seed") and _complete(config, rows):
-        return destination.published(device, peers=peers), True
+        return destination.published(device, peers=peers, torch=torch.__version__), True
     return destination.of_a_run(profile, device, chosen, peers=peers, some=not _all_held(config, rows)), False
 
 

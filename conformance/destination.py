@@ -10,15 +10,20 @@ from pathlib import Path
 
 from conformance.arguments import writable
 from conformance.programs_written import HEAD, directory_of
+from conformance.releases import pinned, release
 from conformance.results_file import ROOT, read_all
 
 ACCEPTED = "accepted is the path of a new file, or of the results of an earlier run, which are replaced"
 LONGEST = 100  # characters in the name of a file, without what says that it holds some laws only
 
 
-def published(device: str, *, peers: bool) -> Path:
-    """The file of a complete run as declared, from which README's matrix is made."""
-    return ROOT / "results" / f"{'peers' if peers else 'conformance'}-{device}.jsonl"
+def published(device: str, *, peers: bool, torch: str | None = None) -> Path:
+    """The file of a complete run as declared, from which README's matrix is made.
+
+    ``torch`` is the version that it ran with: another release than the pinned one has a file of its own.
+    """
+    other = "" if torch is None or release(torch) == pinned() else f"-torch-{release(torch)}"
+    return ROOT / "results" / f"{'peers' if peers else 'conformance'}-{device}{other}.jsonl"
 
 
 def of_a_run(profile: str, device: str, chosen: Iterable[str], *, peers: bool, some: bool) -> Path:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from conformance.releases import by_subject, release
 from conformance.results_file import VERDICTS, Results, Row, is_unexpected
 
 SYMBOLS: Mapping[str, str] = {"agrees": "✓", "refuses": "–", "diverges": "≠", "crashes": "!", "hangs": "∞"}
@@ -63,6 +64,28 @@ def markdown(results: Results) -> str:
         measured = [_measured_on(run.header, device) for run in results.runs or (results,) if _of(run.rows, device=device)]
         parts += [*measured, *tables]
     return "\n\n".join([*parts, LEGEND.replace(UNEXPECTED, f"\\{UNEXPECTED}")])
+
+
+def differences(results: Results, other: Results) -> str:
+    """Where the verdicts are not those of the same implementations in results of another release of torch."""
+    mine, theirs = by_subject(results.rows), by_subject(other.rows)
+    names = [f"torch {release(one.header['versions']['torch'])}" for one in (other, results)]
+    measured = " ".join(
+        _measured_on(run.header, device)
+        for device in _distinct(results.rows, "device")
+        for run in results.runs or (results,)
+        if _of(run.rows, device=device)
+    )
+    changed = [about for about, verdicts in mine.items() if theirs.get(about) != verdicts]
+    judged = {(impl, device) for _, impl, device in mine}
+    gone = [about for about in theirs if about not in mine and about[1:] in judged]
+    same = f"{len(mine) - len(changed)} of {len(mine)} verdicts with {names[1]} are those with {names[0]}"
+    lines = [["law", "implementation", *names], ["---"] * 4]
+    for about in [*changed, *gone]:
+        verdicts = (", ".join(one.get(about, ("not judged",))) for one in (theirs, mine))
+        lines.append([about[0], f"`{about[1]}`", *verdicts])
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"{measured} {same}{':' if len(lines) > 2 else '.'}" + (f"\n\n{table}" if len(lines) > 2 else "")
 
 
 def _markdown_table(rows: Sequence[Row]) -> str:

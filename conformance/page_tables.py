@@ -79,6 +79,12 @@ class Entry:
         return next((path.relative_to(beside).as_posix() for path in paths if path.is_file()), "")
 
     @property
+    def detail(self) -> str:
+        """What was seen; of a row whose script is in other results, for it has the same verdict there, also which these are."""
+        seen, where = self.row["detail"], self.row.get("program_in")
+        return f"{seen}\nIts script is that of the same verdict in {where}.".strip() if where else seen
+
+    @property
     def takes(self) -> str:
         """What its script takes to run; OURS where that is a clone of this project."""
         peer, name = impls.PEERS.get(self.row["impl"]), self.row["impl"]
@@ -101,6 +107,7 @@ class Entry:
         keys = ("law", "impl", "device", "expected", "verdict", "cases", "detail", "program")
         return {
             **{key: self.row[key] for key in keys},
+            "detail": self.detail,
             **{key: self.row.get(key, "") for key in ("statement", "options")},
             "torch": self.torch,
             "family": self.family,

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import impls
-from conformance import matrix, programs_written
+from conformance import matrix, programs_written, releases
 from conformance.arguments import readable
 from conformance.merge import united
 from conformance.results_file import ROOT, Results, Row, claim, is_unexpected, read_all
@@ -173,10 +173,16 @@ def _programs(path: Path, rows: Sequence[Row]) -> int:
     return int(bool(wrong))
 
 
+def _matrix(one: Results, before: Sequence[Results]) -> str:
+    """A matrix of its own, or what differs from the one above it of another release of torch."""
+    other = releases.counterpart(one, before)
+    return matrix.markdown(one) if other is None else matrix.differences(one, other)
+
+
 def _readme(path: Path, found: Iterable[Results], *, write: bool) -> int:
     present = path.read_text(encoding="utf-8")
     results = list(found)
-    wanted = updated(present, "\n\n".join(matrix.markdown(one) for one in results))
+    wanted = updated(present, "\n\n".join(_matrix(one, results[:place]) for place, one in enumerate(results)))
     if SCRIPT_BEGIN in present:
         wanted = updated(wanted, shown(row for one in results for row in one.rows), (SCRIPT_BEGIN, SCRIPT_END))
     if present == wanted:
