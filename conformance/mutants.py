@@ -24,6 +24,8 @@ from impls import Implementation
 # The implementations that faults are put into, in the order of their laws. Each owns the modules of its package.
 ORIGINALS = ("nested", "graph", "offload")
 SHARED = "impls.implementation"  # what an implementation says of itself, which the suite knows by its classes
+# What a recomputation restores, for all implementations. A fault in it is one of nested's.
+STATE = "impls.state"
 
 # Laws that no fault of ours can break, each with its reason.
 UNBREAKABLE = {
@@ -83,8 +85,10 @@ class Mutant:
         sys.modules[package] = ModuleType(package)
         for module, own in modules(owner).items():
             copied = module.replace("impls", package, 1)
-            sys.modules[copied] = ModuleType(copied) if own else importlib.import_module(module)
-            if own:
+            # What has one lock for the process keeps it, unless that is where the fault is.
+            anew = own and (not module.startswith(f"{STATE}.") or f"impls.{self.part}" in _reached(module))
+            sys.modules[copied] = ModuleType(copied) if anew else importlib.import_module(module)
+            if anew:
                 vars(sys.modules[copied])["__path__"] = []  # a package may be one of the modules
                 text = _renamed(self.source(module.removeprefix("impls.")), package)
                 exec(compile(text, f"<{self.name}: {module}>", "exec"), vars(sys.modules[copied]))
@@ -113,20 +117,26 @@ def mutants() -> tuple[Mutant, ...]:
 def modules(implementation: str) -> dict[str, bool]:
     """The modules of ``impls`` that an implementation consists of, each after those that it imports.
 
-    They map to whether they are its own, which are those of its package: the others it shares with other
-    implementations, and a mutant takes them as they are.
+    They map to whether they are its own, which are those of its package, and of ``STATE`` for nested: the others it
+    shares with other implementations, and a mutant takes them as they are.
     """
     root = f"impls.{implementation}"
-    package = importlib.import_module(root).__package__
+    packages = {importlib.import_module(root).__package__} | ({STATE} if implementation == "nested" else set())
     imports: dict[str, list[str]] = {}
     own: dict[str, bool] = {}
     unread = [root]
     while unread:
         name = unread.pop()
-        own[name] = name == root or (name.rpartition(".")[0] == package and name != SHARED)
+        own[name] = name == root or (name.rpartition(".")[0] in packages and name != SHARED)
         imports[name] = _imports(name) if own[name] else []
         unread += [each for each in imports[name] if each not in imports]
     return {name: own[name] for name in graphlib.TopologicalSorter(imports).static_order()}
+
+
+@functools.cache
+def _reached(module: str) -> frozenset[str]:
+    """A module and those that it imports, and that those import."""
+    return frozenset({module}).union(*map(_reached, _imports(module)))
 
 
 @functools.cache
@@ -144,7 +154,8 @@ def _imports(module: str) -> list[str]:
     """The modules of ``impls`` that a module imports when it is run, in the order of their names."""
     statements = [node for node in ast.parse(_text(module)).body if isinstance(node, ast.ImportFrom)]
     named = {node.module for node in statements if node.module and node.module.startswith("impls.")}
-    return sorted(named | {f"impls.{each.name}" for node in statements if node.module == "impls" for each in node.names})
+    inside = {f"{node.module}.{each.name}" for node in statements if node.module in ("impls", STATE) for each in node.names}
+    return sorted(named | inside)
 
 
 def _renamed(text: str, package: str) -> str:

@@ -22,7 +22,6 @@ from typing import Any
 
 import torch
 
-from impls import ambient
 from impls.implementation import CAPABILITIES, Implementation
 from impls.inputs import taken
 from impls.limits import RUN_TWICE
@@ -31,6 +30,7 @@ from impls.recomputation import NOTHING
 from impls.region import CheckpointError as CheckpointError
 from impls.region import Region
 from impls.sequential import sequential
+from impls.state import ambient
 
 Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
 

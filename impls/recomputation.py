@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from impls import ambient
 from impls.operators import Operators
+from impls.state import ambient
 from impls.versions import described, look
 
 NOTHING = nullcontext()  # the one that options stand for by default, and that is not worth entering

@@ -10,17 +10,8 @@ from typing import Any
 import torch
 
 from impls.arguments import detach_variable, restored_arguments, save_arguments
-from impls.devices import (
-    DefaultDeviceType,
-    devices_of,
-    get_device_states,
-    infer_device_type,
-    leaves,
-    set_device_states,
-)
 from impls.implementation import Implementation, known
 from impls.limits import PEAKS_WITH_OUTPUTS, RUNS_TO_THE_END, SINGLE_NODE
-from impls.replay import Autocast, Streams
 from impls.sequential import sequential
 from impls.single_node import (
     outputs_of,
@@ -31,6 +22,15 @@ from impls.single_node import (
     run_backward,
     run_forward,
 )
+from impls.state.devices import (
+    DefaultDeviceType,
+    devices_of,
+    get_device_states,
+    infer_device_type,
+    leaves,
+    set_device_states,
+)
+from impls.state.replay import Autocast, Streams
 
 __all__ = [
     "CheckpointFunction",

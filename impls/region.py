@@ -18,10 +18,10 @@ from typing import Any, NoReturn
 
 import torch
 
-from impls import ambient
 from impls.inputs import Held, Inputs
 from impls.operators import Operators, listing
 from impls.recomputation import Recomputation, Values
+from impls.state import ambient
 from impls.versions import Counter, Look, counter, described, look
 
 # Generators are process-wide, so recomputations that replay them take turns; one that waits for ever gets an error.

@@ -71,7 +71,7 @@ FAULTS = (
            "recomputation", "        finally:\n            ambient.set_generators(present)",
            "        except Exception:\n            ambient.set_generators(present)\n            raise\n"
            "        ambient.set_generators(present)"),
-    Mutant("leaves-autocast-on-after-an-error", "lifetimes", "an_error_leaves_autocast", "ambient",
+    Mutant("leaves-autocast-on-after-an-error", "lifetimes", "an_error_leaves_autocast", "state.ambient",
            "if self.stack is not None:", "if self.stack is not None and error[0] is None:"),
     Mutant("does-not-wait-for-another-thread", "lifetimes", "two_threads_over_one_graph", "region", "lock.acquire(timeout=300)",
            "lock.acquire(blocking=False)"),

@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from impls import ambient
 from impls.inputs import Inputs
 from impls.nested import CheckpointError, checkpoint
+from impls.state import ambient
 from impls.versions import counter, look
 
 Pair = namedtuple("Pair", "left right")

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from impls import reentrant
-from impls.devices import DefaultDeviceType, get_device_states, infer_device_type, set_device_states
+from impls.state.devices import DefaultDeviceType, get_device_states, infer_device_type, set_device_states
 
 
 class Elsewhere(torch.Tensor):

@@ -17,7 +17,7 @@ from conformance.exploring import Explorer
 from conformance.law import PROFILES, all_laws
 from conformance.second_device import second
 from conformance.verdicts import Verdict
-from impls import ambient
+from impls.state import ambient
 
 HERE = [law for law in all_laws().values() if law.devices and not law.lacks("sim")]
 PAIRS = [(law.name, name) for law in HERE for name in impls.names(law.kind)]

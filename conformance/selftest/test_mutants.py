@@ -17,7 +17,7 @@ from conformance.score import Attempt
 from conformance.second_device import second
 from conformance.size import operations
 from conformance.verdicts import Verdict
-from impls import ambient
+from impls.state import ambient
 
 LAWS = all_laws()
 SMALL = 6  # operations that a program which shows a fault may have
@@ -106,7 +106,9 @@ def test_an_empty_field_is_refused(field: str) -> None:
 
 
 def test_an_unknown_part_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"part is 'other'; it must be one of ambient, .*, graph\.edges, .*, offload\.cutting"):
+    with pytest.raises(
+        ValueError, match=r"part is 'other'; it must be one of .*, state\.ambient, .*, graph\.edges, .*, offload\.cutting"
+    ):
         replace(mutants()[0], part="other")
 
 

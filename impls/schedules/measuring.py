@@ -14,10 +14,10 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 
-from impls import ambient
 from impls.schedules.arguments import require_functions, require_int
 from impls.schedules.chain import Stage
 from impls.schedules.live import Live, storages
+from impls.state import ambient
 
 Function = Callable[[Any], Any]
 

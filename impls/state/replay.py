@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import torch
 
-from impls.devices import device_states, set_device_states
+from impls.state.devices import device_states, set_device_states
 
 # Generators are process-wide, so recomputations on several threads take turns.
 _turn = threading.RLock()
