@@ -81,7 +81,7 @@ def rows() -> Iterator[Row]:
     """The homogeneous chain at each budget, executed, and random chains against the recursion."""
     try:
         least: int | str = interpret(schedules.optimal(CHAIN, 4), CHAIN).peak
-    except ValueError:
+    except schedules.Infeasible:
         least = "infeasible"
     yield exact("n = 20, m = 4", says="infeasible", measured=least)
     for budget, says in SAYS.items():
@@ -116,7 +116,7 @@ def _random() -> Row:
         predicted = least_time(chain, budget)
         try:
             plan = schedules.optimal(chain, budget, early_stop=False)
-        except ValueError:
+        except schedules.Infeasible:
             equal += math.isinf(predicted)
             continue
         account = interpret(plan, chain, early_stop=False)

@@ -13,7 +13,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from conformance.selftest.plan_chains import UNIT_BYTES, Layer, Peak, Seed, chains, no_collector, run
-from impls.schedules import Plan, Stage, checkpoint_sequential, interpret, kept, least_memory, measure, plan_for
+from impls.schedules import Infeasible, Plan, Stage, checkpoint_sequential, interpret, kept, least_memory, measure, plan_for
 
 SIZES = ("output", "saved", "gradient", "keeping_extra", "passing_extra", "backward_extra")
 
@@ -149,7 +149,7 @@ def test_a_model_trains_within_the_budget_that_it_was_planned_for(percent: int) 
 
 def test_a_budget_that_cannot_be_met_says_the_least_that_can() -> None:
     net, x = model(), torch.randn(64, 8)
-    with pytest.raises(ValueError, match=r"budget_bytes is 100; .* needs is \d+ bytes, and it needs \d+ without") as raised:
+    with pytest.raises(Infeasible, match=r"budget_bytes is 100; .* needs is \d+ bytes, and it needs \d+ without") as raised:
         plan_for(net, x, 100)
     least = int(str(raised.value).split("needs is ")[1].split(" ")[0])
     with pytest.raises(ValueError, match=f"budget_bytes is {least - 1}"):

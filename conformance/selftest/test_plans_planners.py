@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from conformance.selftest.plan_chains import chains, every_plan
 from impls.schedules import (
     Account,
+    Infeasible,
     Plan,
     Stage,
     advances,
@@ -147,7 +148,7 @@ def test_least_memory_is_the_least_of_all_plans_and_optimal_says_it(chain: Chain
     least = min(account.peak for account in accounts(chain, early_stop))
     assert interpret(least_memory(chain, early_stop=early_stop), chain, early_stop=early_stop).peak == least
     if least:
-        with pytest.raises(ValueError, match=rf"budget is {least - 1}; .* needs is {least}$"):
+        with pytest.raises(Infeasible, match=rf"budget is {least - 1}; .* needs is {least}$"):
             optimal(chain, least - 1, early_stop=early_stop)
 
 
@@ -249,7 +250,7 @@ def test_the_search_within_a_budget_takes_the_fastest_cut_that_fits() -> None:
     least = interpret(searched(chain), chain).peak
     assert interpret(searched(chain, 30), chain).time < interpret(searched(chain), chain).time
     assert interpret(searched(chain, 30), chain).peak <= 30
-    with pytest.raises(ValueError, match=rf"budget is {least - 1}; .* is {least}$"):
+    with pytest.raises(Infeasible, match=rf"budget is {least - 1}; .* is {least}$"):
         searched(chain, least - 1)
 
 
@@ -281,8 +282,9 @@ def test_recursion_needs_inputs_in_the_logarithm_of_the_length() -> None:
     ],
 )
 def test_arguments_of_no_plan_are_refused(call: Callable[[], Plan], error: type[Exception], said: str) -> None:
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=said) as refused:
         call()
+    assert not isinstance(refused.value, Infeasible)
 
 
 def test_a_chain_without_stages_has_the_empty_plan() -> None:

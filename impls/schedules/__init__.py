@@ -10,6 +10,7 @@ from impls.schedules.chain import UNIT, Chain, Stage, unit_chain
 from impls.schedules.chen import greedy, searched, sqrt_segments, uniform
 from impls.schedules.execution import checkpoint_sequential, execute
 from impls.schedules.halving import binary, recursive
+from impls.schedules.infeasible import Infeasible
 from impls.schedules.interpreter import Account, interpret, replay
 from impls.schedules.lowering import Action, Step, steps
 from impls.schedules.measuring import measure
@@ -26,6 +27,7 @@ __all__ = [
     "Action",
     "Chain",
     "IllegalPlan",
+    "Infeasible",
     "Keep",
     "Plan",
     "Region",

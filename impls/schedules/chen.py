@@ -7,6 +7,7 @@ import math
 
 from impls.schedules.arguments import require_int
 from impls.schedules.chain import Chain, require_chain
+from impls.schedules.infeasible import Infeasible
 from impls.schedules.interpreter import interpret
 from impls.schedules.tree import Plan, Region, kept
 
@@ -60,7 +61,7 @@ def searched(chain: Chain, budget: int | None = None, *, tries: int = 64) -> Pla
     """The best of the greedy cuts: the least peak, or with ``budget`` the least time of those whose peak is within it.
 
     The segment size is tried at ``tries`` values, each the same factor above the last, from the largest stage to the whole
-    chain. Raises ValueError when no cut that was tried is within the budget; other plans may be.
+    chain. Raises Infeasible when no cut that was tried is within the budget; other plans may be.
     """
     require_chain(chain)
     require_int("tries", tries, least=2)
@@ -76,7 +77,7 @@ def searched(chain: Chain, budget: int | None = None, *, tries: int = 64) -> Pla
     within = [plan for plan, account in plans.items() if account.peak <= budget]
     if not within:
         least = min(account.peak for account in plans.values())
-        raise ValueError(f"budget is {budget}; the least peak of a greedy cut into segments that was tried is {least}")
+        raise Infeasible(f"budget is {budget}; the least peak of a greedy cut into segments that was tried is {least}")
     return min(within, key=lambda plan: (plans[plan].time, plans[plan].peak))
 
 

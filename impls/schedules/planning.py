@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from impls.schedules.arguments import require_functions, require_int
+from impls.schedules.infeasible import Infeasible
 from impls.schedules.interpreter import interpret
 from impls.schedules.least import least_memory
 from impls.schedules.measuring import measure
@@ -20,7 +21,7 @@ def plan_for(model: Any, example: Any, budget_bytes: int, *, slots: int = 500, r
     generators (5 kB a region on the CPU), and what ``measure`` does not see. The plan is for ``checkpoint_sequential`` with
     early stop. ``slots`` is the precision of ``optimal``, ``repeats`` the number of times that ``measure`` takes.
 
-    Raises ValueError, with the least budget that a plan can meet, when the budget is below it, and what ``measure`` raises.
+    Raises Infeasible, with the least budget that a plan can meet, when the budget is below it, and what ``measure`` raises.
     """
     require_functions(model, "model")
     require_int("budget_bytes", budget_bytes, least=0)
@@ -28,7 +29,7 @@ def plan_for(model: Any, example: Any, budget_bytes: int, *, slots: int = 500, r
     chain = measure(model, example, repeats=repeats)
     least, plain = interpret(least_memory(chain), chain).peak, interpret(kept(0, len(chain)), chain).peak
     if budget_bytes < least:
-        raise ValueError(
+        raise Infeasible(
             f"budget_bytes is {budget_bytes}; the least that any plan of this model needs is {least} bytes, and it needs "
             f"{plain} without checkpointing. Cut it into smaller stages, or take a smaller batch"
         )

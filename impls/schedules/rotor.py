@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from impls.schedules.arguments import require_int
 from impls.schedules.chain import Chain, require_chain
+from impls.schedules.infeasible import Infeasible
 from impls.schedules.interpreter import interpret
 from impls.schedules.least import least_memory
 from impls.schedules.sizes import Ints, Sizes
@@ -36,8 +37,8 @@ def optimal(chain: Chain, budget: int, *, slots: int = 500, early_stop: bool = T
     O(n³ · slots) time and O(n² · slots) memory, 5 bytes for each of n² · slots, and twice that for a chain with stages that
     do not read their input.
 
-    Raises ValueError when no plan is within the budget, with the least that one can be in, and when the sizes sum to 2**62
-    or more.
+    Raises Infeasible when no plan is within the budget, with the least that one can be in, and ValueError when the sizes sum
+    to 2**62 or more.
     """
     require_chain(chain)
     require_int("slots", slots, least=1)
@@ -48,7 +49,7 @@ def optimal(chain: Chain, budget: int, *, slots: int = 500, early_stop: bool = T
     smallest = least_memory(chain, early_stop=early_stop)
     least = interpret(smallest, chain, early_stop=early_stop).peak
     if least > budget:
-        raise ValueError(f"budget is {budget}; the least that any plan of this chain needs is {least}")
+        raise Infeasible(f"budget is {budget}; the least that any plan of this chain needs is {least}")
     if budget == 0:
         return smallest
     search = _Search(chain, budget, slots, early_stop=early_stop)
