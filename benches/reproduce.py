@@ -1,49 +1,56 @@
 """``python -m benches.reproduce [NAME ...]``: measure what papers claim, print it, and write ``results/papers``.
 
-The status is 1 when an exact claim does not come out, 2 for a name that is not a paper's.
+In a terminal a bar shows the claim that is being measured; elsewhere each claim is a line once it is done. The status is 1
+when a claim that must come out exactly does not, or when a trend fails; 2 for a name that is not a paper's.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from rich import box
 from rich.console import Console
-from rich.live import Live
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
 from benches.papers import NAMES, load, page, plots
-from benches.papers.paper import NOT_REPRODUCED, REPRODUCED, Paper, Row
+from benches.papers.paper import AS_EXPECTED, FAILED, HOLDS, REPRODUCED, Claim, Paper, Row
+from benches.papers.progress import Watch
 
-COLOURS = {REPRODUCED: "green", NOT_REPRODUCED: "bold red"}
+GOOD = frozenset({REPRODUCED, AS_EXPECTED, HOLDS})
 
 
-def reproduce(paper: Paper, directory: Path, console: Console) -> list[Row]:
+def line(paper: Paper, row: Row) -> Text:
+    """A row in one line: verdict, claim, what was measured, and what was expected or is said if that is another thing."""
+    measured, expected = page.text(row.measured), page.text(row.expected)
+    told = [f"{paper.name}: {row.claim}: {measured}"]
+    told += [f"expected {expected}"] if expected not in ("", measured) else []
+    told += [f"paper: {row.says}"] if row.says and row.verdict not in (REPRODUCED, AS_EXPECTED) else []
+    return Text.assemble((row.verdict, _colour(row.verdict)), "  ", "; ".join(told))
+
+
+def _colour(verdict: str) -> str:
+    return "green" if verdict in GOOD else "bold red" if verdict in FAILED else "yellow"
+
+
+def reproduce(paper: Paper, claims: Sequence[Claim], directory: Path, watch: Watch) -> list[Row]:
     """Measure a paper's claims, showing each as it is done, and write its JSON and figures to ``directory``."""
-    table = Table(title=f"{paper.title} ({paper.source})", box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
-    for heading in ("claim", "paper says", "standing", "measured", "verdict", "note"):
-        table.add_column(heading, overflow="fold", style="dim" if heading == "note" else "")
     rows: list[Row] = []
     started = time.perf_counter()
-    with Live(table, console=console, refresh_per_second=4, vertical_overflow="visible"):
-        for part in (paper.exact, paper.more):
-            for row in part():
-                rows.append(row)
-                verdict = f"[{COLOURS.get(row.verdict, 'yellow')}]{row.verdict}"
-                cells = map(escape, (row.claim, page.text(row.says), row.standing, page.text(row.measured)))
-                table.add_row(*cells, verdict, escape(row.note))
-        table.caption = f"{paper.name}: drawing"
-        figures = list(paper.figures())
-        seconds = time.perf_counter() - started
-        table.caption = f"{paper.name}: {len(rows)} claims and {len(figures)} figures in {seconds:.1f} s"
+    for claim in claims:
+        watch.doing(f"{paper.name}: {claim.text}")
+        rows.append(claim.row())
+        watch.done(line(paper, rows[-1]))
+    watch.doing(f"{paper.name}: figures")
+    figures = list(paper.figures())
+    seconds = time.perf_counter() - started
     for figure in figures:
         plots.draw(figure, directory / f"{figure.name}.svg")
     page.store(directory / f"{paper.name}.json", paper, rows, figures, seconds)
+    watch.done(Text(f"{paper.name}: {len(rows)} claims and {len(figures)} figures in {seconds:.1f} s", style="bold"))
     return rows
 
 
@@ -57,18 +64,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if name not in NAMES:
             parser.error(f"there is no paper {name!r}; there are {', '.join(NAMES)}")
     torch.set_num_threads(1)
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=180)  # a log has no width of its own
-    names = options.names or NAMES
-    rows = [row for name in dict.fromkeys(names) for row in reproduce(load(name), options.output, console)]
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or each profile writes lines of its own into the bar
+    console = Console(highlight=False)
+    papers = [load(name) for name in dict.fromkeys(options.names or NAMES)]
+    claims = [paper.claims() for paper in papers]
+    with Watch(console, total=sum(map(len, claims)) + len(papers)) as watch:
+        rows = [
+            row for paper, some in zip(papers, claims, strict=True) for row in reproduce(paper, some, options.output, watch)
+        ]
     target = options.output / "README.md"
     target.write_text(page.page(options.output), encoding="utf-8")
     failed = [row for row in rows if row.failed]
     for row in failed:
-        said = escape(f"{row.claim}: {page.text(row.says)}, measured {page.text(row.measured)}")
-        console.print(f"[bold red]not reproduced:[/] {said}")
-    console.print(f"{len(rows)} claims, {len(failed)} exact ones not reproduced; see {target}")
+        expected = page.text(row.expected) or str(row.says)
+        told = f"{row.claim}: expected {expected}, measured {page.text(row.measured)}"
+        console.print(Text.assemble((row.verdict, _colour(row.verdict)), "  ", told), soft_wrap=True)
+    console.print(Text(f"{len(rows)} claims, {len(failed)} failed; see {target}"), soft_wrap=True)
     return 1 if failed else 0
 
 

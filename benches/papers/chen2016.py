@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch import nn
 
 from benches.papers.chain import Cost, Layer, Scheme, cost, plain
-from benches.papers.paper import Curve, Figure, Paper, Row, exact, trend, unverified
+from benches.papers.paper import Claim, Curve, Figure, Found, Paper, Said, derived, shown, trend
 from benches.papers.residual_network import bytes_of, network, operations
 from impls import nested, reentrant, schedules
 
@@ -39,116 +39,158 @@ def cost_of_plan(make: Callable[[int], schedules.Plan], n: int) -> Cost:
     return cost(planned(make(n)), n)
 
 
-def rows() -> Iterator[Row]:
-    """Calls, kernels and memory of segments."""
-    costs = {(n, k): cost(segmented(nested.checkpoint_sequential, k), n) for n, k in SEGMENTED}
-    for (n, k), one in costs.items():
-        if one != cost(planned(schedules.uniform(n, k)), n):
-            raise RuntimeError(f"the plan of {n} layers in {k} segments does not cost what checkpoint_sequential does")
+@functools.cache
+def in_segments(n: int, k: int) -> Cost:
+    """``n`` layers in ``k`` segments, executed. Raises RuntimeError when the plan of that cut costs something else."""
+    one = cost(segmented(nested.checkpoint_sequential, k), n)
+    if one != cost(planned(schedules.uniform(n, k)), n):
+        raise RuntimeError(f"the plan of {n} layers in {k} segments does not cost what checkpoint_sequential does")
+    return one
+
+
+def _each(field: str) -> tuple[int, ...]:
+    return tuple(getattr(in_segments(n, k), field) for n, k in SEGMENTED)
+
+
+def _by_size(make: Callable[[int], schedules.Plan], measured: Callable[[Cost, int], int]) -> tuple[int, ...]:
+    return tuple(measured(cost_of_plan(make, n), n) for n in SIZES)
+
+
+def claims() -> Iterator[Claim]:
+    """Calls, kernels and memory of segments, by their number and with the root and the logarithm of the depth."""
     which = "(n, k) = " + ", ".join(map(str, SEGMENTED))
-    yield exact(
+    yield derived(
         f"calls: n + n (k - 1) / k; {which}",
-        says=tuple(n + n * (k - 1) // k for n, k in SEGMENTED),
-        measured=tuple(one.calls for one in costs.values()),
+        says=Said("an extra forward pass", "abstract"),
+        expected=tuple(n + n * (k - 1) // k for n, k in SEGMENTED),
+        measure=lambda: _each("calls"),
+        note="the last segment keeps what it saves",
     )
-    yield exact(
+    yield derived(
         f"kernels with early stop: n + (k - 1)(n/k - 1); {which}",
-        says=tuple(n + (k - 1) * (n // k - 1) for n, k in SEGMENTED),
-        measured=tuple(one.kernels for one in costs.values()),
+        expected=tuple(n + (k - 1) * (n // k - 1) for n, k in SEGMENTED),
+        measure=lambda: _each("kernels"),
     )
-    yield exact(
+    yield derived(
         f"units alive after forward: (k - 1) + n/k; {which}",
-        says=tuple(k - 1 + n // k for n, k in SEGMENTED),
-        measured=tuple(one.alive for one in costs.values()),
+        says=Said("O(n/k) for a segment + O(k) for what lies between segments", "equation 1"),
+        expected=tuple(k - 1 + n // k for n, k in SEGMENTED),
+        measure=lambda: _each("alive"),
     )
-    two, eight = costs[64, 2], costs[64, 8]
-    yield exact("n = 64, k = 2: calls, alive", says=(96, 33), measured=(two.calls, two.alive))
-    yield exact(
-        "n = 64, k = 8: calls, kernels, alive, peak",
-        says=(120, 113, 15, 17),
-        measured=(eight.calls, eight.kernels, eight.alive, eight.peak),
+    yield derived("n = 64, k = 2: calls, alive", expected=(96, 33), measure=lambda: _fields(in_segments(64, 2))[::2])
+    yield derived(
+        "n = 64, k = 8: calls, kernels, alive, peak", expected=(120, 113, 15, 17), measure=lambda: _fields(in_segments(64, 8))
     )
-    peak = cost(segmented(reentrant.checkpoint_sequential, 8), 64).peak
-    yield exact("n = 64, k = 8, reentrant: peak", says=18, measured=peak)
+    yield derived(
+        "n = 64, k = 8, reentrant: peak",
+        expected=18,
+        measure=lambda: cost(segmented(reentrant.checkpoint_sequential, 8), 64).peak,
+    )
+    yield from _growth()
 
 
-def more() -> Iterator[Row]:
-    """Growth with the root and with the logarithm of the depth, and networks that were reported."""
-    roots = {n: cost_of_plan(schedules.sqrt_segments, n) for n in SIZES}
+def _fields(one: Cost) -> tuple[int, ...]:
+    return one.calls, one.kernels, one.alive, one.peak
+
+
+def _growth() -> Iterator[Claim]:
+    root, log = Said("O(2√n) with k = √n", "section 4.3"), Said("log2 n, with one result stored at each level", "equation 3")
+    which = f"n = {', '.join(map(str, SIZES))}"
+    roots = tuple(round(n**0.5) for n in SIZES)
+    yield derived(
+        f"√n segments, units alive after forward: 2√n - 1; {which}",
+        says=root,
+        expected=tuple(2 * r - 1 for r in roots),
+        measure=lambda: _by_size(schedules.sqrt_segments, lambda one, _: one.alive),
+    )
+    yield derived(
+        f"√n segments, peak, in units: 2√n + 1; {which}",
+        says=root,
+        expected=tuple(2 * r + 1 for r in roots),
+        measure=lambda: _by_size(schedules.sqrt_segments, lambda one, _: one.peak),
+        note="with the output and its gradient, which the caller holds",
+    )
+    yield derived(
+        f"recursion, peak, in units: log2 n + 3; {which}",
+        says=log,
+        expected=tuple(n.bit_length() + 2 for n in SIZES),
+        measure=lambda: _by_size(schedules.recursive, lambda one, _: one.peak),
+    )
+    yield derived(
+        f"recursion, extra calls: n log2 n / 2; {which}",
+        says=Said("O(n log n) more forward computation", "abstract"),
+        expected=tuple(n * (n.bit_length() - 1) // 2 for n in SIZES),
+        measure=lambda: _by_size(schedules.recursive, lambda one, n: one.calls - n),
+    )
+
+
+def more() -> Iterator[Claim]:
+    """Networks of the experiments."""
     yield trend(
-        "√n segments: memory at most 2√n, one extra forward at most; n = 4, 16, 64, 256",
-        says="2√n: 4, 8, 16, 32",
-        measured=tuple(one.alive for one in roots.values()),
-        note="units alive after forward; calls at most 2n",
-        holds=all(one.alive <= 2 * n**0.5 and one.calls <= 2 * n for n, one in roots.items()),
-    )
-    logs = {n: cost_of_plan(schedules.recursive, n) for n in SIZES}
-    yield trend(
-        "recursion: O(log n) memory; n = 4, 16, 64, 256",
-        says="grows by a constant",
-        note="peak, units",
-        measured=tuple(one.peak for one in logs.values()),
-        holds=_even([one.peak for one in logs.values()]),
+        "ResNet of 1000 layers: memory falls at least as much",
+        says=Said("from 48G to 7G", "abstract; batch 32 of 3 × 224 × 224: section 5.2"),
+        expected="48 / 7 = 6.9 × less",
+        measure=_memory,
+        note=f"activations, counted on the meta device at batch {BATCH} × 224², gradients of weights not; the segments with "
+        "the least peak of those that a budget search finds. The paper's figures are of MXNet's memory plans, and its text "
+        "does not say which of them takes 48G",
     )
     yield trend(
-        "recursion: O(n log n) extra forwards",
-        says="at most n log2 n: 8, 64, 384, 2048",
-        note="extra calls",
-        measured=tuple(one.calls - n for n, one in logs.items()),
-        holds=all(one.calls - n <= n * (n.bit_length() - 1) for n, one in logs.items()),
+        "ResNet of 1000 layers: one extra forward at most, so a third more operations",
+        says=Said("backward takes nearly twice as long as forward, and one forward is added", "section 4.3"),
+        expected="at most +33.3 %",
+        measure=_operations,
+        note="floating point operations of that network and plan, with gradients of weights",
     )
-    yield from _residual()
-    yield unverified(
-        "LSTM of 4 layers, 1024 hidden, 50 inputs: over 4 times less memory",
-        says="over 4 ×",
-        note="the paper's network is not at hand",
+    yield shown("ResNet of 1000 layers: 30 % more time", says=Said("30 %, on a Titan X", "section 5.4"))
+    yield shown(
+        "LSTM of 4 layers, 1024 hidden, batch 64: over 4 times less memory",
+        says=Said("more than 4 ×, beside plans that share memory", "section 5.3"),
+        note="autograd has no plan that shares memory to compare with",
     )
 
 
-def _even(values: list[int]) -> bool:
-    return len({after - before for before, after in itertools.pairwise(values)}) == 1
-
-
-def _residual() -> Iterator[Row]:
+@functools.cache
+def _residual() -> tuple[nn.Sequential, schedules.Plan]:
+    """The network, and its segments."""
     model = network()
     chain = schedules.measure(model, torch.empty(BATCH, 3, 224, 224, device="meta", requires_grad=True))
-    plan = schedules.searched(chain)
-    before = bytes_of(model, schedules.kept(0, len(model)), BATCH)
-    after = bytes_of(model, plan, BATCH)
-    yield trend(
-        "ResNet of 1000 layers: memory 48 GB → 7 GB",
-        says="6.9 × less (48 → 7 GB)",
-        holds=before.peak > 48 / 7 * after.peak,
-        measured=f"{before.peak / 2**30:.1f} → {after.peak / 2**30:.1f} GiB, {before.peak / after.peak:.1f} × less",
-        note=f"activations, counted on the meta device at batch {BATCH} × 224², gradients of weights not; the paper's "
-        "batch is unread, and its 7 GB may hold weights; segments as its budget search cuts them",
-    )
+    return model, schedules.searched(chain)
+
+
+def _memory() -> Found:
+    model, plan = _residual()
+    before, after = (bytes_of(model, one, BATCH).peak for one in (schedules.kept(0, len(model)), plan))
+    value = f"{before / 2**30:.1f} → {after / 2**30:.1f} GiB, {before / after:.1f} × less"
+    return Found(value, holds=before >= 48 / 7 * after, figures=(48 / 7, before / after))
+
+
+def _operations() -> Found:
+    model, plan = _residual()
     extra = operations(model, plan) / operations(model, schedules.kept(0, len(model))) - 1
-    yield unverified(
-        "about 30 % extra time",
-        says="about 30 %",
-        measured=f"{100 * extra:+.1f} %",
-        note="floating point operations of that network and plan, with gradients of weights, not time",
-    )
+    return Found(f"{100 * extra:+.1f} %", holds=0 < extra <= 1 / 3)
 
 
 def figures() -> Iterator[Figure]:
     """Memory against depth."""
     n = tuple(map(float, SIZES))
-    kinds = {
-        "no checkpointing": [cost(plain, size) for size in SIZES],
-        "√n segments": [cost_of_plan(schedules.sqrt_segments, size) for size in SIZES],
-        "recursion": [cost_of_plan(schedules.recursive, size) for size in SIZES],
+    alive = _by_size(schedules.sqrt_segments, lambda one, _: one.alive)
+    peaks = {
+        "no checkpointing, peak": tuple(cost(plain, size).peak for size in SIZES),
+        "√n segments, peak": _by_size(schedules.sqrt_segments, lambda one, _: one.peak),
+        "recursion, peak": _by_size(schedules.recursive, lambda one, _: one.peak),
     }
-    curves = [Curve("2√n", n, tuple(2 * size**0.5 for size in n), "paper")]
-    curves += [Curve(f"{name}, measured", n, tuple(float(one.peak) for one in costs)) for name, costs in kinds.items()]
+    curves = [Curve("2√n", n, tuple(2 * size**0.5 for size in n), "formula")]
+    curves.append(Curve("√n segments, alive after forward", n, tuple(map(float, alive)), "measured"))
+    curves += [Curve(name, n, tuple(map(float, units)), "measured") for name, units in peaks.items()]
     yield Figure(
         "chen2016-memory",
-        "Segments: peak memory against depth",
+        "Segments and recursion: memory against depth",
         "layers n",
-        "peak, units of one layer's output",
+        "units of one layer's output",
         tuple(curves),
         log="xy",
+        note="With √n segments, 2√n bounds what is alive after forward; the peak is 2√n + 1.",
     )
 
 
@@ -159,7 +201,7 @@ PAPER = Paper(
     "A chain whose layers save exactly their input, run by `checkpoint_sequential` of `impls.nested` and `impls.reentrant` and "
     "by plans of `impls.schedules`: calls, forward kernels and live storages are counted; gradients equal plain's bit for bit. "
     "The caller holds the output and its gradient.",
-    rows,
+    claims,
     more,
     figures,
 )

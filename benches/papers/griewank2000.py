@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,13 +15,13 @@ from benches.papers import peers
 from benches.papers.chain import Cost, Layer, cost
 from benches.papers.chen2016 import planned
 from benches.papers.live import Live
-from benches.papers.paper import Curve, Figure, Paper, Row, exact, trend, unverified
+from benches.papers.paper import Claim, Curve, Figure, Found, Paper, Said, derived, exact, shown, trend
 from impls import nested
 from impls.schedules import execute, revolve
 
-SAYS = {(10, 2): 30, (10, 3): 25, (20, 4): 59, (64, 6): 220, (100, 9): 334, (1000, 8): 5285}
-
-
+CODE = "numforw in the authors' revolve.cpp"
+ADVANCES = Said("r l - C(s + r, s) r / (s + 1) forward steps without recording, r the least with C(s + r, s) ≥ l", CODE)
+STEPS = {(10, 2): 30, (10, 3): 25, (20, 4): 59, (64, 6): 220, (100, 9): 334, (1000, 8): 5285}
 REPEATS = (2, 3), (3, 3), (4, 2), (3, 5), (6, 2)
 
 
@@ -80,99 +79,122 @@ def stored(length: int, snapshots: int) -> tuple[int, int]:
     return counts.most, max(counts.calls) - 1
 
 
+@functools.cache
 def executed(length: int, snapshots: int) -> Cost:
     """The schedule run as nested regions on a chain of layers."""
     return cost(planned(revolve(length, snapshots)), length)
 
 
-def rows() -> Iterator[Row]:
+def claims() -> Iterator[Claim]:
     """Forward steps by execution, by formula and by dynamic program, and the most checkpoints."""
-    done = {}
-    for (length, snapshots), says in SAYS.items():
-        done[length, snapshots] = one = executed(length, snapshots)
+    for (length, snapshots), expected in STEPS.items():
         yield exact(
             f"(l, s) = ({length}, {snapshots}): all forward steps",
-            says=says,
-            measured=one.calls,
-            note=f"calls; with early stop {one.kernels} kernels",
+            says=ADVANCES,
+            expected=expected,
+            measure=functools.partial(_executed, length, snapshots),
         )
-    yield exact(
-        "closed form l + t(l, s); the same (l, s)", says=tuple(SAYS.values()), measured=tuple(closed_form(*one) for one in SAYS)
+    yield derived(
+        "closed form l + r l - β(s + 1, r - 1); the same (l, s)",
+        says=ADVANCES,
+        expected=tuple(STEPS.values()),
+        measure=lambda: tuple(closed_form(*one) for one in STEPS),
+        note="β(s, t) = C(s + t, s)",
     )
-    small = [one for one in SAYS if one[0] <= 100]
-    yield exact(
+    small = [one for one in STEPS if one[0] <= 100]
+    yield derived(
         "dynamic program; l up to 100",
-        says=tuple(SAYS[one] for one in small),
-        measured=tuple(length + least(length, snapshots) for length, snapshots in small),
+        expected=tuple(STEPS[one] for one in small),
+        measure=lambda: tuple(length + least(length, snapshots) for length, snapshots in small),
     )
-    yield exact(
+    yield derived(
         "most checkpoints at once: s",
-        says=tuple(snapshots for _, snapshots in SAYS),
-        measured=tuple(stored(*one)[0] for one in SAYS),
+        expected=tuple(snapshots for _, snapshots in STEPS),
+        measure=lambda: tuple(stored(*one)[0] for one in STEPS),
         note="inputs of regions, the chain's own among them, that are alive when a layer's backward runs",
     )
-    longest = [math.comb(s + t, s) for s, t in REPEATS]
-    yield exact(
-        f"a chain of β(s, t) = C(s + t, s) is reversed with no step advanced over t times, a longer one is not; (s, t) = "
-        f"{', '.join(map(str, REPEATS))}",
-        says=tuple((t, t + 1) for _, t in REPEATS),
-        measured=tuple(
-            (stored(length, s)[1], stored(length + 1, s)[1]) for length, (s, _) in zip(longest, REPEATS, strict=True)
-        ),
-        note=f"most runs of a layer, the last one not counted; lengths {', '.join(map(str, longest))} and one more",
-    )
-    yield exact(
+    yield _longest()
+    yield derived(
         "executed, the peak is s and a constant, whatever the length: s + 4 units",
-        says=tuple(snapshots + 4 for _, snapshots in SAYS),
-        measured=tuple(one.peak for one in done.values()),
+        expected=tuple(snapshots + 4 for _, snapshots in STEPS),
+        measure=lambda: tuple(executed(*one).peak for one in STEPS),
         note="s - 1 checkpoints beside the chain's own input, the layers at work, output and loss gradient",
     )
 
 
-def more() -> Iterator[Row]:
+def _executed(length: int, snapshots: int) -> Found:
+    one = executed(length, snapshots)
+    return Found(one.calls, f"calls; with early stop {one.kernels} kernels")
+
+
+def _longest() -> Claim:
+    longest = [math.comb(s + t, s) for s, t in REPEATS]
+
+    def measure() -> tuple[tuple[int, int], ...]:
+        lengths = zip(longest, REPEATS, strict=True)
+        return tuple((stored(length, s)[1], stored(length + 1, s)[1]) for length, (s, _) in lengths)
+
+    return exact(
+        f"a chain of β(s, t) is reversed with no step advanced over t times, a longer one is not; (s, t) = "
+        f"{', '.join(map(str, REPEATS))}",
+        says=Said("s checkpoints and t repetitions reach over C(s + t, s) steps", CODE),
+        expected=tuple((t, t + 1) for _, t in REPEATS),
+        measure=measure,
+        note=f"most runs of a layer, the last one not counted; lengths {', '.join(map(str, longest))} and one more",
+    )
+
+
+def more() -> Iterator[Claim]:
     """The same from other tools."""
-    says = tuple(SAYS.values())
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that numba would make it faster
-        counts = [peers.checkpoint_schedules(*one) for one in SAYS]
-    tool = f"checkpoint-schedules {peers.version('checkpoint-schedules')}"
-    if not all(counts):
-        yield unverified(f"{tool}: the same forward steps", says=says)
+    steps = tuple(STEPS.values())
+    if peers.version("checkpoint-schedules") == peers.MISSING:
+        yield shown("checkpoint-schedules: the same forward steps", expected=steps)
     else:
-        for name in ("Revolve", "Multistage"):
-            theirs = tuple(one[name] for one in counts)
-            yield trend(f"{tool}, {name}: the same forward steps", says=says, measured=theirs, holds=theirs == says)
-        mixed = tuple(one["Mixed"] for one in counts)
-        yield trend(
-            f"{tool}, Mixed: fewer",
-            says=says,
-            measured=mixed,
-            holds=all(a < b for a, b in zip(mixed, says, strict=True)),
-            note="a checkpoint may there hold what a step saves for backward instead of its input",
+        yield from _scheduled(steps)
+    if peers.version("pyrevolve") == peers.MISSING:
+        yield shown("pyrevolve: the same forward steps", expected=steps)
+    else:
+        yield derived(
+            f"pyrevolve {peers.version('pyrevolve')}: the same forward steps",
+            expected=steps,
+            measure=lambda: tuple(peers.pyrevolve(*one) for one in STEPS),
         )
-    driven = tuple(peers.pyrevolve(*one) for one in SAYS)
-    tool = f"pyrevolve {peers.version('pyrevolve')}"
-    if None in driven:
-        yield unverified(f"{tool}: the same forward steps", says=says)
-    else:
-        yield trend(f"{tool}: the same forward steps", says=says, measured=driven, holds=driven == says)
+
+
+def _scheduled(steps: tuple[int, ...]) -> Iterator[Claim]:
+    tool = f"checkpoint-schedules {peers.version('checkpoint-schedules')}"
+    for name in ("Revolve", "Multistage"):
+        yield derived(f"{tool}, {name}: the same forward steps", expected=steps, measure=functools.partial(_theirs, name))
+    yield trend(
+        f"{tool}, Mixed: fewer",
+        expected=f"fewer than {', '.join(map(str, steps))}",
+        measure=_mixed,
+        note="a checkpoint may there hold what a step saves for backward instead of its input",
+    )
+
+
+def _theirs(name: str) -> tuple[int, ...]:
+    return tuple(peers.checkpoint_schedules(*one)[name] for one in STEPS)
+
+
+def _mixed() -> Found:
+    found = _theirs("Mixed")
+    return Found(found, holds=all(a < b for a, b in zip(found, STEPS.values(), strict=True)))
 
 
 def figures() -> Iterator[Figure]:
     """Forward steps against checkpoints."""
     length, snapshots = 64, tuple(range(2, 17))
     x = tuple(map(float, snapshots))
-    measured = [executed(length, s) for s in snapshots]
+    ran = [executed(length, s) for s in snapshots]
     curves = [
-        Curve("l + t(l, s)", x, tuple(closed_form(length, s) / length for s in snapshots), "paper"),
-        Curve("calls, measured", x, tuple(one.calls / length for one in measured)),
-        Curve("kernels with early stop, measured", x, tuple(one.kernels / length for one in measured)),
+        Curve("l + t(l, s)", x, tuple(closed_form(length, s) / length for s in snapshots), "formula"),
+        Curve("calls", x, tuple(one.calls / length for one in ran), "measured"),
+        Curve("kernels with early stop", x, tuple(one.kernels / length for one in ran), "measured"),
     ]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        theirs = [peers.checkpoint_schedules(length, s) for s in snapshots]
-    if all(theirs):
-        curves.append(Curve("checkpoint-schedules, Mixed", x, tuple(one["Mixed"] / length for one in theirs), "peer"))
+    if peers.version("checkpoint-schedules") != peers.MISSING:
+        mixed = tuple(peers.checkpoint_schedules(length, s)["Mixed"] / length for s in snapshots)
+        curves.append(Curve("Mixed of checkpoint-schedules", x, mixed, "computed"))
     title = "Revolve on a chain of 64 layers: work against memory"
     yield Figure("griewank2000", title, "checkpoints s", "forward steps per layer", tuple(curves))
 
@@ -183,7 +205,7 @@ PAPER = Paper(
     "Griewank & Walther 2000, Algorithm 799, doi 10.1145/347837.347846",
     "The schedule as a tree of nested regions (`impls.schedules.revolve`) on a chain whose layers save exactly their input: "
     "calls of the layers are counted while forward and backward run; gradients equal plain's bit for bit.",
-    rows,
+    claims,
     more,
     figures,
 )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,14 +13,16 @@ from torch.utils.flop_counter import FlopCounterMode
 from benches.compare_measuring import device_seconds
 from benches.papers.layer_times import Layer, timed
 from benches.papers.live import Live
-from benches.papers.paper import Curve, Figure, Paper, Row, exact, trend, unverified
+from benches.papers.paper import Claim, Curve, Figure, Found, Paper, Said, exact, shown, trend
 from benches.papers.saved_bytes import saved_bytes
 from benches.papers.transformer_layer import Shape, Technique, layer, paper_bytes, split, weights
 
 SMALL, GPT3 = Shape(s=32, b=2, h=64, a=4), Shape(s=2048, b=1, h=12288, a=96)
-OF_22B = Shape(s=2048, b=4, h=6144, a=64)  # as reported: 48 layers, 8 ranks, a micro batch of 4
-TIMES = {"none": "19.6 ms", "full": "27.2 ms (+39 %)", "selective": "20.9 ms (+7 %)"}
-SAYS = {"none": (180224, 2868903936), "selective": (139264, 855638016), "full": (8192, 50331648)}
+OF_22B = Shape(s=2048, b=4, h=6144, a=64)  # table 3: 48 layers, 8 ranks, a micro batch of 4
+TIMES = {"none": "19.6 ms", "full": "27.2 ms, +39 %", "selective": "20.9 ms, +7 %"}
+EXPECTED = {"none": (180224, 2868903936), "selective": (139264, 855638016), "full": (8192, 50331648)}
+TABLE = "table 2"
+PLACES = {"none": "equation 1, table 2", "selective": "table 2, t = 1", "full": TABLE}
 FORMULAS = {"none": "sbh (34 + 5as/h)", "selective": "34 sbh", "full": "2 sbh"}
 SPLIT = {
     ("none", False): "sbh (10 + 24/t + 5as/(ht))",
@@ -27,6 +30,9 @@ SPLIT = {
     ("selective", False): "sbh (10 + 24/t)",
     ("selective", True): "34 sbh / t",
 }
+
+
+NEGLECTED = "{} bytes of layer norm statistics, which the paper neglects (section 4), not counted"
 
 
 @dataclass(frozen=True)
@@ -71,90 +77,149 @@ def _bytes(tensors: list[torch.Tensor]) -> int:
     return sum(tensor.untyped_storage().nbytes() for tensor in tensors)
 
 
-def rows() -> Iterator[Row]:
-    """Bytes a layer by technique, and what selective recomputation saves and runs again."""
-    plain = run(SMALL, Technique())
-    for name, (small, large) in SAYS.items():
-        one = run(SMALL, Technique(recompute=name))
-        if not all(torch.equal(a, b) and a.any() for a, b in zip(one.gradients, plain.gradients, strict=True)):
-            raise RuntimeError(f"gradients with recomputation {name!r} are not those without")
-        read = "" if name == "none" else "; formula unread in the original, value computed before"
-        note = f"executed; {one.statistics} bytes of layer norm statistics, which the paper neglects, not counted{read}"
-        yield exact(f"{name}: {FORMULAS[name]}, (s, b, h, a) = (32, 2, 64, 4)", says=small, measured=one.activations, note=note)
-        meta = run(GPT3, Technique(recompute=name))
-        note = f"meta device; {meta.statistics} bytes of statistics not counted{read}"
-        yield exact(f"{name}: GPT-3 layer, (2048, 1, 12288, 96)", says=large, measured=meta.activations, note=note)
-    none, selective = run(GPT3, Technique()), run(GPT3, Technique(recompute="selective", early_stop=False))
-    share = 100 * (none.activations - selective.activations) / none.activations
-    yield exact("GPT-3: selective recomputation saves 70.2 % of the bytes", says="70.2 %", measured=f"{share:.1f} %")
-    early = run(GPT3, Technique(recompute="selective"))
-    again, stopped = (100 * (one.total - none.total) / none.forward for one in (selective, early))
-    note = (
-        f"{stopped:.2f} % with early stop: autograd saves the second product's inputs before it runs, and the region ends there"
-    )
-    yield exact("GPT-3: it runs 2.70 % of the forward operations again", says="2.70 %", measured=f"{again:.2f} %", note=note)
+@functools.cache
+def counted(shape: Shape, technique: Technique) -> Run:
+    """``run``, once for each."""
+    return run(shape, technique)
 
 
-def more() -> Iterator[Row]:
-    """What the techniques save together, the formulas for several ranks, and the times that were reported."""
-    none, selective = run(GPT3, Technique()), run(GPT3, Technique(recompute="selective", early_stop=False))
-    before = run(GPT3, Technique(ranks=8)).activations
-    after = run(GPT3, Technique(ranks=8, sequence=True, recompute="selective")).activations
-    yield trend(
-        "sequence parallelism and selective recomputation: 5 times less memory",
-        says="5 ×",
-        measured=f"{before / after:.2f} ×",
-        holds=before / after >= 5,
-        note="GPT-3 layer, 8 ranks, beside tensor parallelism alone",
+def claims() -> Iterator[Claim]:
+    """Bytes a layer by technique and by ranks, and what selective recomputation saves and runs again."""
+    for name, (small, large) in EXPECTED.items():
+        says = Said(FORMULAS[name], PLACES[name])
+        yield exact(
+            f"{name}: bytes of a layer, (s, b, h, a) = (32, 2, 64, 4)",
+            says=says,
+            expected=small,
+            measure=functools.partial(_executed, name),
+        )
+        yield exact(
+            f"{name}: bytes of a GPT-3 layer, (2048, 1, 12288, 96)",
+            says=says,
+            expected=large,
+            measure=functools.partial(_bytes_saved, GPT3, Technique(recompute=name)),
+        )
+    yield exact(
+        "GPT-3: part of the bytes that selective recomputation saves",
+        says=Said("70 %", "section 5"),
+        expected="70.2 %",
+        measure=_saved,
+        note="80 of the formula's 114",
     )
-    full = run(GPT3, Technique(recompute="full", early_stop=False))
-    gone = 100 * (1 - (selective.total - none.total) / (full.total - none.total))
-    yield trend(
-        "over 90 % of recomputation's overhead disappears",
-        says="> 90 %",
-        measured=f"{gone:.1f} %",
-        holds=gone > 90,
-        note="in floating point operations; the paper's figure is of time",
+    yield exact(
+        "GPT-3: part of the forward's operations that it runs again",
+        says=Said("2.7 %", "section 5"),
+        expected="2.70 %",
+        measure=_again,
     )
     yield from _split()
-    yield from _of_22b()
-
-
-def _of_22b() -> Iterator[Row]:
-    """Bytes of a layer of the 22B model, and its time where there is CUDA: of the whole layer on one device, not of a rank."""
-    measured = _seconds() if torch.cuda.is_available() else {}
-    for name, says in TIMES.items():
-        technique = Technique(recompute=name)
-        yield unverified(
-            f"22B model, bytes of a layer, recomputation {name}: {FORMULAS[name]}, (2048, 4, 6144, 64)",
-            says=paper_bytes(OF_22B, technique),
-            measured=run(OF_22B, technique).activations,
-            note="meta device; the formula's value for the shape as it was reported",
+    for name in TIMES:
+        yield exact(
+            f"{name}: bytes of a layer of the 22B model, (2048, 4, 6144, 64)",
+            says=Said(FORMULAS[name], f"{PLACES[name]}; the shape: table 3"),
+            expected=paper_bytes(OF_22B, Technique(recompute=name)),
+            measure=functools.partial(_bytes_saved, OF_22B, Technique(recompute=name)),
         )
-        timed = f"{1000 * measured[name]:.1f} ms ({measured[name] / measured['none'] - 1:+.0%})" if measured else "not measured"
-        note = "the whole layer on one device; the paper's is a rank of 8" if measured else "needs CUDA, and the paper's GPUs"
-        yield unverified(f"22B model, time of a layer, recomputation {name}", says=says, measured=timed, note=note)
 
 
+def _executed(name: str) -> Found:
+    """Bytes of the small layer. Raises RuntimeError if its gradients are not those without recomputation, or zeros."""
+    one, plain = (counted(SMALL, Technique(recompute=which)) for which in (name, "none"))
+    if not all(torch.equal(a, b) and a.any() for a, b in zip(one.gradients, plain.gradients, strict=True)):
+        raise RuntimeError(f"gradients with recomputation {name!r} are not those without")
+    return Found(one.activations, f"executed; {NEGLECTED.format(one.statistics)}")
+
+
+def _bytes_saved(shape: Shape, technique: Technique) -> Found:
+    meta = counted(shape, technique)
+    return Found(meta.activations, f"meta device; {NEGLECTED.format(meta.statistics)}")
+
+
+def _saved() -> str:
+    none, selective = (counted(GPT3, Technique(recompute=name)).activations for name in ("none", "selective"))
+    return f"{100 * (none - selective) / none:.1f} %"
+
+
+def _again() -> Found:
+    none = counted(GPT3, Technique())
+    runs = (counted(GPT3, Technique(recompute="selective", early_stop=stop)) for stop in (False, True))
+    again, stopped = (100 * (one.total - none.total) / none.forward for one in runs)
+    return Found(
+        f"{again:.2f} %",
+        f"{stopped:.2f} % with early stop: autograd saves the second product's inputs before it runs, where the region ends",
+    )
+
+
+def _split() -> Iterator[Claim]:
+    shapes, counts = (SMALL, SMALL, GPT3), (2, 4, 8)
+    for (recompute, sequence), formula in SPLIT.items():
+        techniques = [Technique(ranks=t, sequence=sequence, recompute=recompute) for t in counts]
+        kind = "tensor and sequence parallel" if sequence else "tensor parallel"
+        yield exact(
+            f"{kind}, {recompute}: bytes a rank; small with t = 2, 4, GPT-3 with t = 8",
+            says=Said(formula, TABLE),
+            expected=tuple(map(paper_bytes, shapes, techniques)),
+            measure=functools.partial(_ranks, shapes, techniques),
+        )
+
+
+def _ranks(shapes: Sequence[Shape], techniques: Sequence[Technique]) -> tuple[int, ...]:
+    return tuple(counted(shape, one).activations for shape, one in zip(shapes, techniques, strict=True))
+
+
+def more() -> Iterator[Claim]:
+    """What the techniques save together, and times."""
+    yield trend(
+        "sequence parallelism and selective recomputation: 5 times less memory",
+        says=Said("5 ×", "abstract; about 5 × in figure 7"),
+        expected="5.41 ×, by table 2",
+        measure=_together,
+        note="GPT-3 layer, 8 ranks, beside tensor parallelism alone",
+    )
+    yield trend(
+        "over 90 % of recomputation's overhead disappears",
+        says=Said("over 90 % of the execution time", "abstract"),
+        measure=_gone,
+        note="in floating point operations, not time",
+    )
+    for name, says in TIMES.items():
+        yield shown(
+            f"{name}: time of a layer of the 22B model, forward and backward",
+            says=Said(says, "table 4"),
+            measure=functools.partial(_time, name),
+            note="" if torch.cuda.is_available() else "needs CUDA",
+        )
+
+
+def _together() -> Found:
+    before = counted(GPT3, Technique(ranks=8)).activations
+    after = counted(GPT3, Technique(ranks=8, sequence=True, recompute="selective")).activations
+    return Found(f"{before / after:.2f} ×", holds=before / after >= 5, figures=(5, before / after))
+
+
+def _gone() -> Found:
+    none, full, selective = (
+        counted(GPT3, Technique(recompute=name, early_stop=False)).total for name in ("none", "full", "selective")
+    )
+    gone = 100 * (1 - (selective - none) / (full - none))
+    return Found(f"{gone:.1f} %", holds=gone > 90)
+
+
+def _time(name: str) -> Found:
+    """The time where there is CUDA: of the whole layer on one device, not of a rank."""
+    if not torch.cuda.is_available():
+        return Found("not measured")
+    seconds = _seconds()
+    told = f"{1000 * seconds[name]:.1f} ms, {seconds[name] / seconds['none'] - 1:+.0%}"
+    return Found(told, "the whole layer on one device; the paper's is a rank of 8 on A100s")
+
+
+@functools.cache
 def _seconds() -> dict[str, float]:
     """Median times of forward and backward of the layer on CUDA, in bfloat16, interleaved round by round."""
     layers = {name: Layer(OF_22B, Technique(recompute=name), dtype=torch.bfloat16, device="cuda") for name in TIMES}
     laps = timed(layers, 20, device_seconds)
     return {name: statistics.median(lap.combined for lap in those) for name, those in laps.items()}
-
-
-def _split() -> Iterator[Row]:
-    """Formulas for several ranks: nobody here has read them in the original."""
-    shapes, counts = (SMALL, SMALL, GPT3), (2, 4, 8)
-    for (recompute, sequence), formula in SPLIT.items():
-        techniques = [Technique(ranks=t, sequence=sequence, recompute=recompute) for t in counts]
-        says = tuple(map(paper_bytes, shapes, techniques))
-        measured = tuple(run(shape, one).activations for shape, one in zip(shapes, techniques, strict=True))
-        kind = "tensor and sequence parallel" if sequence else "tensor parallel"
-        note = f"bytes a rank, {'equal to' if says == measured else 'NOT equal to'} the formula as it was reported"
-        yield unverified(
-            f"{kind}, {recompute}: {formula}; small with t = 2, 4, GPT-3 with t = 8", says=says, measured=measured, note=note
-        )
 
 
 def figures() -> Iterator[Figure]:
@@ -168,8 +233,8 @@ def figures() -> Iterator[Figure]:
     }
     x = tuple(map(float, range(len(techniques))))
     said = tuple(paper_bytes(GPT3, one) / 2**20 for one in techniques.values())
-    measured = tuple(run(GPT3, one).activations / 2**20 for one in techniques.values())
-    curves = Curve("formulas (those for several ranks as reported)", x, said, "paper"), Curve("measured", x, measured)
+    meta = tuple(counted(GPT3, one).activations / 2**20 for one in techniques.values())
+    curves = Curve("formulas of table 2", x, said, "formula"), Curve("counted on the meta device", x, meta, "measured")
     title = "GPT-3 layer on 8 ranks: activations kept for backward"
     yield Figure("korthikanti2022-bytes", title, "technique", "MiB per layer and rank", curves, categories=tuple(techniques))
 
@@ -181,7 +246,7 @@ PAPER = Paper(
     "Bytes of distinct storages that saved-tensor hooks see in forward, apart from parameters and layer norm statistics, and "
     "the same from the storages that are alive after forward; recomputation by `impls.nested`. Small layers run on the CPU "
     "with gradients equal to the last bit; the GPT-3 layer runs forward and backward on the meta device.",
-    rows,
+    claims,
     more,
     figures,
 )

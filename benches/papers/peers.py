@@ -2,36 +2,42 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
-import importlib.util
+import warnings
+from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
 
+MISSING = "not installed"
 
-def checkpoint_schedules(length: int, snapshots: int) -> dict[str, int]:
-    """Forward steps of a reversal by schedule; empty without ``checkpoint-schedules``."""
-    if importlib.util.find_spec("checkpoint_schedules") is None:
-        return {}
+
+@functools.cache
+def checkpoint_schedules(length: int, snapshots: int) -> Mapping[str, int]:
+    """Forward steps of a reversal by schedule. Raises ModuleNotFoundError without ``checkpoint-schedules``."""
     tool: Any = importlib.import_module("checkpoint_schedules")
-    made = {
-        "Revolve": tool.Revolve(length, snapshots),
-        "Multistage": tool.MultistageCheckpointSchedule(length, snapshots, 0),
-        "Mixed": tool.MixedCheckpointSchedule(length, snapshots),
-    }
-    counts = dict.fromkeys(made, 0)
-    for name, schedule in made.items():
-        for action in schedule:
-            if isinstance(action, tool.Forward):
-                counts[name] += action.n1 - action.n0
-            if isinstance(action, tool.EndReverse):  # some go on for another reversal
-                break
-    return counts
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that numba would make it faster
+        made = {
+            "Revolve": tool.Revolve(length, snapshots),
+            "Multistage": tool.MultistageCheckpointSchedule(length, snapshots, 0),
+            "Mixed": tool.MixedCheckpointSchedule(length, snapshots),
+        }
+        return {name: _forward_steps(tool, schedule) for name, schedule in made.items()}
 
 
-def pyrevolve(length: int, snapshots: int) -> int | None:
-    """Forward steps of a reversal that pyrevolve drives; None where it is not installed."""
-    if importlib.util.find_spec("pyrevolve") is None:
-        return None
+def _forward_steps(tool: Any, schedule: Any) -> int:
+    count = 0
+    for action in schedule:
+        if isinstance(action, tool.Forward):
+            count += action.n1 - action.n0
+        if isinstance(action, tool.EndReverse):  # some go on for another reversal
+            break
+    return count
+
+
+def pyrevolve(length: int, snapshots: int) -> int:
+    """Forward steps of a reversal that pyrevolve drives. Raises ModuleNotFoundError where it is not installed."""
     import numpy as np
 
     tool: Any = importlib.import_module("pyrevolve")
@@ -64,8 +70,8 @@ def pyrevolve(length: int, snapshots: int) -> int | None:
 
 
 def version(distribution: str) -> str:
-    """The installed version, "not installed" without one."""
+    """The installed version, MISSING without one."""
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
-        return "not installed"
+        return MISSING

@@ -7,13 +7,19 @@ from typing import Any
 
 from benches.papers.paper import Curve, Figure
 
-PAPER_INK, INK, PANEL = "#444444", "#1a1a1a", "#fafaf7"  # an opaque panel of its own, whatever the page looks like
+GIVEN_INK, INK, PANEL = "#444444", "#1a1a1a", "#fafaf7"  # an opaque panel of its own, whatever the page looks like
 COLOURS = ("#0b6bb5", "#c8480c", "#1f7f3b", "#8a3ea8", "#a87900", "#c2185b")
 MARKERS = ("o", "s", "^", "D", "v", "P")
+GIVEN = ("stated", "formula")
+LINES = {"computed": ":", "simulated": "-.", "measured": "-"}
 
 
 def draw(figure: Figure, path: Path) -> None:
-    """Write ``figure`` to ``path``, whose suffix says the format (.svg, .png). Curves of the paper are grey and dashed."""
+    """Write ``figure`` to ``path``, whose suffix says the format (.svg, .png).
+
+    The legend says of each curve what it is. What a work states and formulas are grey and dashed; only what was measured has
+    a solid line, or a filled bar.
+    """
     import matplotlib as mpl  # here, so that claims can be measured where there is no matplotlib
 
     mpl.use("agg")
@@ -39,17 +45,17 @@ def draw(figure: Figure, path: Path) -> None:
 
 
 def _numbered(figure: Figure) -> list[tuple[Curve, int]]:
-    """Each curve with its number among the paper's, or among the others."""
-    paper = [curve.by == "paper" for curve in figure.curves]
-    return [(curve, paper[:place].count(paper[place])) for place, curve in enumerate(figure.curves)]
+    """Each curve with its number among those that are given, or among the others."""
+    given = [curve.kind in GIVEN for curve in figure.curves]
+    return [(curve, given[:place].count(given[place])) for place, curve in enumerate(figure.curves)]
 
 
 def _style(curve: Curve, number: int) -> dict[str, Any]:
-    if curve.by == "paper":
-        hollow = {"marker": MARKERS[number % 6], "markerfacecolor": "none", "markersize": 8}
-        return {"color": PAPER_INK, "linestyle": "--", **hollow}
-    style = {"color": COLOURS[number % 6], "marker": MARKERS[number % 6], "markersize": 4.5, "linestyle": "-"}
-    return style if curve.by == "here" else {**style, "linestyle": ":", "marker": "x", "markersize": 7}
+    style: dict[str, Any] = {"marker": MARKERS[number % 6]}
+    if curve.kind in GIVEN:
+        return {**style, "color": GIVEN_INK, "linestyle": "--", "markerfacecolor": "none", "markersize": 8}
+    style |= {"color": COLOURS[number % 6], "linestyle": LINES[curve.kind], "markersize": 4.5}
+    return style if curve.kind == "measured" else {**style, "markerfacecolor": "none", "markersize": 6}
 
 
 def _curves(axes: Any, figure: Figure) -> None:
@@ -74,12 +80,12 @@ def _bars(axes: Any, figure: Figure) -> None:
     width = 0.8 / len(figure.curves)
     for place, (curve, number) in enumerate(_numbered(figure)):
         style: dict[str, Any] = {"color": COLOURS[number % 6]}
-        if curve.by == "paper":
-            style = {"color": "none", "edgecolor": PAPER_INK, "hatch": "///", "linewidth": 1.0}
+        if curve.kind != "measured":
+            style = {"color": "none", "edgecolor": GIVEN_INK, "hatch": "///", "linewidth": 1.0}
         offsets = [x + (place - (len(figure.curves) - 1) / 2) * width for x in curve.x]
         axes.bar(offsets, curve.y, width=width * 0.92, label=_label(curve), **style)
     axes.set_xticks(range(len(figure.categories)), figure.categories, fontsize=8)
 
 
 def _label(curve: Curve) -> str:
-    return f"paper: {curve.label}" if curve.by == "paper" else curve.label
+    return f"{curve.label} ({curve.kind})"

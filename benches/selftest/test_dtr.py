@@ -71,7 +71,7 @@ def test_a_budget_below_an_operators_needs_does_not_fit() -> None:
 
 
 @pytest.mark.parametrize(("n", "count"), [(16, 39), (64, 175), (256, 738)])
-def test_h_dtr_on_a_chain_is_within_three_passes(n: int, count: int) -> None:
+def test_h_dtr_on_chains_up_to_256_is_within_three_passes(n: int, count: int) -> None:
     assert dtr2021.operations(n, dtr2021.budget_of(n)) == count <= 3 * n
     assert 2 * dtr2021.simulated(n, "h_e*") <= 7 * n
 

@@ -19,7 +19,7 @@ from benches import layer as bench
 from benches.compare_measuring import MEASURED, RAISES, VOID
 from benches.layer import DTYPE, Row, measured
 from benches.papers import korthikanti2022
-from benches.papers.korthikanti2022 import OF_22B, SAYS, SMALL
+from benches.papers.korthikanti2022 import EXPECTED, OF_22B, SMALL
 from benches.papers.layer_times import WARM, Lap, Layer, timed
 from benches.papers.transformer_layer import Technique, paper_bytes
 from conformance import results_file, usable
@@ -50,7 +50,7 @@ def test_every_technique_gives_the_gradients_of_none() -> None:
 
 def test_bytes_are_those_of_the_formulas() -> None:
     for name, row in rows().items():
-        assert row.saved == row.formula == SAYS[name][0]
+        assert row.saved == row.formula == EXPECTED[name][0]
         assert row.statistics is not None
         assert row.statistics > 0 or name == "full"
 
@@ -169,5 +169,5 @@ def test_results_are_stored_and_the_status_tells_of_rows(
     assert [row["saved"] for row in stored["rows"]] == [row.saved for row in found]
     assert len(list((tmp_path / "results" / "runs").glob("layer-cuda-*.json"))) == 1
     printed = capsys.readouterr().out
-    assert "27.2 ms (+39 %)" in printed
+    assert "27.2 ms, +39 %" in printed
     assert "one of 8 tensor parallel ranks" in printed
