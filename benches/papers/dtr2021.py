@@ -213,7 +213,8 @@ def figures() -> Iterator[Figure]:
             "budget, fraction of the peak",
             "cost, ratio to no eviction",
             tuple(_sweep(trace, heuristic) for heuristic in dtr.HEURISTICS),
-            note=f"A curve ends where the heuristic runs out of memory or costs over {MOST} times as much.",
+            note="Points are missing where the heuristic runs out of memory or costs over "
+            f"{MOST} times as much; lines join those that there are.",
         )
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
+import time
+
 import pytest
 
 from benches.papers import NAMES, chen2016, dtr2021, load, rotor2019
@@ -81,6 +85,14 @@ def test_only_a_budget_without_a_plan_is_infeasible(monkeypatch: pytest.MonkeyPa
         for one in (none, replay):
             with pytest.raises(ValueError, match="sizes"):
                 one.row()
+
+
+def test_times_foreseen_and_taken_are_of_one_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, images = rotor2019.pyramid()
+    chain = (schedules.Stage(output=1, saved=1),) * len(model)
+    monkeypatch.setattr(time, "process_time", functools.partial(next, itertools.count()))
+    assert [(stage.forward, stage.backward) for stage in rotor2019.timed(chain, model, images)] == [(1, 1)] * len(model)
+    assert rotor2019._seconds(model, schedules.kept(0, len(model)), images) == 1
 
 
 def test_bounds_of_dtr_are_of_the_sizes_tested() -> None:
