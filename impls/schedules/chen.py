@@ -1,4 +1,4 @@
-"""Segments of one level: Chen, Xu, Zhang, Guestrin 2016 (arXiv 1604.06174), sections 4.1 and 4.2."""
+"""Segments of one level: Chen, Xu, Zhang, Guestrin 2016 (arXiv 1604.06174), sections 4.1 and 4.3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Segments inside segments: the O(log n) plan of Chen et al. 2016, section 4.3, and nesting down to single layers."""
+"""Segments inside segments: the O(log n) plan of Chen et al. 2016, section 4.4, and nesting down to single layers."""
 
 from __future__ import annotations
 
