@@ -14,6 +14,7 @@ from rich.table import Table
 
 from benches import compare_plots as plots
 from benches.published import between, measured_on
+from benches.workloads import FAKE
 
 BEGIN, END = "<!-- compare:begin -->", "<!-- compare:end -->"
 SHOWN = "attention"  # the workload whose table is in README.md
@@ -27,9 +28,10 @@ ENOUGH = 10  # rounds below which a median says little
 LEGEND = (
     "time / plain, time / ideal: median and quartiles of the ratios, round by round; the ideal is plain and exactly the "
     "forward work that must be repeated. peak, kept: bytes that a step adds at most, and that are there once forward is over. "
-    "FLOPs again, operators again: executed beyond plain's, in brackets the ideal's if others. calls: of blocks in a step, "
-    "forward and recomputation. Python bytes a saved tensor: what Python allocated in forward and still holds after it, "
-    "divided by the tensors that plain saves. gradients: equal to plain's to the last bit, close within rounding, or differ."
+    "FLOPs again, operators again: executed beyond plain's, of what is compiled in backward alone; in brackets the ideal's if "
+    "others. calls: of blocks in a step, forward and recomputation. Python bytes a saved tensor: what Python allocated in "
+    "forward and still holds after it, divided by the tensors that plain saves. gradients: equal to plain's to the last bit, "
+    "close within rounding, or differ."
 )
 Stored = Mapping[str, Any]
 
@@ -87,6 +89,11 @@ def show(name: str, rows: Sequence[Stored], console: Console) -> None:
 def explained(content: Stored) -> Iterator[str]:
     """What the columns of the tables are, and what medians of few rounds are worth."""
     yield LEGEND
+    if content["device"] == FAKE:
+        yield (
+            "device fake: no kernel runs. Bytes are of the storages that operators would make, without workspaces; there are "
+            "no times, and gradients have no values that could be compared"
+        )
     if content["rounds"] < ENOUGH:
         yield f"{content['rounds']} rounds: medians and quartiles of fewer than {ENOUGH} say little; publish none of them"
 
@@ -159,11 +166,12 @@ def notes(content: Stored) -> list[str]:
     """What was measured, and on what."""
     about = content["workloads"][SHOWN]
     how = (
-        f"Workload `{SHOWN}`, {about['blocks']} blocks, each of them a region. Times are medians and quartiles of CPU time "
-        f"over {content['rounds']} rounds on {content['threads']} thread, each beside one of plain and one of the ideal: plain "
-        "and exactly the forward work that the plan must repeat. Bytes are the allocator's. FLOPs in brackets are the ideal's, "
-        "where others were measured. Gradients equal plain's in the same run, to the last bit but for what is compiled, or "
-        f"the row is void. Compiled with backend {content['backend']}."
+        f"Workload `{SHOWN}`, {about['blocks']} blocks, each of them a region of every checkpoint. Times are medians and "
+        f"quartiles of CPU time over {content['rounds']} rounds on {content['threads']} thread, each beside one of plain and "
+        "one of the ideal: plain and exactly the forward work that the plan must repeat. Bytes are the allocator's. FLOPs in "
+        "brackets are the ideal's, where others were measured; those of what is compiled are of backward alone. Gradients "
+        "equal plain's in the same run, to the last bit but for what is compiled, or the row is void. Compiled with backend "
+        f"{content['backend']}."
     )
     left_out = [f"{one['name']} ({one['reason'].partition(';')[0]})" for one in content["left_out"]]
     return [how + (f" Left out: {', '.join(left_out)}." if left_out else ""), measured_on(content)]

@@ -93,7 +93,8 @@ def markdown(content: Stored) -> str:
     told = f"Not reached: {'; '.join(beyond)}." if beyond else "Every limit is reached."
     above = (
         f"{told} *Ours* and *PyTorch's* are what each adds to replay: plain forward and backward, and one more forward with "
-        f"grad (under no_grad: plain). Medians of CPU time, interleaved round by round, {content['threads']} thread."
+        f"grad (under no_grad: plain); of memory, what each takes. CPU time, interleaved round by round, {content['threads']} "
+        "thread: medians, but for the time per further saved tensor and per region in a row, which are of the least of rounds."
     )
     below = (
         "What is left, as a ladder in one run: minimal checkpoints of the same chain, each with one ingredient more than the "

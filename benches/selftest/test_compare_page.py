@@ -242,6 +242,16 @@ def test_what_was_left_out_is_told_and_enough_rounds_are_not(content: dict[str, 
     assert next(compare_page.ending(content)) == "left out: best: it is not here"
 
 
+def test_what_was_counted_of_fake_tensors_is_no_measurement(content: dict[str, Any]) -> None:
+    _, told, _ = compare_page.explained(content | {"device": "fake", "rounds": 3})
+    assert told.startswith("device fake: no kernel runs. Bytes are of the storages that operators would make")
+
+
+def test_work_of_what_is_compiled_is_said_to_be_of_backward(content: dict[str, Any]) -> None:
+    assert "of what is compiled in backward alone" in compare_page.LEGEND
+    assert "those of what is compiled are of backward alone" in compare_page.notes(content)[0]
+
+
 def test_every_column_is_explained() -> None:
     assert all(heading in compare_page.LEGEND for heading in compare_page.HEADINGS if heading != "contender")
 

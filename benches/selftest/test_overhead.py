@@ -244,6 +244,13 @@ def test_published_results_are_those_that_check_wants(
     assert overhead.main(["--check"], tmp_path) == 1
 
 
+def test_figures_of_the_least_of_rounds_are_not_called_medians(content: dict[str, Any]) -> None:
+    told = overhead_page.markdown(content).split("\n\n")[0]
+    assert told.endswith(
+        "medians, but for the time per further saved tensor and per region in a row, which are of the least of rounds."
+    )
+
+
 def test_without_results_readme_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     readme = tmp_path / "README.md"
     readme.write_text(overhead_page.updated(OLD, overhead_page.NOTHING), encoding="utf-8")
