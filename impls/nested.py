@@ -30,7 +30,7 @@ from impls.recomputation import NOTHING
 from impls.region import CheckpointError as CheckpointError
 from impls.region import Region
 from impls.sequential import sequential
-from impls.state import ambient
+from impls.state import accelerators, random_numbers
 
 Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
 
@@ -90,12 +90,12 @@ def checkpoint(
     override = _early_stop_override.get()
     region.early_stop = early_stop if override is None else override
     region.operators = Operators() if debug else None
-    started = ambient.initialised() if preserve_rng_state else None
+    started = accelerators.initialised() if preserve_rng_state else None
     if preserve_rng_state:
-        if ambient.is_capturing():
+        if accelerators.is_capturing():
             region.refuse("a graph of the device's work is being captured, in which random numbers cannot be preserved. "
                           "Pass preserve_rng_state=False, or capture without the region")  # fmt: skip
-        region.states = ambient.generators(tuple(region.inputs.generators))
+        region.states = random_numbers.states(tuple(region.inputs.generators))
     _push_hooks(region.pack, region.unpack)
     try:
         if forward_context is NOTHING and not debug:
@@ -113,7 +113,7 @@ def checkpoint(
             region.inputs.release()
     if not region.complete:
         region.refuse("the forward context of context_fn swallowed an exception, so there is no value to return")
-    if preserve_rng_state and started is None and ambient.initialised() is not None:
+    if preserve_rng_state and started is None and accelerators.initialised() is not None:
         region.refuse("a device was first initialised inside the region, so its random numbers cannot be replayed. "
                       "Initialise it before, or pass preserve_rng_state=False")  # fmt: skip
     return output

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from impls.operators import Operators
-from impls.state import ambient
+from impls.state import modes, random_numbers
 from impls.versions import described, look
 
 NOTHING = nullcontext()  # the one that options stand for by default, and that is not worth entering
@@ -124,23 +124,23 @@ class Recomputation:
     def run(
         self,
         function: Callable[[], Any],
-        modes: ambient.Modes,
-        states: ambient.GeneratorStates,
+        wanted: modes.Modes,
+        states: random_numbers.States,
         context: AbstractContextManager[Any],
     ) -> Values:
         """Run under the given modes and generator states; afterwards those that were there before are back."""
         values, due = self.values, len([slot for slot in self.wanted if slot is not None])
         present = [(generator, generator.get_state()) for generator, _ in states]
         try:
-            ambient.set_generators(states)
-            with ambient.under(modes):
+            random_numbers.set_states(states)
+            with modes.under(wanted):
                 if self.operators is None and context is NOTHING:
                     self._collect(function)
                 else:
                     with self.operators or NOTHING, context:
                         self._collect(function)
         finally:
-            ambient.set_generators(present)
+            random_numbers.set_states(present)
         if self.mismatch is None and len(values) < due:
             self.mismatch = f"forward saved {self.last + 1} tensors or more, recomputation {self.count}"
         if self.mismatch is None and self.check and self.complete and not self.stopped and self.count != self.known:

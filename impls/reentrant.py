@@ -22,6 +22,7 @@ from impls.single_node import (
     run_backward,
     run_forward,
 )
+from impls.state.autocast import Autocast
 from impls.state.devices import (
     DefaultDeviceType,
     devices_of,
@@ -30,7 +31,7 @@ from impls.state.devices import (
     leaves,
     set_device_states,
 )
-from impls.state.replay import Autocast, Streams
+from impls.state.random_numbers import Streams
 
 __all__ = [
     "CheckpointFunction",

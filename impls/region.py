@@ -21,7 +21,7 @@ import torch
 from impls.inputs import Held, Inputs
 from impls.operators import Operators, listing
 from impls.recomputation import Recomputation, Values
-from impls.state import ambient
+from impls.state import modes, random_numbers, streams
 from impls.versions import Counter, Look, counter, described, look
 
 # Generators are process-wide, so recomputations that replay them take turns; one that waits for ever gets an error.
@@ -61,8 +61,8 @@ class Region:
         self.inside: list[int] = []  # versions of the tensors that regions inside saved
         self.enclosing = _enclosing()
         self.values: dict[int, weakref.ref[Values]] = {}
-        self.modes, self.stream = ambient.modes(), ambient.stream()
-        self.states: ambient.GeneratorStates = []
+        self.modes, self.stream = modes.present(), streams.current()
+        self.states: random_numbers.States = []
         self.lock = threading.RLock()
         self.early_stop, self.check, self.complete = True, True, False
         self.operators: Operators | None = None
@@ -141,7 +141,7 @@ class Region:
                             check=self.check, log=self.operators is not None)  # fmt: skip
         shared = task != -1 and len([one for one in wanted if one is not None]) > 1
         try:
-            with ambient.on(self.stream):  # backward may come from another: of a node that forward ran elsewhere
+            with streams.on(self.stream):  # backward may come from another: of a node that forward ran elsewhere
                 values = run.run(lambda: self.function(*args, **kwargs), self.modes, self.states, self.context)  # keeps rule 3
         finally:
             hooked.restore()

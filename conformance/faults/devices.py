@@ -6,13 +6,13 @@ from conformance.mutants import Mutant
 
 FAULTS = (
     Mutant("leaves-a-device-where-recomputation-has-drawn", "devices", "offsets_of_generators_are_plains", "recomputation",
-           "            ambient.set_generators(present)", "            pass"),
-    Mutant("knows-autocast-of-the-device-alone", "devices", "autocast_of_device_and_host", "state.ambient",
+           "            random_numbers.set_states(present)", "            pass"),
+    Mutant("knows-autocast-of-the-device-alone", "devices", "autocast_of_device_and_host", "state.modes",
            "else (host, (kind, _autocasts(kind), _autocast_dtype(kind)))",
            "else ((kind, _autocasts(kind), _autocast_dtype(kind)),)", profile="default"),
     Mutant("recomputes-on-the-stream-of-backward", "devices", "side_streams_under_delays", "region",
-           "with ambient.on(self.stream):", "with ambient.on(None):"),
-    Mutant("does-not-wait-for-forwards-stream", "devices", "side_streams_under_delays", "state.ambient",
+           "with streams.on(self.stream):", "with streams.on(None):"),
+    Mutant("does-not-wait-for-forwards-stream", "devices", "side_streams_under_delays", "state.streams",
            "        present.wait_stream(wanted)", "        pass"),
     Mutant("hands-over-other-values", "devices", "a_function_on_two_streams_under_delays", "recomputation",
            "            self.values[index] = tensor\n", "            self.values[index] = tensor.detach().roll(1, 0)\n"),

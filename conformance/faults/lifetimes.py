@@ -68,10 +68,10 @@ FAULTS = (
            "        except BaseException as error:\n            self.error = error\n            raise\n        finally:\n"
            "            lock.release()"),
     Mutant("puts-the-stream-back-after-exceptions-alone", "lifetimes", "an_error_leaves_the_stream_of_random_numbers",
-           "recomputation", "        finally:\n            ambient.set_generators(present)",
-           "        except Exception:\n            ambient.set_generators(present)\n            raise\n"
-           "        ambient.set_generators(present)"),
-    Mutant("leaves-autocast-on-after-an-error", "lifetimes", "an_error_leaves_autocast", "state.ambient",
+           "recomputation", "        finally:\n            random_numbers.set_states(present)",
+           "        except Exception:\n            random_numbers.set_states(present)\n            raise\n"
+           "        random_numbers.set_states(present)"),
+    Mutant("leaves-autocast-on-after-an-error", "lifetimes", "an_error_leaves_autocast", "state.modes",
            "if self.stack is not None:", "if self.stack is not None and error[0] is None:"),
     Mutant("does-not-wait-for-another-thread", "lifetimes", "two_threads_over_one_graph", "region", "lock.acquire(timeout=300)",
            "lock.acquire(blocking=False)"),

@@ -14,7 +14,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from impls.inputs import Inputs
 from impls.nested import CheckpointError, checkpoint
-from impls.state import ambient
+from impls.state import accelerators, modes, random_numbers
 from impls.versions import counter, look
 
 Pair = namedtuple("Pair", "left right")
@@ -46,7 +46,7 @@ def accelerated(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Accelerator]:
 
     def make(**options: Any) -> Accelerator:
         module = Accelerator(**options)
-        monkeypatch.setattr(ambient, "accelerator", lambda: "cuda")
+        monkeypatch.setattr(accelerators, "accelerator", lambda: "cuda")
         monkeypatch.setattr(torch, "get_device_module", lambda device=None: module)
         return module
 
@@ -108,25 +108,25 @@ def test_random_numbers_cannot_be_preserved_while_a_graph_is_captured(
 
 def test_looking_does_not_start_a_runtime(accelerated: Callable[..., Accelerator]) -> None:
     accelerated(started=False)
-    assert ambient.initialised() is None
-    assert [generator for generator, _ in ambient.generators()] == [torch.default_generator]
+    assert accelerators.initialised() is None
+    assert [generator for generator, _ in random_numbers.states()] == [torch.default_generator]
 
 
 def test_generators_are_set_back_to_where_they_stood() -> None:
     generator = torch.Generator().manual_seed(3)
-    states = ambient.generators((generator,))
+    states = random_numbers.states((generator,))
     drawn = torch.rand(2), torch.randn(3, generator=generator)
-    ambient.set_generators(states)
+    random_numbers.set_states(states)
     assert torch.equal(torch.rand(2), drawn[0])
     assert torch.equal(torch.randn(3, generator=generator), drawn[1])
 
 
-def _forward_modes() -> ambient.Modes:
+def _forward_modes() -> modes.Modes:
     with torch.autocast("cpu", torch.float16, cache_enabled=False), torch.device("meta"):
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.set_default_dtype(torch.float64)
         try:
-            return ambient.modes()
+            return modes.present()
         finally:
             torch.use_deterministic_algorithms(False)
             torch.set_default_dtype(torch.float32)
@@ -134,29 +134,29 @@ def _forward_modes() -> ambient.Modes:
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_modes_are_put_in_force_and_put_back(fails: bool) -> None:
-    before, wanted = ambient.modes(), _forward_modes()
+    before, wanted = modes.present(), _forward_modes()
     assert all(one != other for one, other in zip(before, wanted, strict=True))
     try:
-        with ambient.under(wanted):
-            assert ambient.modes() == wanted
+        with modes.under(wanted):
+            assert modes.present() == wanted
             assert torch.empty(1).device.type == "meta"
             assert torch.empty(1).dtype == torch.float64
             if fails:
                 raise ZeroDivisionError
     except ZeroDivisionError:
         assert fails
-    assert ambient.modes() == before
+    assert modes.present() == before
 
 
 def test_no_device_context_is_a_mode_too() -> None:
-    wanted = ambient.modes()
-    with torch.device("meta"), ambient.under(wanted):
+    wanted = modes.present()
+    with torch.device("meta"), modes.under(wanted):
         assert torch.empty(1).device.type == "cpu"
 
 
 def test_autocast_of_the_accelerator_is_a_mode_too(accelerated: Callable[..., Accelerator]) -> None:
     accelerated(started=True)
-    assert [kind for kind, _, _ in ambient.modes().autocast] == ["cpu", "cuda"]
+    assert [kind for kind, _, _ in modes.present().autocast] == ["cpu", "cuda"]
 
 
 @dataclass

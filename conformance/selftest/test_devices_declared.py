@@ -17,7 +17,7 @@ from conformance.exploring import Explorer
 from conformance.law import PROFILES, all_laws
 from conformance.second_device import second
 from conformance.verdicts import Verdict
-from impls.state import ambient
+from impls.state import accelerators
 
 HERE = [law for law in all_laws().values() if law.devices and not law.lacks("sim")]
 PAIRS = [(law.name, name) for law in HERE for name in impls.names(law.kind)]
@@ -28,7 +28,7 @@ BY_THE_ENGINE = {(STREAMS, name) for name in ("reentrant", "torch-reentrant", "t
 @functools.cache
 def explorer() -> Explorer:
     second("cpu")  # autograd counts the devices at its first backward
-    ambient.accelerator.cache_clear()  # which may have been asked for before there was a simulated one
+    accelerators.accelerator.cache_clear()  # which may have been asked for before there was a simulated one
     return Explorer("sim", PROFILES["quick"], 0)
 
 

@@ -17,7 +17,7 @@ from conformance.score import Attempt
 from conformance.second_device import second
 from conformance.size import operations
 from conformance.verdicts import Verdict
-from impls.state import ambient
+from impls.state import accelerators
 
 LAWS = all_laws()
 SMALL = 6  # operations that a program which shows a fault may have
@@ -30,7 +30,7 @@ FIRST = list({mutant.law: mutant for mutant in BY_LAW[::-1]}.values())[::-1]
 @functools.cache
 def explorer(profile: str, device: str = "cpu") -> Explorer:
     second("cpu")  # autograd counts the devices at its first backward
-    ambient.accelerator.cache_clear()  # which may have been asked for before there was a simulated one
+    accelerators.accelerator.cache_clear()  # which may have been asked for before there was a simulated one
     return Explorer(device, replace(PROFILES[profile], small=SMALL), 0)
 
 
@@ -107,7 +107,7 @@ def test_an_empty_field_is_refused(field: str) -> None:
 
 def test_an_unknown_part_is_refused() -> None:
     with pytest.raises(
-        ValueError, match=r"part is 'other'; it must be one of .*, state\.ambient, .*, graph\.edges, .*, offload\.cutting"
+        ValueError, match=r"part is 'other'; it must be one of .*, state\.modes, .*, graph\.edges, .*, offload\.cutting"
     ):
         replace(mutants()[0], part="other")
 

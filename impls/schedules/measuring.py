@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from impls.schedules.arguments import require_functions, require_int
 from impls.schedules.chain import Stage
 from impls.schedules.live import Live, storages
-from impls.state import ambient
+from impls.state import accelerators, random_numbers
 
 Function = Callable[[Any], Any]
 
@@ -150,7 +150,7 @@ def _seconds(function: Function, argument: Any) -> tuple[float, Any]:
 
 
 def _synchronise() -> None:
-    module = ambient.initialised()
+    module = accelerators.initialised()
     if module is not None and hasattr(module, "synchronize"):
         module.synchronize()
 
@@ -223,11 +223,11 @@ def _alive(weak: list[StorageWeakRef]) -> bool:
 @contextmanager
 def _redrawn() -> Iterator[None]:
     """Random generators as they are now, again afterwards: every run of a stage draws the same."""
-    states = ambient.generators()
+    states = random_numbers.states()
     try:
         yield
     finally:
-        ambient.set_generators(states)
+        random_numbers.set_states(states)
 
 
 @contextmanager

@@ -1,42 +1,41 @@
-"""What reentrant restores for a recomputation: autocast and random numbers, of the CPU and of one device type."""
+"""Random number generators: their states are captured where forward runs, and set again for a recomputation.
+
+Not covered: Python's and numpy's generators, and torch.Generator objects that are not arguments.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from typing import NamedTuple
+from contextlib import contextmanager
 
 import torch
 
+from impls.state import accelerators
 from impls.state.devices import device_states, set_device_states
 
 # Generators are process-wide, so recomputations on several threads take turns.
 _turn = threading.RLock()
 
 
-class Autocast(NamedTuple):
-    """Autocast of the CPU and of one device type: (type, enabled, dtype), and whether casts are cached."""
+States = list[tuple[torch.Generator, torch.Tensor]]
 
-    kind: str
-    types: tuple[tuple[str, bool, torch.dtype], ...]
-    cache: bool
 
-    @classmethod
-    def present(cls, kind: str) -> Autocast:
-        """What is in force on this thread."""
-        kinds = [one for one in dict.fromkeys(("cpu", kind)) if torch.amp.is_autocast_available(one)]
-        types = tuple((one, torch.is_autocast_enabled(one), torch.get_autocast_dtype(one)) for one in kinds)
-        return cls(kind, types, torch.is_autocast_cache_enabled())
+def states(explicit: tuple[torch.Generator, ...] = ()) -> States:
+    """The state of the CPU's generator, of every device's default generator, and of those given explicitly.
 
-    @contextmanager
-    def again(self) -> Iterator[None]:
-        """Put it in force for a while, if anything else is."""
-        with ExitStack() as stack:
-            if self != Autocast.present(self.kind):
-                for one, enabled, dtype in self.types:
-                    stack.enter_context(torch.autocast(one, dtype, enabled, self.cache))
-            yield
+    Every device counts, not only those of the arguments: a region may draw on a device that appears inside it alone.
+    A runtime that has not been started is left alone.
+    """
+    module = accelerators.initialised()
+    devices = () if module is None else getattr(module, "default_generators", ())
+    return [(g, g.get_state()) for g in (torch.default_generator, *devices, *explicit)]
+
+
+def set_states(states: States) -> None:
+    """Set each generator to the state that stands beside it."""
+    for generator, state in states:
+        generator.set_state(state)
 
 
 class Streams:
@@ -49,8 +48,7 @@ class Streams:
 
     def restore(self) -> None:
         """Put the streams back to where they were."""
-        for generator, state in zip(self.generators, self.states, strict=True):
-            generator.set_state(state)
+        set_states(list(zip(self.generators, self.states, strict=True)))
         set_device_states(self.devices, self.device_states, device_type=self.kind)
 
     @contextmanager

@@ -1,0 +1,38 @@
+"""The stream that is current on an accelerator, and how to move to another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import torch
+
+from impls.state import accelerators
+
+_NOTHING = nullcontext()
+
+
+def current() -> Any:
+    """The stream that is current on the accelerator's current device; None without a runtime that has streams."""
+    return getattr(accelerators.initialised(), "current_stream", _none)()
+
+
+def _none() -> None:
+    return None
+
+
+def on(wanted: Any) -> AbstractContextManager[Any]:
+    """A context in which this stream is current; None is any. What passes to it and back from another is waited for."""
+    present = None if wanted is None else current()
+    return _NOTHING if wanted is None or wanted == present else _moved(wanted, present)
+
+
+@contextmanager
+def _moved(wanted: Any, present: Any) -> Iterator[None]:
+    wanted.wait_stream(present)
+    try:
+        with torch.get_device_module(wanted.device).stream(wanted):
+            yield
+    finally:
+        present.wait_stream(wanted)
