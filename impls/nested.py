@@ -30,7 +30,7 @@ from impls.recomputation import NOTHING
 from impls.region import CheckpointError as CheckpointError
 from impls.region import Region
 from impls.sequential import sequential
-from impls.state import accelerators, random_numbers
+from impls.state import accelerators, modes, random_numbers
 
 Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
 
@@ -116,6 +116,8 @@ def checkpoint(
     if preserve_rng_state and started is None and accelerators.initialised() is not None:
         region.refuse("a device was first initialised inside the region, so its random numbers cannot be replayed. "
                       "Initialise it before, or pass preserve_rng_state=False")  # fmt: skip
+    left = modes.process_wide()
+    region.left = left if left != region.modes.process_wide else None
     return output
 
 

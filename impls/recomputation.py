@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from impls.operators import Operators
-from impls.state import modes, random_numbers
+from impls.state.modes import Modes, process_wide
+from impls.state.restoration import Restoration
 from impls.versions import described, look
 
 NOTHING = nullcontext()  # the one that options stand for by default, and that is not worth entering
@@ -60,6 +61,7 @@ class Recomputation:
         self.values = Values()
         self.count, self.seen, self.unwritten, self.stopped = 0, 0, -1, False
         self.mismatch: str | None = None
+        self.modes: Modes | None = None
         self.operators = Operators() if log else None
 
     def pack(self, tensor: torch.Tensor) -> Any:
@@ -116,31 +118,30 @@ class Recomputation:
                       f"{version}, is at version {tensor._version}")  # fmt: skip
 
     def stop(self, mismatch: str | None = None) -> None:
-        """End the run, for a mismatch or as all is there. Once only: user code that catches it, or is left by it, may go on."""
+        """End the run, for a mismatch or as all is there. Once only: user code that catches it, or is left by it, may go on.
+
+        A function that has set process-wide modes goes on to its end, where it sets them back.
+        """
         if not self.stopped:
             self.stopped, self.mismatch = True, mismatch
-            raise Stop
+            if self.modes is None or process_wide() == self.modes.process_wide:
+                raise Stop
 
     def run(
         self,
         function: Callable[[], Any],
-        wanted: modes.Modes,
-        states: random_numbers.States,
+        restoration: Restoration,
         context: AbstractContextManager[Any],
     ) -> Values:
-        """Run under the given modes and generator states; afterwards those that were there before are back."""
+        """Run in forward's surroundings."""
         values, due = self.values, len([slot for slot in self.wanted if slot is not None])
-        present = [(generator, generator.get_state()) for generator, _ in states]
-        try:
-            random_numbers.set_states(states)
-            with modes.under(wanted):
-                if self.operators is None and context is NOTHING:
+        self.modes = restoration.wanted
+        with restoration:
+            if self.operators is None and context is NOTHING:
+                self._collect(function)
+            else:
+                with self.operators or NOTHING, context:
                     self._collect(function)
-                else:
-                    with self.operators or NOTHING, context:
-                        self._collect(function)
-        finally:
-            random_numbers.set_states(present)
         if self.mismatch is None and len(values) < due:
             self.mismatch = f"forward saved {self.last + 1} tensors or more, recomputation {self.count}"
         if self.mismatch is None and self.check and self.complete and not self.stopped and self.count != self.known:

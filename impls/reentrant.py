@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -31,7 +31,9 @@ from impls.state.devices import (
     leaves,
     set_device_states,
 )
-from impls.state.random_numbers import Streams
+from impls.state.random_numbers import Device, States, states_of
+from impls.state.restoration import Restoration
+from impls.state.turns import undisturbed
 
 __all__ = [
     "CheckpointFunction",
@@ -63,7 +65,9 @@ class CheckpointFunction(torch.autograd.Function):
         kind = infer_device_type(*args)
         generators = [leaf for leaf in leaves(args) if isinstance(leaf, torch.Generator)]
         ctx.function, ctx.autocast = function, Autocast.present(kind)
-        ctx.streams = Streams(kind, devices_of(kind, *args), generators) if preserve_rng_state else None
+        devices = [Device(kind, index) for index in devices_of(kind, *args)]
+        states: States = states_of((torch.default_generator, *generators, *devices)) if preserve_rng_state else []
+        ctx.states = states
         value = run_forward(ctx, function, args)
         if any(ctx.needs_input_grad):
             _refuse_hidden_outputs(value)
@@ -76,10 +80,15 @@ class CheckpointFunction(torch.autograd.Function):
         inputs = restored_arguments(ctx)
         if all(gradient is None for gradient in gradients):
             return (None,) * len(ctx.needs_input_grad)
-        streams = nullcontext() if ctx.streams is None else ctx.streams.replayed()
-        with recomputing(), streams, ctx.autocast.again():
-            value = ctx.function(*inputs)
+        value, inputs = undisturbed(functools.partial(_recompute, ctx, [inputs]))
         return (None, None, *run_backward(value, gradients, inputs))
+
+
+def _recompute(ctx: Any, ready: list[tuple[Any, ...]]) -> tuple[Any, tuple[Any, ...]]:
+    """The function's value, and the inputs that it was given: those that are ready, or else others."""
+    inputs = ready.pop() if ready else restored_arguments(ctx)
+    with recomputing(), Restoration(None, ctx.states), ctx.autocast.again():
+        return ctx.function(*inputs), inputs
 
 
 def _refuse_hidden_inputs(args: tuple[Any, ...]) -> None:

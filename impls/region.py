@@ -10,10 +10,10 @@ through an alias that was detached from it. What is fixed for a region is the st
 from __future__ import annotations
 
 import sys
-import threading
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, NoReturn
 
 import torch
@@ -21,11 +21,10 @@ import torch
 from impls.inputs import Held, Inputs
 from impls.operators import Operators, listing
 from impls.recomputation import Recomputation, Values
-from impls.state import modes, random_numbers, streams
+from impls.state import modes, random_numbers, streams, under_way
+from impls.state.restoration import Restoration
+from impls.state.turns import NoTurnError, undisturbed
 from impls.versions import Counter, Look, counter, described, look
-
-# Generators are process-wide, so recomputations that replay them take turns; one that waits for ever gets an error.
-_turn = threading.RLock()
 
 
 class CheckpointError(RuntimeError):
@@ -62,8 +61,8 @@ class Region:
         self.enclosing = _enclosing()
         self.values: dict[int, weakref.ref[Values]] = {}
         self.modes, self.stream = modes.present(), streams.current()
+        self.left: modes.ProcessWide | None = None
         self.states: random_numbers.States = []
-        self.lock = threading.RLock()
         self.early_stop, self.check, self.complete = True, True, False
         self.operators: Operators | None = None
 
@@ -110,21 +109,21 @@ class Region:
         return None if reference is None else reference()
 
     def bring(self, task: int, slot: Slot) -> torch.Tensor:
-        """Recompute, while other threads neither recompute this region nor draw random numbers that are replayed here."""
+        """Recompute, while other threads do not recompute this region, unless that would make one wait for ever."""
         if torch.is_inference_mode_enabled():
             with torch.inference_mode(False):
                 return self.bring(task, slot)
-        lock = _turn if self.states else self.lock
-        if not lock.acquire(timeout=300):
-            self.refuse("another thread does not end its recomputation, and those that replay random numbers take turns. "
-                        "If functions wait for each other, pass preserve_rng_state=False")  # fmt: skip
+        begun = under_way.begin(id(self))
         try:
             values = self.recomputed(task)
             if values is None or slot[0] not in values:  # another thread of this backward may have come first
-                values = self.recompute(task, slot)
+                values = undisturbed(partial(self.recompute, task, slot))
             return values.pop(slot[0])
+        except NoTurnError as error:
+            self.refuse(str(error))
         finally:
-            lock.release()
+            if begun:
+                under_way.end(id(self))
 
     def recompute(self, task: int, slot: Slot) -> Values:
         """Run the function again and bring what is alive; slots that the graph has cleared are skipped (rule 6)."""
@@ -142,7 +141,8 @@ class Region:
         shared = task != -1 and len([one for one in wanted if one is not None]) > 1
         try:
             with streams.on(self.stream):  # backward may come from another: of a node that forward ran elsewhere
-                values = run.run(lambda: self.function(*args, **kwargs), self.modes, self.states, self.context)  # keeps rule 3
+                surroundings = Restoration(self.modes, self.states, self.left)
+                values = run.run(lambda: self.function(*args, **kwargs), surroundings, self.context)  # keeps rule 3
         finally:
             hooked.restore()
         if run.mismatch is not None:

@@ -6,7 +6,7 @@ from conformance.mutants import Mutant
 
 FAULTS = (
     Mutant("forgets-autocast", "autocast", "autocast_is_forwards", "state.modes",
-           "if (wanted.autocast, wanted.cache) != (found.autocast, found.cache):", "if False:", profile="default"),
+           "cast = (wanted.autocast, wanted.cache) != (found.autocast, found.cache)", "cast = False", profile="default"),
     Mutant("forgets-the-autocast-cache", "autocast", "autocast_is_forwards", "state.modes", "dtype, enabled, wanted.cache",
            "dtype, enabled", profile="default"),
     Mutant("does-not-compare-whether-casts-are-cached", "autocast", "autocast_is_forwards", "state.modes",
@@ -26,7 +26,7 @@ FAULTS = (
            "        self.modes = self.modes if self.runs < 3 else modes.present()\n        run = Recomputation(wanted,",
            profile="default"),
     Mutant("restores-autocast-on-the-main-thread-alone", "autocast", "autocast_is_forwards_on_another_thread", "region",
-           "self.modes, self.states, self.context)",
-           "self.modes if threading.current_thread() is threading.main_thread() else modes.present(), "
-           "self.states, self.context)"),
+           "surroundings = Restoration(self.modes,",
+           "import threading\n\n                main = threading.current_thread() is threading.main_thread()\n"
+           "                surroundings = Restoration(self.modes if main else modes.present(),"),
 )  # fmt: skip

@@ -5,8 +5,8 @@ from __future__ import annotations
 from conformance.mutants import Mutant
 
 FAULTS = (
-    Mutant("leaves-a-device-where-recomputation-has-drawn", "devices", "offsets_of_generators_are_plains", "recomputation",
-           "            random_numbers.set_states(present)", "            pass"),
+    Mutant("leaves-a-device-where-recomputation-has-drawn", "devices", "offsets_of_generators_are_plains", "state.turns",
+           "set_states(holder.before)", "pass"),
     Mutant("knows-autocast-of-the-device-alone", "devices", "autocast_of_device_and_host", "state.modes",
            "else (host, (kind, _autocasts(kind), _autocast_dtype(kind)))",
            "else ((kind, _autocasts(kind), _autocast_dtype(kind)),)", profile="default"),

@@ -39,11 +39,10 @@ FAULTS = (
     Mutant("enters-no-context-in-forward", "errors", "contexts_are_entered_once_for_each_run", "nested",
            "with region.operators or NOTHING, forward_context:", "with region.operators or NOTHING:"),
     Mutant("shows-the-stop-to-its-context", "errors", "a_function_runs_inside_of_its_context", "recomputation",
-           "                    with self.operators or NOTHING, context:\n                        self._collect(function)",
-           "                    try:\n                        with context:\n"
-           "                            self._collect(function)\n"
-           "                            if self.stopped:\n                                raise Stop\n"
-           "                    except Stop:\n                        pass"),
+           "                with self.operators or NOTHING, context:\n                    self._collect(function)",
+           "                try:\n                    with context:\n                        self._collect(function)\n"
+           "                        if self.stopped:\n                            raise Stop\n"
+           "                except Stop:\n                    pass"),
     Mutant("enters-no-context-without-grad", "errors", "a_function_runs_inside_of_its_context", "nested",
            "        with forward_context:\n            return function(*args, **kwargs)\n",
            "        return function(*args, **kwargs)\n"),

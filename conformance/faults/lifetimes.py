@@ -64,19 +64,19 @@ FAULTS = (
     Mutant("lets-go-only-when-all-went-well", "lifetimes", "an_error_in_recomputation_keeps_nothing", "recomputation",
            "            self.values, self.wanted = Values(), ()", "        self.values, self.wanted = Values(), ()"),
     Mutant("keeps-the-error-of-a-recomputation", "lifetimes", "a_graph_that_failed_is_freed_when_dropped", "region",
-           "        finally:\n            lock.release()",
+           "        finally:\n            if begun:",
            "        except BaseException as error:\n            self.error = error\n            raise\n        finally:\n"
-           "            lock.release()"),
+           "            if begun:"),
     Mutant("puts-the-stream-back-after-exceptions-alone", "lifetimes", "an_error_leaves_the_stream_of_random_numbers",
-           "recomputation", "        finally:\n            random_numbers.set_states(present)",
-           "        except Exception:\n            random_numbers.set_states(present)\n            raise\n"
-           "        random_numbers.set_states(present)"),
-    Mutant("leaves-autocast-on-after-an-error", "lifetimes", "an_error_leaves_autocast", "state.modes",
-           "if self.stack is not None:", "if self.stack is not None and error[0] is None:"),
-    Mutant("does-not-wait-for-another-thread", "lifetimes", "two_threads_over_one_graph", "region", "lock.acquire(timeout=300)",
-           "lock.acquire(blocking=False)"),
+           "state.restoration", "            if self.holds:\n                disturbed",
+           "            if isinstance(error, KeyboardInterrupt):\n                self.before = []\n"
+           "            if self.holds:\n                disturbed"),
+    Mutant("leaves-autocast-on-after-an-error", "lifetimes", "an_error_leaves_autocast", "state.restoration",
+           "if self.stack is not None:", "if self.stack is not None and error is None:"),
+    Mutant("refuses-what-another-thread-recomputes", "lifetimes", "two_threads_over_one_graph", "state.under_way",
+           "        time.sleep(0.001)\n", "        raise RuntimeError(\"another thread recomputes this region\")\n"),
     Mutant("has-regions-of-each-thread", "lifetimes", "backward_in_another_thread", "region", "class Region:",
-           "class Region(threading.local):"),
+           "import threading\n\n\nclass Region(threading.local):"),
     Mutant("saves-in-the-newest-region", "lifetimes", "a_forward_on_another_thread_meanwhile", "nested",
            "    _push_hooks(region.pack, region.unpack)\n",
            "    vars(_validate)['newest'] = region\n"
@@ -107,22 +107,23 @@ FAULTS = (
     Mutant("remembers-the-last-function", "lifetimes", "objects_are_let_go_with_the_graph", "nested",
            "    _validate(function, context_fn, determinism_check, kwargs)\n",
            "    _validate(function, context_fn, determinism_check, kwargs)\n    vars(_validate)['last'] = function\n"),
-    Mutant("has-one-lock-for-all", "lifetimes", "regions_of_two_threads_run_at_once", "region",
-           "lock = _turn if self.states else self.lock", "lock = _turn"),
+    Mutant("has-one-lock-for-all", "lifetimes", "regions_of_two_threads_run_at_once", "state.restoration",
+           "            if self.states:\n", "            if True:\n"),
     Mutant("lets-one-forward-run-at-a-time", "lifetimes", "regions_of_two_threads_run_at_once", "nested",
            "        if forward_context is NOTHING and not debug:\n            output = function(*args, **kwargs)\n",
-           "        if forward_context is NOTHING and not debug:\n            import impls.region\n\n"
-           "            with impls.region._turn:\n                output = function(*args, **kwargs)\n"),
+           "        if forward_context is NOTHING and not debug:\n            import threading\n\n"
+           "            with vars(_validate).setdefault('turn', threading.RLock()):\n"
+           "                output = function(*args, **kwargs)\n"),
     Mutant("keeps-tensors-of-subclasses", "lifetimes", "attributes_that_are_tensors_are_freed", "packed",
            "None if ordinary or not isinstance(tensor, torch.nn.Parameter) else tensor", "None if ordinary else tensor"),
     Mutant("keeps-a-log-of-what-failed", "lifetimes", "steps_leave_nothing_behind", "region",
-           "        finally:\n            lock.release()",
+           "        finally:\n            if begun:",
            "        except Exception:\n            self.failed = [*getattr(self, 'failed', ()), [task]]\n            raise\n"
-           "        finally:\n            lock.release()"),
-    Mutant("keeps-its-lock-after-an-error", "lifetimes", "another_thread_goes_on_after_an_error", "region",
-           "            return values.pop(slot[0])\n        finally:\n            lock.release()",
-           "            value = values.pop(slot[0])\n            lock.release()\n            return value\n"
-           "        finally:\n            pass"),
+           "        finally:\n            if begun:"),
+    Mutant("keeps-its-lock-after-an-error", "lifetimes", "another_thread_goes_on_after_an_error", "state.turns",
+           "                self.holders.remove(holder)\n",
+           "                import sys\n\n                if sys.exc_info()[0] is None:\n"
+           "                    self.holders.remove(holder)\n"),
     Mutant("keeps-integers", "lifetimes", "nothing_of_the_inside_is_alive_after_forward", "region",
            "        seen = look(tensor)\n",
            "        if not tensor.dtype.is_floating_point and not tensor.is_complex():\n"

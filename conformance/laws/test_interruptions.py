@@ -66,7 +66,10 @@ def test_an_error_leaves_autocast(case: Case) -> None:
     _error_comes_out(case)
 
 
-@law(named(threads.two_threads, regions=st.integers(1, 3), nested=st.booleans()), floor=2)
+_TWO = named(threads.two_threads, regions=st.integers(1, 3), nested=st.booleans())
+
+
+@law(_TWO | named(threads.two_outputs, nested=st.booleans()), floor=2)
 def test_two_threads_over_one_graph(case: Case) -> None:
     """Two threads may go backward over one retained graph at once: gradients are plain's, and all is freed."""
     all_freed(case)

@@ -15,6 +15,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from impls.inputs import Inputs
 from impls.nested import CheckpointError, checkpoint
 from impls.state import accelerators, modes, random_numbers
+from impls.state.restoration import Restoration
 from impls.versions import counter, look
 
 Pair = namedtuple("Pair", "left right")
@@ -137,7 +138,7 @@ def test_modes_are_put_in_force_and_put_back(fails: bool) -> None:
     before, wanted = modes.present(), _forward_modes()
     assert all(one != other for one, other in zip(before, wanted, strict=True))
     try:
-        with modes.under(wanted):
+        with Restoration(wanted, []):
             assert modes.present() == wanted
             assert torch.empty(1).device.type == "meta"
             assert torch.empty(1).dtype == torch.float64
@@ -150,7 +151,7 @@ def test_modes_are_put_in_force_and_put_back(fails: bool) -> None:
 
 def test_no_device_context_is_a_mode_too() -> None:
     wanted = modes.present()
-    with torch.device("meta"), modes.under(wanted):
+    with torch.device("meta"), Restoration(wanted, []):
         assert torch.empty(1).device.type == "cpu"
 
 

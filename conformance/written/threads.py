@@ -51,6 +51,45 @@ def two_threads(checkpoint: Any, note: Any, device: str, *, regions: int, nested
     note("empty", [])
 
 
+def two_outputs(checkpoint: Any, note: Any, device: str, *, nested: bool) -> None:
+    import threading
+    import time
+
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+
+    def inner(h):
+        time.sleep(0.01)
+        return h.sin(), h.exp() * p
+
+    def outer(h):
+        one, other = checkpoint(inner, h.sin())
+        return one.cos(), other.tanh()
+
+    held = [*checkpoint(outer if nested else inner, p * 1)]
+    note("held 0", held)
+    failed = []
+
+    def backward(y):
+        try:
+            y.backward(torch.ones_like(y), retain_graph=True)
+        except Exception as error:
+            failed.append(error.with_traceback(None))
+
+    threads = [threading.Thread(target=backward, args=(y,), daemon=True) for y in held]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        p.grad = None  # whether the other backward has ended, and gave one, depends on the threads
+        raise failed[0]
+    note("gradients 0", [p.grad])
+    note("held 1", held)
+    held.clear()
+    note("empty", [])
+
+
 def other_thread(checkpoint: Any, note: Any, device: str, *, forward: bool, backward: bool, passes: int, nested: bool) -> None:
     import threading
 
@@ -213,6 +252,7 @@ def apart(checkpoint: Any, note: Any, device: str, *, where: str, nested: bool) 
 def after_a_failure(checkpoint: Any, note: Any, device: str, *, where: str, nested: bool) -> None:
     import contextlib
     import threading
+    import time
 
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
@@ -240,7 +280,9 @@ def after_a_failure(checkpoint: Any, note: Any, device: str, *, where: str, nest
 
     thread = threading.Thread(target=there, daemon=True)
     thread.start()
-    thread.join(5)
+    for _ in range(500):  # awake, as nobody has to wait for a thread that sleeps
+        if thread.is_alive():
+            time.sleep(0.01)
     if failed:
         raise failed[0]
     note("waits in vain", thread.is_alive())

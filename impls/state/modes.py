@@ -6,7 +6,7 @@ Not covered: ContextVars, and TorchFunctionModes other than the ``torch.device``
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch.utils._device import DeviceContext
@@ -21,14 +21,17 @@ _deterministic = torch._C._get_deterministic_algorithms
 _warns_only = torch._C._get_deterministic_algorithms_warn_only
 
 
+# The default dtype, and whether algorithms have to be deterministic, and only warn where they are not.
+ProcessWide = tuple[torch.dtype, tuple[bool, bool]]
+
+
 class Modes(NamedTuple):
-    """Autocast by device type as (type, enabled, dtype), its cache, device context, default dtype, determinism."""
+    """Autocast by device type as (type, enabled, dtype), its cache, the device context; and the modes of all threads."""
 
     autocast: tuple[tuple[str, bool, torch.dtype], ...]
     cache: bool
     device: torch.device | None
-    dtype: torch.dtype
-    deterministic: tuple[bool, bool]
+    process_wide: ProcessWide
 
 
 def _device_context() -> torch.device | None:
@@ -40,47 +43,46 @@ def _device_context() -> torch.device | None:
 
 
 def present() -> Modes:
-    """The modes in force on this thread."""
+    """The modes in force on this thread, and those of all threads."""
     kind = accelerators.accelerator()
     host = "cpu", _autocasts("cpu"), _autocast_dtype("cpu")
     autocast = (host,) if kind is None else (host, (kind, _autocasts(kind), _autocast_dtype(kind)))
     device = _device_context() if _mode_count() else None
-    return Modes(autocast, _autocast_cache(), device, _default_dtype(), (_deterministic(), _warns_only()))
+    return Modes(autocast, _autocast_cache(), device, process_wide())
 
 
-class under:  # noqa: N801 - reads as a function where it is used, and costs a third of a generator
-    """Put the wanted modes in force; afterwards the ones that were there before are."""
-
-    __slots__ = ("present", "stack", "wanted")
-
-    def __init__(self, wanted: Modes) -> None:
-        self.wanted, self.present = wanted, present()
-        self.stack: ExitStack | None = None
-
-    def __enter__(self) -> None:
-        if self.wanted != self.present:
-            with ExitStack() as stack:
-                self.enter(stack)
-                self.stack = stack.pop_all()
-
-    def enter(self, stack: ExitStack) -> None:
-        wanted, found = self.wanted, self.present
-        if (wanted.autocast, wanted.cache) != (found.autocast, found.cache):
+def entered(wanted: Modes, found: Modes) -> ExitStack | None:
+    """The contexts that put a thread's modes in force in place of those that were found; None if they are the same."""
+    cast = (wanted.autocast, wanted.cache) != (found.autocast, found.cache)
+    if not cast and wanted.device == found.device:
+        return None
+    with ExitStack() as stack:
+        if cast:
             for kind, enabled, dtype in wanted.autocast:
                 stack.enter_context(torch.autocast(kind, dtype, enabled, wanted.cache))
         if wanted.device != found.device:
             stack.enter_context(torch.device("cpu") if wanted.device is None else wanted.device)
-        _set_global(wanted)
-
-    def __exit__(self, *error: Any) -> None:
-        # These are put back in any case: the function may set them and be stopped before it sets them back.
-        _set_global(self.present)
-        if self.stack is not None:
-            self.stack.__exit__(*error)
+        return stack.pop_all()
 
 
-def _set_global(wanted: Modes) -> None:
-    if _default_dtype() != wanted.dtype:
-        torch.set_default_dtype(wanted.dtype)
-    if (_deterministic(), _warns_only()) != wanted.deterministic:
-        torch._C._set_deterministic_algorithms(wanted.deterministic[0], warn_only=wanted.deterministic[1])
+def process_wide() -> ProcessWide:
+    """The default dtype, and whether algorithms have to be deterministic and only warn if not, of all threads."""
+    return _default_dtype(), (_deterministic(), _warns_only())
+
+
+def set_process_wide(wanted: ProcessWide) -> None:
+    """Set them for all threads, where they differ."""
+    dtype, deterministic = wanted
+    if _default_dtype() != dtype:
+        torch.set_default_dtype(dtype)
+    if (_deterministic(), _warns_only()) != deterministic:
+        torch._C._set_deterministic_algorithms(deterministic[0], warn_only=deterministic[1])
+
+
+def put_back(found: ProcessWide, ours: tuple[ProcessWide, ...] | None = None) -> None:
+    """Set each of them to what was found, if it is one of ours, where ours are given; else another thread has set it."""
+    if ours is None:
+        set_process_wide(found)
+    else:
+        (dtype, flags), (dtypes, all_flags) = process_wide(), zip(*ours, strict=True)
+        set_process_wide((found[0] if dtype in dtypes else dtype, found[1] if flags in all_flags else flags))

@@ -1,24 +1,44 @@
 """Random number generators: their states are captured where forward runs, and set again for a recomputation.
 
-Not covered: Python's and numpy's generators, and torch.Generator objects that are not arguments.
+They belong to the process, so recomputations that set them take turns (``impls.state.turns``). Not covered: Python's and
+numpy's generators, torch.Generator objects that are not arguments, and draws of threads that do not recompute meanwhile.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
 from impls.state import accelerators
 from impls.state.devices import device_states, set_device_states
 
-# Generators are process-wide, so recomputations on several threads take turns.
-_turn = threading.RLock()
+
+class Source(Protocol):
+    """What random numbers come from: a torch.Generator, or a device."""
+
+    def get_state(self) -> torch.Tensor: ...
+
+    def set_state(self, state: torch.Tensor) -> object: ...
 
 
-States = list[tuple[torch.Generator, torch.Tensor]]
+States = list[tuple[Source, torch.Tensor]]
+
+
+@dataclass(frozen=True)
+class Device:
+    """What a device draws from, by its type and index."""
+
+    kind: str
+    index: int
+
+    def get_state(self) -> torch.Tensor:
+        return device_states(self.kind, [self.index])[0]
+
+    def set_state(self, state: torch.Tensor) -> None:
+        set_device_states([self.index], [state], device_type=self.kind)
 
 
 def states(explicit: tuple[torch.Generator, ...] = ()) -> States:
@@ -29,35 +49,15 @@ def states(explicit: tuple[torch.Generator, ...] = ()) -> States:
     """
     module = accelerators.initialised()
     devices = () if module is None else getattr(module, "default_generators", ())
-    return [(g, g.get_state()) for g in (torch.default_generator, *devices, *explicit)]
+    return states_of((torch.default_generator, *devices, *explicit))
+
+
+def states_of(sources: Iterable[Source]) -> States:
+    """Each source with its state."""
+    return [(source, source.get_state()) for source in sources]
 
 
 def set_states(states: States) -> None:
-    """Set each generator to the state that stands beside it."""
-    for generator, state in states:
-        generator.set_state(state)
-
-
-class Streams:
-    """The random number streams of the CPU, of some devices of one type and of some generators, as they are now."""
-
-    def __init__(self, kind: str, devices: Sequence[int], generators: Iterable[torch.Generator]) -> None:
-        self.kind, self.devices, self.generators = kind, devices, (torch.default_generator, *generators)
-        self.states = [generator.get_state() for generator in self.generators]
-        self.device_states = device_states(kind, devices)
-
-    def restore(self) -> None:
-        """Put the streams back to where they were."""
-        set_states(list(zip(self.generators, self.states, strict=True)))
-        set_device_states(self.devices, self.device_states, device_type=self.kind)
-
-    @contextmanager
-    def replayed(self) -> Iterator[None]:
-        """Put the streams back for a while; afterwards, also after an error, they go on from where they are now."""
-        with _turn:
-            present = Streams(self.kind, self.devices, self.generators[1:])
-            try:
-                self.restore()
-                yield
-            finally:
-                present.restore()
+    """Set each source to the state that stands beside it."""
+    for source, state in states:
+        source.set_state(state)

@@ -1,0 +1,106 @@
+"""The surroundings of a recomputation: forward's random numbers and modes are put in force, and what was there is put back."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from types import TracebackType
+
+import torch
+
+from impls.state import modes, threads
+from impls.state.modes import Modes, ProcessWide
+from impls.state.random_numbers import States, set_states
+from impls.state.turns import TURN, Disturbed
+
+# Where torch keeps what belongs to a thread, and to those on which autograd runs the backward that the thread waits for.
+_KEY = "reprise.recomputation"
+_has, _get = torch._C._is_key_in_tls, torch._C._get_obj_in_tls
+_put, _remove = torch._C._stash_obj_in_tls, torch._C._remove_obj_from_tls
+
+
+def running() -> Restoration | None:
+    """The recomputation that this is part of, also where it runs a backward on another thread."""
+    return _get(_KEY) if _has(_KEY) else None
+
+
+class Restoration:
+    """Context of one recomputation: forward's modes, or None for those that are in force, and states of generators.
+
+    What belongs to the process is set while no other recomputation has set it. Its modes are set only where they differ, and
+    other threads see them meanwhile; they are put back where they still are what was set, or what forward had ``left`` if it
+    left others than it began with, and after an error in any case.
+
+    Raises NoTurnError where another recomputation does not end, and on exit Disturbed, in place of any Exception, where
+    another one passed this one by while it slept, and was not waited for.
+    """
+
+    found: ProcessWide | None = None
+    holds = entered = disturbed = False
+    passed: tuple[Restoration, threads.Sleep] | None = None  # the one that it passed, and the sleep that has to last
+    stack: ExitStack | None = None
+
+    def __init__(self, wanted: Modes | None, states: States, left: ProcessWide | None = None) -> None:
+        self.wanted, self.states, self.left = wanted, states, left
+        self.before: States = []
+        self.outer = outer = running()
+        # The one around this that has the turn.
+        self.around: Restoration | None = outer if outer is None or outer.holds else outer.around
+        self.thread = threads.this()
+
+    def __enter__(self) -> None:
+        try:
+            if self.states:
+                self.take_turn()
+                self.before = [(source, source.get_state()) for source, _ in self.states]
+                set_states(self.states)
+            if self.wanted is not None:
+                found = modes.present()
+                self.found = found.process_wide
+                if found != self.wanted:
+                    self.set_modes(self.wanted, found)
+            _put(_KEY, self)
+            self.entered = True
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
+            raise
+
+    def take_turn(self) -> None:
+        """Wait until no other recomputation has set what belongs to the process."""
+        TURN.take(self)
+        self.holds = True
+
+    def set_modes(self, wanted: Modes, found: Modes) -> None:
+        """Put the wanted modes in force."""
+        if not self.holds and found.process_wide != wanted.process_wide:
+            self.take_turn()
+            found = modes.present()  # another recomputation may have set them before
+            self.found = found.process_wide
+        self.stack = modes.entered(wanted, found)
+        modes.set_process_wide(wanted.process_wide)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        disturbed = False
+        try:
+            if self.entered:
+                _remove(_KEY) if self.outer is None else _put(_KEY, self.outer)
+            if self.stack is not None:
+                self.stack.__exit__(kind, error, trace)
+            if self.wanted is not None and modes.process_wide() != self.found:
+                self.put_modes_back(self.wanted.process_wide, failed=error is not None)
+        finally:
+            if self.holds:
+                disturbed = TURN.give_back(self)
+        if disturbed and (error is None or isinstance(error, Exception)):
+            raise Disturbed
+
+    def put_modes_back(self, set_here: ProcessWide, *, failed: bool) -> None:
+        """Undo what the recomputation changed of the process-wide modes."""
+        if self.found is not None:
+            left = set_here if self.left is None else self.left
+            modes.put_back(self.found, None if failed else (set_here, left))
+
+    def inherit(self, other: Restoration) -> None:
+        """Put back what another one found that had the turn before and gives it back before."""
+        mine = {id(source) for source, _ in other.before}
+        self.before = [*other.before, *((source, state) for source, state in self.before if id(source) not in mine)]
+        self.found = None if self.found is None else other.found

@@ -1,0 +1,129 @@
+"""Whose turn it is to have set what belongs to the whole process: generators of random numbers, the default dtype, determinism.
+
+A recomputation needs them as they were in forward, and other recomputations have to wait meanwhile. Two rules keep them
+from waiting for ever. Who has the turn waits for no other recomputation: what else it needs, such as the inputs of its
+region, it has before it asks for the turn. And who waits for a thread that is asleep, as it joins a thread that recomputes
+for example, goes first: it sets what it needs, and puts it back before the sleeper wakes. Should that one wake before, both
+have to run again, since either may have drawn the other's random numbers.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from impls.state import threads
+from impls.state.random_numbers import set_states
+
+if TYPE_CHECKING:
+    from impls.state.restoration import Restoration
+
+LIMIT = 300.0  # seconds that one recomputation may keep others waiting
+POLL = 0.02  # seconds between two looks at whom one waits for
+T = TypeVar("T")
+
+
+class NoTurnError(RuntimeError):
+    """Another thread does not end its recomputation, or two cannot go on without disturbing each other."""
+
+
+class Disturbed(Exception):
+    """What a recomputation had set was set anew by another thread while it ran, so it has to run again."""
+
+
+class Turn:
+    """The recomputations that have the turn, the last of them first: those before it sleep, or it is a part of them."""
+
+    def __init__(self) -> None:
+        self.holders: list[Restoration] = []
+        self.waiting = 0
+        self.mutex = threading.Lock()
+        self.changed = threading.Condition(self.mutex)
+
+    def take(self, taker: Restoration) -> None:
+        """Wait for the turn, unless this is part of the one that has it. Raises NoTurnError."""
+        with self.mutex:
+            if self.holders and self.holders[-1] is not taker.around:
+                self.waiting += 1
+                try:
+                    self._wait(taker)
+                finally:
+                    self.waiting -= 1
+            self.holders.append(taker)
+
+    def _wait(self, taker: Restoration) -> None:
+        last: Restoration | None = None
+        deadline = 0.0
+        while self.holders and self.holders[-1] is not taker.around:
+            if self.holders[-1] is not last:
+                last, deadline = self.holders[-1], time.monotonic() + LIMIT
+            sleep = last.thread.sleeps_for(taker.thread)
+            if sleep is not None:
+                taker.passed = last, sleep
+                return
+            if time.monotonic() > deadline:
+                raise NoTurnError(
+                    f"another thread has been in one recomputation for {LIMIT:.0f} s, and those that replay random numbers or "
+                    "set process-wide modes take turns. If functions wait for each other, pass preserve_rng_state=False to "
+                    "those that draw nothing"
+                )
+            self.changed.wait(POLL)
+
+    def give_back(self, holder: Restoration) -> bool:
+        """Put generators back to where they were, and let others go on. Whether the holder was disturbed."""
+        with self.mutex:
+            try:
+                if self.holders[-1] is holder:
+                    set_states(holder.before)
+                else:  # it was asleep, and did not wait for the one that passed it
+                    self.holders[self.holders.index(holder) + 1].inherit(holder)
+                    holder.disturbed = True
+            finally:
+                self.holders.remove(holder)
+                if self.waiting:
+                    self.changed.notify_all()
+            if holder.passed is not None:
+                sleeper, sleep = holder.passed
+                # Looked at only now: if it wakes from here on, it finds everything as it left it.
+                if sleeper.thread.asleep() != sleep:
+                    holder.disturbed = sleeper.disturbed = True
+        return holder.disturbed
+
+    def after_fork(self) -> None:
+        """Forget the threads that did not come along."""
+        own = threading.get_ident()
+        self.mutex = threading.Lock()
+        self.changed = threading.Condition(self.mutex)
+        self.waiting = 0
+        self.holders = [holder for holder in self.holders if holder.thread.ident == own]
+        for holder in self.holders:
+            holder.thread, holder.passed = threads.this(), None
+
+
+TURN = Turn()  # of the process
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=TURN.after_fork)
+
+
+def undisturbed(attempt: Callable[[], T]) -> T:
+    """What an attempt gives that no other thread disturbs; there are two. Raises NoTurnError."""
+    try:
+        return attempt()
+    except Disturbed:
+        pass
+    this = threads.this()
+    was_patient, this.patient = this.patient, True
+    try:
+        return attempt()
+    except Disturbed:
+        raise NoTurnError(
+            "functions that are recomputed on two threads wait for each other, and both set what the process has once, such as "
+            "the states of its random number generators. Pass preserve_rng_state=False to those that draw nothing, or go "
+            "backward through one after the other"
+        ) from None
+    finally:
+        this.patient = was_patient
