@@ -30,7 +30,7 @@ FAULTS = (
     Mutant("loads-for-every-saved-tensor", "offload-costs", "traffic_is_parameters_twice_in_and_gradients_out",
            "offload.residence",
            "        if self.current is not None and self.current[0] == use.index and "
-           "self.current[1].serves(use.stamps, names):", "        if False and self.current is not None:"),
+           "self.current[1].serves(use.tensors, names):", "        if False and self.current is not None:"),
     Mutant("copies-unchanged-buffers-back", "offload-costs", "only_what_changed_is_copied_back", "offload.changes",
            "        for name in sorted(self.names):\n            last",
            "        for name in sorted(copies):\n            last"),

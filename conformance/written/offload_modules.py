@@ -81,6 +81,25 @@ class Clamped(torch.nn.Module):
         return x * self.weight
 
 
+class Remembering(torch.nn.Module):
+    def __init__(self, steps):
+        super().__init__()
+        self.steps, self.norm = steps, torch.nn.BatchNorm1d(2, affine=False)
+        self.norm.running_mean.fill_(0.5)
+        self.register_buffer("scale", torch.full((2,), 0.5))
+
+    def forward(self, x):
+        for step in self.steps:
+            times = {"change at times": x.detach().sum() > 0, "change in training": self.training}.get(step, step == "change")
+            if times:
+                self.scale.data.add_(0.25)  # data has a version of its own
+            if step == "norm":
+                x = self.norm(x)
+            if step in ("read", "statistics"):
+                x = (x * (self.scale if step == "read" else self.norm.running_mean)).sin()
+        return x
+
+
 class Slow(torch.nn.Module):
     def forward(self, x):
         time.sleep(0.002)  # the other thread runs meanwhile

@@ -2,33 +2,46 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
+from impls.graph.edges import increment_version
 from impls.offload.cutting import Chain
 from impls.offload.saved import storage_number
-from impls.offload.use import Stamp, Use
+from impls.offload.use import Stamp, Start, Use, count_silent_change
 
 Tensors = dict[str, torch.Tensor]
+
+
+class Before(NamedTuple):
+    """What a copy was before a run."""
+
+    version: int
+    node: Any
+    storage: int | None
 
 
 class Changes:
     """The changes of one turn.
 
-    ``names`` are what changed so far. Of these ``silent`` are those of which version counters do not tell, and
-    ``assigned`` those that were replaced, with the replaced copy if that had been changed before. ``starts`` is for each
-    microbatch, and for what any of them changes, the value on the offload device that this one started from.
+    ``names`` are what changed so far. Of these ``silent`` are those of which version counters do not tell,
+    ``redirected`` those that were given other data, and ``assigned`` those that were replaced, with the replaced copy if that
+    had been changed before. ``starts`` is for each
+    microbatch what it started from; ``since`` is from which of them on a name stands for what was assigned last.
     """
 
     def __init__(self, title: str, use: Use, chain: Chain) -> None:
         self.title, self.use, self.chain, self.route = title, use, chain, use.residence.route
         self.names: set[str] = set()
         self.silent: set[str] = set()
+        self.redirected: set[str] = set()
         self.assigned: dict[str, torch.Tensor | None] = {}
-        self.starts: list[Tensors] = []
+        self.starts: list[Start] = []
+        self.since: dict[str, int] = {}
         self.written: list[torch.Tensor] = []
         self.pending: list[Any] = []
 
@@ -38,14 +51,16 @@ class Changes:
 
     def begin(self, start: Tensors) -> None:
         """A microbatch begins, on copies of which these differ from the originals."""
-        self.starts.append({name: self.away(tensor) for name, tensor in start.items()})
+        self.starts.append(Start({name: self.away(tensor) for name, tensor in start.items()}))
 
-    def note(self, copies: Tensors, before: Mapping[str, tuple[int, Any]], after: Tensors, updated: set[int]) -> None:
-        """See what a run did: ``before`` are the copies' versions and nodes, ``after`` is what modules have now."""
+    def note(self, copies: Tensors, before: Mapping[str, Before], after: Tensors, updated: set[int], start: Start) -> None:
+        """See what a run did that began with ``start``: ``after`` is what modules have now, ``updated`` are storages."""
         for name, copy in copies.items():
-            version, node = before[name]
+            version, node, storage = before[name]
             told, assigned = copy._version != version, after[name] is not copy
-            if not (told or assigned or storage_number(copy) in updated):
+            redirected = not told and storage_number(copy) != storage
+            changed = told or redirected or storage_number(copy) in updated
+            if not (changed or assigned):
                 continue
             self.refuse(name, copy, after[name], copy.grad_fn is not node)
             if name not in self.names:
@@ -54,8 +69,29 @@ class Changes:
             self.names.add(name)
             if told:
                 self.silent.discard(name)
+            if redirected:
+                self.redirected.add(name)
+                start.overtaken[name] = None
+            if self.starts and changed:
+                self.overtake(name, told or redirected)
             if assigned:
-                self.assigned.setdefault(name, copy if told or storage_number(copy) in updated else None)
+                self.assigned.setdefault(name, copy if changed else None)
+                self.since[name] = len(self.starts)
+
+    def overtake(self, name: str, told: bool) -> None:
+        """The last microbatch changed the object that goes by this name. What is saved of it reads as it is from now on.
+
+        Plain autograd refuses to read it if its version tells. If not, it reads what is there in backward, and whether
+        that is what this microbatch left or what a later one does depends on when backward runs: then it is not read.
+        """
+        since = self.since.get(name, 0)
+        for start, following in itertools.pairwise(self.starts[since:]):
+            if not told or name in start.silent:
+                start.overtaken.setdefault(name, following)
+        if not told and since:
+            self.starts[-1].overtaken[name] = None
+        elif not told:
+            self.starts[-1].silent.add(name)
 
     def refuse(self, name: str, copy: torch.Tensor, after: Any, rewritten: bool) -> None:
         original = self.use.tensors[name]
@@ -93,8 +129,15 @@ class Changes:
                 last = changed.detach()
             original = self.use.tensors[name]
             self.written.append(original)
-            # Autograd is not told of what forward did not tell it either.
-            self.pending.append(self.route.bring(last, original.data if name in self.silent else original.detach()))
+            if name in self.redirected:
+                original.data = self.away(last)
+            else:
+                # Autograd is not told of what forward did not tell it either.
+                self.pending.append(self.route.bring(last, original.data if name in self.silent else original.detach()))
+            if name in self.silent:
+                count_silent_change(original)
+            elif name in self.redirected:
+                increment_version(original)
             self.use.stamps[name] = Stamp.of(original)
 
     def away(self, tensor: torch.Tensor) -> torch.Tensor:

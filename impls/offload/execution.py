@@ -9,12 +9,12 @@ from torch import nn
 
 from impls.offload.cutting import Chain
 from impls.offload.saved import Run
-from impls.offload.use import Use
+from impls.offload.use import Start, Use
 
 Tensors = dict[str, torch.Tensor]
 
 
-def execute(use: Use, chain: Chain, given: Tensors, start: Tensors, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def execute(use: Use, chain: Chain, given: Tensors, start: Start, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run a slice on these parameters and buffers; ``given`` then says what it has under each name.
 
     ``start`` has those that began with another value than they have at the end of the turn.

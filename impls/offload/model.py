@@ -45,8 +45,12 @@ class OffloadModel(nn.Module):
     those that plain autograd would miss; RuntimeError in forward where a module runs backward inside a slice that is
     checkpointed on a device with threads of its own. Warns when batch norm takes its statistics from microbatches.
 
-    Not checked: that rows do not depend on each other; changes in forward of parameters through ``.data``, and of parameters
-    and buffers through numpy, which are lost; buffers that share memory with each other do not in forward. A parameter in
+    What forward changes where no version tells, through ``.data`` or as running statistics, reads in backward as it does in
+    plain autograd: as it is then. RuntimeError in backward when that is not what forward used and a slice must run again,
+    when another microbatch has changed it since, or when it was given other data after it was used.
+
+    Not checked: that rows do not depend on each other; changes in forward of parameters and buffers through numpy, which are
+    lost; buffers that share memory with each other do not in forward. A parameter in
     several slices, or used several times in one and in several forwards, gets its gradients summed slice by slice and
     forward by forward, which is another order than plain's. Under autocast a weight that one slice uses several times is
     cast each time, so gradients are added in its own dtype. A module that checkpoints itself reads its own parameters when

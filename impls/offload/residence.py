@@ -40,10 +40,10 @@ class _Task:
         return use.index, loaded
 
     def take(self, use: Use, names: Collection[str]) -> Loaded:
-        if self.current is not None and self.current[0] == use.index and self.current[1].serves(use.stamps, names):
+        if self.current is not None and self.current[0] == use.index and self.current[1].serves(use.tensors, names):
             return self.current[1]
         self.current, self.coming = self.coming, None  # the one before goes first, so that two are the most there are
-        if self.current is None or self.current[0] != use.index or not self.current[1].serves(use.stamps, names):
+        if self.current is None or self.current[0] != use.index or not self.current[1].serves(use.tensors, names):
             self.current = None
             self.current = self.load(use)
         following = use.next()

@@ -6,11 +6,14 @@ All else is handed to the saved-tensor hooks around the model, if there are any,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
 from impls.versions import Counter, counter
+
+if TYPE_CHECKING:
+    from impls.offload.use import Start
 
 _push = torch._C._autograd._push_saved_tensors_default_hooks
 _pop = torch._C._autograd._pop_saved_tensors_default_hooks
@@ -21,7 +24,9 @@ class Loader(Protocol):
 
     references: int
 
-    def again(self, name: str, start: Mapping[str, torch.Tensor]) -> torch.Tensor: ...
+    def again(self, name: str, start: Start) -> torch.Tensor: ...
+
+    def refuse_overtaken(self, name: str, start: Start) -> None: ...
 
 
 class Run:
@@ -32,9 +37,7 @@ class Run:
     the run began with where they are not those at the end of the turn; another microbatch may add to it later.
     """
 
-    def __init__(
-        self, loader: Loader, copies: Mapping[str, torch.Tensor], start: Mapping[str, torch.Tensor], *, pristine: bool
-    ) -> None:
+    def __init__(self, loader: Loader, copies: Mapping[str, torch.Tensor], start: Start, *, pristine: bool) -> None:
         self.loader, self.start, self.pristine = loader, start, pristine
         self.copies = dict(copies)
         self.versions = {name: copy._version for name, copy in copies.items()}
@@ -54,12 +57,13 @@ class Run:
         self.ended = {name: each._version for name, each in self.counters.items()}
         self.copies, self.storages = {}, {}
 
-    def pack(self, tensor: torch.Tensor) -> _Reference | _Handed | _Kept:
+    def pack(self, tensor: torch.Tensor) -> Packed:
         number = storage_number(tensor)
         name = None if number is None else self.storages.get(number)
         if name is not None and not (self.pristine and self.copies[name]._version != self.versions[name]):
             return _Reference(self, name, tensor)
-        return _Kept(tensor) if self.outer is None else _Handed(tensor, *self.outer)
+        packed = _Kept(tensor) if self.outer is None else _Handed(tensor, *self.outer)
+        return packed if name is None else _Changed(packed, self, name)
 
     def count(self, name: str) -> Counter:
         """What tells the version of a copy without keeping it."""
@@ -77,7 +81,7 @@ def storage_number(tensor: torch.Tensor) -> int | None:
     return tensor.untyped_storage()._cdata if torch._C._has_storage(tensor) else None
 
 
-def _unpack(packed: _Reference | _Handed | _Kept) -> torch.Tensor:
+def _unpack(packed: Packed) -> torch.Tensor:
     return packed.unpack()
 
 
@@ -136,3 +140,19 @@ class _Handed:
 
     def unpack(self) -> torch.Tensor:
         return self.hook(self.packed)
+
+
+class _Changed:
+    """A copy that the run had changed before it was saved, packed by others."""
+
+    __slots__ = ("name", "packed", "run")
+
+    def __init__(self, packed: _Kept | _Handed, run: Run, name: str) -> None:
+        self.packed, self.run, self.name = packed, run, name
+
+    def unpack(self) -> torch.Tensor:
+        self.run.loader.refuse_overtaken(self.name, self.run.start)
+        return self.packed.unpack()
+
+
+Packed = _Reference | _Handed | _Kept | _Changed

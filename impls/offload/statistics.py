@@ -24,6 +24,11 @@ class Statistics(TorchDispatchMode):
         super().__init__()
         self.updated: set[int] = set()
 
+    @classmethod
+    def is_infra_mode(cls) -> bool:
+        """Compiled modules stay compiled: torch runs them uncompiled inside a mode that is a user's."""
+        return True
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         arguments = func._schema.arguments
         names = [argument.name for argument in arguments]

@@ -13,13 +13,14 @@ from torch.utils._pytree import tree_leaves
 from impls.nested import checkpoint
 from impls.offload.attachment import attach, attach_to_nothing
 from impls.offload.boundary import Boundary
-from impls.offload.changes import Changes
+from impls.offload.changes import Before, Changes
 from impls.offload.cutting import Chain
 from impls.offload.execution import execute
 from impls.offload.microbatches import Call
 from impls.offload.residence import Residence
+from impls.offload.saved import storage_number
 from impls.offload.statistics import Statistics
-from impls.offload.use import Below, Loaded, Use
+from impls.offload.use import Below, Loaded, Start, Use
 
 Tensors = dict[str, torch.Tensor]
 
@@ -83,15 +84,15 @@ class Turn:
             region.first = region.thread = None
 
     def forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        start = self.changes.starts[-1] if self.use.recomputed else {}
+        start = self.changes.starts[-1] if self.use.recomputed else Start()
         given = dict(self.copies)
-        before = {name: (copy._version, copy.grad_fn) for name, copy in given.items()}
-        statistics = Statistics() if self.use.has_buffers() else None
-        with statistics or nullcontext():
+        before = {name: Before(copy._version, copy.grad_fn, storage_number(copy)) for name, copy in given.items()}
+        statistics = Statistics()
+        with statistics if given else nullcontext():
             value = execute(self.use, self.chain, given, start, args, kwargs)
         if self.use.recomputed:
             self.refuse_new_buffers()
-        self.changes.note(self.copies, before, given, statistics.updated if statistics else set())
+        self.changes.note(self.copies, before, given, statistics.updated, start)
         self.copies = given
         return value
 
@@ -139,8 +140,10 @@ class _Region:
                 f"{self.__qualname__} runs backward in forward, which has another thread recompute it on "
                 f"{self.use.residence.route.device} while it runs. Pass checkpoint_activation=False"
             )
-        loaded = self.use.resident([name for name in self.flags if name not in self.start])
-        copies = {name: loaded[name] for name in self.flags if name not in self.start}
+        names = [name for name in self.flags if name not in self.start]
+        self.use.check_silent(names)
+        loaded = self.use.resident(names)
+        copies = {name: loaded[name] for name in names}
         if self.start:
             own = self.use.residence.route.load(self.start)
             own.wait()

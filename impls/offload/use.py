@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from impls.offload.route import Arrival
 from impls.offload.saved import storage_number
@@ -15,16 +16,43 @@ if TYPE_CHECKING:
     from impls.offload.residence import Residence
 
 
+_silent_changes: MutableMapping[torch.Tensor, int] = WeakTensorKeyDictionary()
+
+
+def count_silent_change(tensor: torch.Tensor) -> None:
+    """Note that forward has changed a parameter or buffer, and that its version does not tell."""
+    _silent_changes[tensor] = _silent_changes.get(tensor, 0) + 1
+
+
 class Stamp(NamedTuple):
-    """Tells whether a tensor is what it was: its version, and its storage, whose number nobody else gets meanwhile."""
+    """Tells whether a tensor is what it was: its version, and its storage, whose number nobody else gets meanwhile.
+
+    ``silent`` counts the changes by forwards of offloaded models of which the version does not tell.
+    """
 
     version: int
     storage: StorageWeakRef | None
+    silent: int
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> Stamp:
         storage = None if storage_number(tensor) is None else StorageWeakRef(tensor.untyped_storage())
-        return cls(0 if tensor.is_inference() else tensor._version, storage)
+        silent = _silent_changes.get(tensor, 0) if _silent_changes else 0
+        return cls(0 if tensor.is_inference() else tensor._version, storage, silent)
+
+
+class Start(dict[str, torch.Tensor]):
+    """What one microbatch started from, by name and on the offload device, where any microbatch changes the original.
+
+    ``silent`` are names of what it changed so that no version tells: saved references to these read the original, as those
+    of plain autograd do. ``overtaken`` are names of what a later microbatch changed after this one saved it, with the start
+    of the one that came next, and of what was given other data, with None.
+    """
+
+    def __init__(self, values: Mapping[str, torch.Tensor] | None = None) -> None:
+        super().__init__(values or {})
+        self.silent: set[str] = set()
+        self.overtaken: dict[str, Start | None] = {}
 
 
 class Loaded(NamedTuple):
@@ -34,11 +62,11 @@ class Loaded(NamedTuple):
     stamps: dict[str, Stamp]
     versions: dict[str, int]
 
-    def serves(self, stamps: dict[str, Stamp], names: Collection[str]) -> bool:
-        """Whether the copies have the values of that time, and nobody has changed them."""
+    def serves(self, tensors: dict[str, torch.Tensor], names: Collection[str]) -> bool:
+        """Whether the copies have the values that the originals have, and nobody has changed them."""
         copies = self.arrival.copies
         return all(
-            name in copies and self.stamps[name] == stamps[name] and copies[name]._version == self.versions[name]
+            name in copies and self.stamps[name] == Stamp.of(tensors[name]) and copies[name]._version == self.versions[name]
             for name in names
         )
 
@@ -72,10 +100,6 @@ class Use:
         mine, others = self.tensors, other.tensors
         return mine.keys() == others.keys() and all(mine[name] is others[name] for name in mine) and self.stamps == other.stamps
 
-    def has_buffers(self) -> bool:
-        """Whether there is something that forward may be expected to change."""
-        return any(not isinstance(tensor, torch.nn.Parameter) for tensor in self.tensors.values())
-
     def load(self) -> Loaded:
         """Copies of the slice as it is now."""
         stamps = {name: Stamp.of(tensor) for name, tensor in self.tensors.items()}
@@ -83,7 +107,7 @@ class Use:
         return Loaded(arrival, stamps, {name: copy._version for name, copy in arrival.copies.items()})
 
     def check(self, names: Iterable[str]) -> None:
-        """Raise RuntimeError if an original is not what it was at the end of the slice's turn."""
+        """Raise RuntimeError if autograd could tell that an original is not what it was at the end of the slice's turn."""
         for name in names:
             now, then = Stamp.of(self.tensors[name]), self.stamps[name]
             if now.version != then.version:
@@ -98,20 +122,43 @@ class Use:
                     "used cannot be loaded again. Run backward before its data is replaced"
                 )
 
+    def check_silent(self, names: Iterable[str]) -> None:
+        """Raise RuntimeError if a forward has changed an original since, so that no version tells."""
+        for name in names:
+            if Stamp.of(self.tensors[name]).silent != self.stamps[name].silent:
+                raise RuntimeError(
+                    f"buffer {name!r} of an offloaded model was changed by a later forward, through .data or by batch norm, so "
+                    "what this forward used cannot be loaded again. Run backward before that forward, or pass "
+                    "checkpoint_activation=False"
+                )
+
     def resident(self, names: Collection[str]) -> dict[str, torch.Tensor]:
-        """The slice's copies for the backward that is under way; those of ``names`` are as they were in the slice's turn."""
+        """The slice's copies for the backward that is under way; those of ``names`` are what the originals are."""
         self.check(names)
         loaded = self.residence.take(self, names)
         loaded.arrival.wait()
         return loaded.arrival.copies
 
-    def again(self, name: str, start: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """The copy of one parameter or buffer; of what is in ``start`` if it is, and not of the original."""
-        if name not in start:
+    def again(self, name: str, start: Start) -> torch.Tensor:
+        """The copy that a saved reference stands for: of the original, or of what is in ``start`` if that is another value."""
+        self.refuse_overtaken(name, start)
+        if name not in start or name in start.silent:
             return self.resident((name,))[name]
         arrival = self.residence.route.load({name: start[name]})
         arrival.wait()
         return arrival.copies[name]
+
+    def refuse_overtaken(self, name: str, start: Start) -> None:
+        """Raise RuntimeError if what was saved by this name is overtaken by another value, and is about to be looked at."""
+        if name not in start.overtaken or _ignores_statistics(torch._C._current_autograd_node()):
+            return
+        following = start.overtaken[name]
+        if following is None or not torch.equal(following[name], self.tensors[name]):
+            raise RuntimeError(
+                f"parameter or buffer {name!r} of an offloaded model was saved for backward, and then changed where no version "
+                "counter tells: it was given other .data, or a later microbatch changed it through .data or by batch norm. "
+                "Clone it where forward uses it, or change it in place under torch.no_grad()"
+            )
 
     def next(self) -> Use | None:
         """The use that backward is going to ask for after this one."""
@@ -127,3 +174,8 @@ class Use:
 
 
 Below = tuple[Use, tuple[Any, ...]]
+
+
+def _ignores_statistics(node: Any) -> bool:
+    """Whether this is the node of batch norm in training, which saves running statistics and does not look at them."""
+    return hasattr(type(node), "_saved_running_mean") and bool(node._saved_training)

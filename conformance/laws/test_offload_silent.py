@@ -1,0 +1,69 @@
+"""Offloaded models in which forward changes a buffer or a weight where no version counter tells, and reads it."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from hypothesis import strategies as st
+
+from conformance.judge import Case
+from conformance.law import law
+from conformance.offloaded import as_expected, equals_plain, plain_runs, written
+from conformance.written import offload_silent
+
+offload_law = functools.partial(law, kind="offload", family="offload-models", recomputes=False, effort=0.4, floor=3)
+HERE, FEW = st.just(False), st.integers(1, 2)
+TRAINED = st.lists(st.sampled_from(("read", "statistics")), min_size=1, max_size=3).map(
+    lambda steps: (*steps, "change in training")
+)
+CUT: dict[str, st.SearchStrategy[Any]] = {"slices": FEW, "checkpoint": st.booleans()}
+
+
+def _steps(*changes: str) -> st.SearchStrategy[tuple[str, ...]]:
+    """What a module does, in order: it changes something and reads it, and may do more."""
+    pairs = st.sampled_from([*((change, "read") for change in changes), ("norm", "statistics")])
+    more = st.lists(st.sampled_from(("read", "statistics", *changes)), max_size=2)
+    return st.tuples(pairs, more).flatmap(lambda both: st.permutations([*both[0], *both[1]])).map(tuple)
+
+
+@offload_law(written(offload_silent.read, steps=_steps("change"), forwards=FEW, **CUT), effort=0.6)
+def test_a_buffer_is_read_where_no_version_tells_of_its_changes(case: Case) -> None:
+    """Running statistics, and a buffer that forward changes through .data, give plain's gradients when forward reads them."""
+    equals_plain(case)
+
+
+ROWS = st.lists(st.sampled_from((-3, 3)), min_size=2, max_size=3).map(tuple)
+
+
+@offload_law(
+    written(offload_silent.read_by_parts, steps=_steps("change", "change at times"), rows=ROWS),
+    gradients=False,
+    effort=0.6,
+)
+def test_microbatches_that_read_a_buffer_which_they_change(case: Case) -> None:
+    """Gradients of microbatches are plain's part by part and after all parts; where these differ, backward is refused."""
+    as_expected(case)
+
+
+@offload_law(written(offload_silent.read_before_another_forward, steps=TRAINED, away=HERE, **CUT))
+def test_a_later_forward_changes_what_an_earlier_one_read(case: Case) -> None:
+    """Backward after another forward has changed running statistics gives plain's gradients, or is refused."""
+    plain_runs(case)
+    case.equals_plain_or_refuses()
+
+
+HOW = st.sampled_from(("in place", "a row", "other data"))
+
+
+@offload_law(written(offload_silent.weights, how=HOW, forwards=FEW, **CUT))
+def test_weights_may_change_where_no_version_tells(case: Case) -> None:
+    """A weight that forward limits through .data, in place or by giving it other data, is plain's step by step."""
+    equals_plain(case)
+
+
+@offload_law(written(offload_silent.other_data, **CUT))
+def test_a_weight_that_is_given_other_data_after_it_was_read(case: Case) -> None:
+    """A weight that forward reads and then gives other data has plain's gradient, or backward is refused."""
+    plain_runs(case)
+    case.equals_plain_or_refuses()
