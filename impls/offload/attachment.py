@@ -2,7 +2,8 @@
 
 Two nodes stand between a copy and its parameter. The one on the computing device sends the gradient off; the one on the
 parameter's side waits for it. The engine runs them on different threads, so the device need not stop for the host. A
-gradient that is undefined stays so: a parameter without a gradient is not one with a gradient of zeros.
+gradient that is undefined stays so: a parameter without a gradient is not one with a gradient of zeros. Tangents of
+forward-mode differentiation go the other way.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from impls.graph.streams import Lane
 from impls.offload.route import Route
@@ -47,6 +49,10 @@ class _Arrive(torch.autograd.Function):
             event.synchronize()
         return grads[0], None
 
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        return tangents[0]
+
 
 class _Send(torch.autograd.Function):
     """A gradient's copy on the host, made on a side stream."""
@@ -62,12 +68,16 @@ class _Send(torch.autograd.Function):
     def backward(ctx: Any, *grads: Any) -> Any:
         return None if grads[0] is None else grads[0].to(ctx.device), None, None
 
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        return tangents[0].to("cpu")
+
 
 class _Attach(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, near: torch.Tensor, values: _Values, lane: Lane | None, mail: _Mail | None) -> torch.Tensor:
         ctx.set_materialize_grads(False)
-        ctx.device, ctx.lane, ctx.mail = near.device, lane, mail
+        ctx.device, ctx.target, ctx.lane, ctx.mail = near.device, values.tensor.device, lane, mail
         return values.tensor.detach()
 
     @staticmethod
@@ -79,18 +89,29 @@ class _Attach(torch.autograd.Function):
             return grad.to(ctx.device), None, None, None
         return _Send.apply(grad, ctx.lane, ctx.mail), None, None, None
 
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        return tangents[0].to(ctx.target)
+
 
 def attach(values: torch.Tensor, parameter: torch.Tensor, route: Route) -> torch.Tensor:
     """An alias of ``values`` whose gradient goes to ``parameter``; without a graph if that one requires none.
 
-    It has a graph under no_grad too, as a parameter still requires grad there.
+    It has a graph under no_grad too, as a parameter still requires grad there. It has the parameter's tangent.
     """
     if not parameter.requires_grad:
-        return values.detach()
+        tangent = tangent_of(parameter)
+        return values.detach() if tangent is None else forward_ad.make_dual(values.detach(), tangent.to(values.device))
     mail = _Mail()
     side = route.lane if parameter.device == route.offload_device else None
     with torch.enable_grad():
         return _Attach.apply(_Arrive.apply(parameter, mail), _Values(values), side, mail)
+
+
+def tangent_of(tensor: torch.Tensor) -> torch.Tensor | None:
+    """The tangent that a tensor has at the present level of forward-mode differentiation."""
+    tangent: torch.Tensor | None = forward_ad.unpack_dual(tensor).tangent
+    return tangent
 
 
 def attach_to_nothing(values: torch.Tensor, requires_grad: bool) -> torch.Tensor:

@@ -12,7 +12,7 @@ from impls.arguments import hooks_are_active
 from impls.attributes import attributes, dressed
 from impls.graph.host import saved_on
 from impls.graph.replicas import replica
-from impls.offload.attachment import attach_to_nothing
+from impls.offload.attachment import attach_to_nothing, tangent_of
 from impls.offload.containers import taken_apart
 from impls.offload.route import Route
 from impls.packed import Packed
@@ -58,6 +58,7 @@ class Boundary:
     def __init__(self, args: Sequence[Any], kwargs: dict[str, Any], route: Route) -> None:
         tensors, self.whole = taken_apart((tuple(args), kwargs))
         self.copies = [_Copy(tensor, route) for tensor in tensors]
+        self.has_tangents = any(tangent_of(tensor) is not None for tensor in tensors)
 
     @property
     def generators(self) -> tuple[torch.Generator, ...]:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from impls.graph.edges import increment_version
+from impls.offload.attachment import tangent_of
 from impls.offload.cutting import Chain
 from impls.offload.saved import storage_number
 from impls.offload.use import Stamp, Start, Use, count_silent_change
@@ -106,6 +107,8 @@ class Changes:
             raise RuntimeError(f"{self.title} assigned parameter {name!r} in forward. Change it in place under torch.no_grad()")
         if rewritten or (after is not copy and after.requires_grad):
             raise RuntimeError(f"{self.title} gave buffer {name!r} a graph in forward. Detach what is put into it")
+        if tangent_of(after) is not None:
+            raise RuntimeError(f"{self.title} gave {name!r} a tangent in forward. Detach what is put into it")
         if after is copy and copy.shape != original.shape:
             raise RuntimeError(f"{self.title} resized buffer {name!r} in forward. Assign another tensor instead")
 

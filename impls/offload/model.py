@@ -49,6 +49,9 @@ class OffloadModel(nn.Module):
     plain autograd: as it is then. RuntimeError in backward when that is not what forward used and a slice must run again,
     when another microbatch has changed it since, or when it was given other data after it was used.
 
+    Tangents of forward-mode differentiation go through. RuntimeError in backward when a slice that had any must run again, and
+    in forward inside transforms of ``torch.func`` that would not see the parameters.
+
     Not checked: that rows do not depend on each other; changes in forward of parameters and buffers through numpy, which are
     lost; buffers that share memory with each other do not in forward. A parameter in
     several slices, or used several times in one and in several forwards, gets its gradients summed slice by slice and
@@ -94,6 +97,7 @@ class OffloadModel(nn.Module):
         """The model's value; see the class for what happens to arguments and results."""
         if tuple(self._modules) != tuple(name for names in self._cut for name in names):
             raise RuntimeError(f"the modules of this OffloadModel are {list(self._modules)}; it was made of {self._cut}")
+        self._refuse_transforms()
         if self._num_microbatches > 1:
             self._warn_of_statistics()
         calls = split(*_to_device(args, kwargs, self._route.device), self._num_microbatches)
@@ -140,6 +144,18 @@ class OffloadModel(nn.Module):
             calls = [((value,), {}) for value in values]
         return values
 
+    def _refuse_transforms(self) -> None:
+        """Copies take no part in transforms of torch.func. Those that leave parameters alone may pass, if there is no graph."""
+        if torch._C._functorch.peek_interpreter_stack() is None:
+            return
+        tensors = [*self.parameters(), *self.buffers()]
+        if self._checkpoint_activation or any(tensor.requires_grad or _is_tracked(tensor) for tensor in tensors):
+            raise RuntimeError(
+                "an OffloadModel was called inside a transform of torch.func (jvp, grad, vmap, ...), which would not see its "
+                "parameters, for it computes with copies of these. Transform the model that it was made of; jvp and vmap "
+                "by its inputs are for a frozen one without checkpoint_activation"
+            )
+
     def _warn_of_statistics(self) -> None:
         for name, module in self.named_modules():
             if isinstance(module, nn.modules.batchnorm._BatchNorm) and (module.training or module.running_mean is None):
@@ -150,6 +166,15 @@ class OffloadModel(nn.Module):
                     stacklevel=5,
                 )
                 return
+
+
+def _is_tracked(tensor: torch.Tensor) -> bool:
+    """Whether a transform of torch.func differentiates with respect to a tensor."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        if torch._C._functorch.is_gradtrackingtensor(tensor):
+            return True
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    return False
 
 
 def _to_device(args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.device) -> Call:

@@ -11,7 +11,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from impls.nested import checkpoint
-from impls.offload.attachment import attach, attach_to_nothing
+from impls.offload.attachment import attach, attach_to_nothing, tangent_of
 from impls.offload.boundary import Boundary
 from impls.offload.changes import Before, Changes
 from impls.offload.cutting import Chain
@@ -126,6 +126,7 @@ class _Region:
         self.use, self.chain, self.boundary = turn.use, turn.chain, boundary
         self.start = turn.changes.starts[-1]
         self.flags = {name: tensor.requires_grad for name, tensor in turn.use.tensors.items()}
+        self.has_tangents = boundary.has_tangents or any(tangent_of(tensor) is not None for tensor in turn.use.tensors.values())
         self.first: Callable[[], Any] | None = None
         self.thread: int | None = None  # on which forward runs, until it is over
         self.__qualname__ = turn.title
@@ -139,6 +140,11 @@ class _Region:
             raise RuntimeError(
                 f"{self.__qualname__} runs backward in forward, which has another thread recompute it on "
                 f"{self.use.residence.route.device} while it runs. Pass checkpoint_activation=False"
+            )
+        if self.has_tangents:
+            raise RuntimeError(
+                f"{self.__qualname__} ran on tensors that have tangents of forward-mode differentiation, which are not there "
+                "when it runs again in backward. Pass checkpoint_activation=False"
             )
         names = [name for name in self.flags if name not in self.start]
         self.use.check_silent(names)
