@@ -157,6 +157,10 @@ class Recomputation:
             function()
         except Stop:
             pass  # stop() has noted it
+        except Exception:  # TorchScript's interpreter makes a RuntimeError of what passes through it
+            if self.stopped:
+                return
+            raise
         finally:
             torch._C._set_grad_enabled(graded)
             torch._C._autograd._pop_saved_tensors_default_hooks()

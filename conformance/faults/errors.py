@@ -108,4 +108,8 @@ FAULTS = (
            "        wanted = _in_graph(self.slots)\n        for _, counts, at in self.slots:\n"
            "            if hasattr(counts, 'last'):\n"
            "                torch._C._autograd._unsafe_set_version_counter((counts.tensor(),), (at[3],))\n"),
+    Mutant("lets-interpreters-rename-the-stop", "errors", "scripted_functions", "recomputation",
+           "            if self.stopped:\n                return\n            raise", "            raise"),
+    Mutant("takes-leaves-for-results", "errors", "scripted_functions_that_specialise", "versions",
+           "\"requires_grad\", \"is_leaf\")", "\"requires_grad\", \"requires_grad\")"),
 )  # fmt: skip

@@ -178,3 +178,18 @@ def test_context_managers_inside_are_left(case: Case) -> None:
 def test_context_managers_without_finally(case: Case) -> None:
     """A context manager without finally is left by a recomputation that is not stopped early."""
     case.equals_plain()
+
+
+_SCRIPTED = {"how": st.sampled_from(["script", "trace"]), "nested": st.booleans()}
+
+
+@law(named(errors.scripted, before=st.just(2), steps=st.integers(1, 3), **_SCRIPTED), floor=4)
+def test_scripted_functions(case: Case) -> None:
+    """A scripted or traced function that has been warmed up gets plain's gradients, step after step."""
+    case.equals_plain()
+
+
+@law(named(errors.scripted, before=st.just(0), steps=st.integers(1, 3), **_SCRIPTED), recomputes=False, floor=4)
+def test_scripted_functions_that_specialise(case: Case) -> None:
+    """A scripted or traced function, which specialises after its first call, gets no wrong gradient: plain's, or an error."""
+    case.equals_plain_or_refuses()

@@ -230,3 +230,25 @@ def managed(checkpoint: Any, note: Any, device: str, *, form: str, nested: bool)
     y.backward(torch.ones_like(y))
     note("gradients 0", [p.grad])
     note("levels not left", len(level))
+
+
+def scripted(checkpoint: Any, note: Any, device: str, *, how: str, before: int, steps: int, nested: bool) -> None:
+    p, q = (torch.randn(3, 3, device=device, requires_grad=True) for _ in range(2))
+    note("leaves", (p, q))
+    text = "def f(a, b):\n    return (a * b).sin().exp() * torch.tanh(a)\n"
+    if how == "trace":
+        f = torch.jit.trace(lambda a, b: (a * b).sin().exp() * torch.tanh(a), (p * 1, q), check_trace=False)
+    else:
+        f = torch.jit.CompilationUnit(text).f
+
+    def outer(h):
+        return (checkpoint(f, h * 1.5, q) if nested else f(h * 1.5, q)).cos()
+
+    for _ in range(before):
+        f(p * 1.5, q).sum().backward()
+    for step in range(steps):
+        p.grad = q.grad = None
+        y = checkpoint(outer, p)
+        note("forward", y)
+        y.backward(torch.ones_like(y))
+        note(f"gradients {step}", [p.grad, q.grad])

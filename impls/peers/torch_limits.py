@@ -139,6 +139,12 @@ TORCH_NONREENTRANT: dict[str, Known] = {
     **RUN_TWICE,
     **known(
         "diverges",
+        "a scripted function is another graph from its second call on, which saves other tensors of the same shapes",
+        "seen here",
+        "scripted_functions_that_specialise",
+    ),
+    **known(
+        "diverges",
         "the function runs again on its arguments themselves, so a hook that it registers on one is there once more after "
         "every recomputation, and is applied as often",
         "seen here",

@@ -31,6 +31,12 @@ IMPLEMENTATION = Implementation(
         "swallowing_the_stop_changes_no_gradient",
     )
     | known(
+        "refuses",
+        "the stop is an exception, of which TorchScript's interpreter makes a RuntimeError",
+        "seen here",
+        "scripted_functions",
+    )
+    | known(
         "diverges",
         "tensors that the graph has freed count as needed, so the stop may come in what a context manager does at its end",
         "seen here",

@@ -111,6 +111,12 @@ IMPLEMENTATION = Implementation(
         "noise_that_is_saved_before_it_is_drawn",
     )
     | known(
+        "refuses",
+        "the stop is an exception, of which TorchScript's interpreter makes a RuntimeError",
+        "seen here",
+        "scripted_functions",
+    )
+    | known(
         "diverges",
         "tensors that the graph has freed count as needed, so the stop may come in what a context manager does at its end",
         "seen here",
