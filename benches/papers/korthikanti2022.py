@@ -245,7 +245,7 @@ PAPER = Paper(
     "Korthikanti et al. 2022, arXiv 2205.05198",
     "Bytes of distinct storages that saved-tensor hooks see in forward, apart from parameters and layer norm statistics, and "
     "the same from the storages that are alive after forward; recomputation by `impls.nested`. Small layers run on the CPU "
-    "with gradients equal to the last bit; the GPT-3 layer runs forward and backward on the meta device.",
+    "with gradients equal to the last bit; the layers of GPT-3 and of the 22B model on the meta device.",
     claims,
     more,
     figures,
