@@ -142,6 +142,7 @@ RUNS_TO_THE_END: dict[str, Known] = known(
     "kernels_with_early_stop",
     "backward_of_one_output_recomputes_what_it_needs",
     "early_stop_leaves_the_tail_unrun",
+    "nothing_runs_after_the_operator_that_saves_last",
 )
 
 # Where the state of random number generators is neither saved nor restored.

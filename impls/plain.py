@@ -57,5 +57,11 @@ IMPLEMENTATION = Implementation(
         "the_allocator_peaks_where_the_plan_does",
     )
     | known("diverges", "hooks switch the check of versions off", "pytorch#128545", "hooks_around_do_not_hide_changes")
-    | known("agrees", "there is no recomputation", "by definition", "early_stop_leaves_the_tail_unrun"),
+    | known(
+        "agrees",
+        "there is no recomputation",
+        "by definition",
+        "early_stop_leaves_the_tail_unrun",
+        "nothing_runs_after_the_operator_that_saves_last",
+    ),
 )

@@ -35,6 +35,10 @@ FAULTS = (
            "if task == -1 or self.recomputed(task) is not None:", "if task == -1 or self.values:"),
     Mutant("keeps-what-was-asked-for-first", "costs", "recomputed_tensors_die_as_they_are_unpacked", "region",
            "return values.pop(slot[0])", "return values[slot[0]]"),
+    Mutant("waits-in-every-operator", "costs", "kernels_with_early_stop", "recomputation",
+           "    return -1\n", "    return last\n"),
+    Mutant("waits-for-another-operator-that-saves", "costs", "nothing_runs_after_the_operator_that_saves_last",
+           "recomputation", "if index >= self.last and self.ending is None and _modes() == self.modes:", "if False:"),
     Mutant("looks-past-one-cleared-slot", "costs", "what_the_graph_has_freed_is_not_recomputed", "recomputation",
            "while wanted[self.last] is None:", "if wanted[self.last] is None:"),
 )  # fmt: skip

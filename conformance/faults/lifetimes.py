@@ -43,7 +43,7 @@ FAULTS = (
     Mutant("keeps-the-tensor-that-was-asked-for-first", "lifetimes", "recomputed_tensors_live_no_longer_than_saved_ones",
            "region", "return values.pop(slot[0])", "return values[slot[0]]"),
     Mutant("always-waits-with-the-stop", "lifetimes", "early_stop_leaves_the_tail_unrun", "recomputation",
-           "if not tensor.requires_grad and tensor._version == 0:", "if tensor._version == 0:"),
+           "    return -1\n", "    return last\n"),
     Mutant("stops-early-in-outermost-regions-alone", "lifetimes", "early_stop_leaves_the_tail_unrun", "nested",
            "region.early_stop = early_stop if override is None else override",
            "region.early_stop = (early_stop if override is None else override) and region.enclosing is None"),

@@ -13,22 +13,21 @@ from conformance.judge import Case
 from conformance.law import law
 from conformance.meters import Calls, Kernels, Storages
 from conformance.nesting import allows_nesting, if_nesting
+from conformance.operators import SAVED_LAST
 from conformance.oracle import costs
 from conformance.programs import Block, Leaf, Line, Named, Op, Program, Region, Statement
 from conformance.rewriting import ending_in_a_region
 from conformance.strategies import CORE, named, programs
-from conformance.trace import OPERATORS
+from conformance.trace import OPERATORS, SAVING_CONSTANTS
 from conformance.verdicts import Diverges, Measured
 from conformance.written import nesting as written
 
+_OPERATORS = (*OPERATORS, *SAVING_CONSTANTS)
+
 
 def _costed(*always: str, sometimes: tuple[str, ...] = ()) -> st.SearchStrategy[Program]:
-    """Programs with predicted costs, in which every saved tensor requires grad.
-
-    Where an operator saves one that does not, an implementation cannot tell it from a buffer that is written later, and
-    may have to run on to the next operator that saves (rule 5).
-    """
-    return programs(["no-constants", *always], [*CORE, *sometimes], operators=tuple(OPERATORS), depth=3)
+    """Programs with predicted costs."""
+    return programs(always, [*CORE, *sometimes], operators=_OPERATORS, depth=3)
 
 
 def _program(case: Case) -> Program:
@@ -52,7 +51,7 @@ def _calls(case: Case, early_stop: bool) -> None:
 
 
 def _kernels(case: Case, early_stop: bool) -> None:
-    kernels = Kernels({kernel for kernel, _ in OPERATORS.values()})
+    kernels = Kernels({kernel for kernel, _ in (OPERATORS | SAVING_CONSTANTS).values()})
     case.run(kernels)
     _differ("kernels", costs(_program(case), early_stop).kernels, kernels.counts)
 
@@ -108,6 +107,36 @@ def test_requests_for_a_subset_recompute_what_they_need(case: Case) -> None:
     """A request for the gradients of some leaves recomputes the regions on the way to them alone."""
     _calls(case, early_stop=True)
     _kernels(case, early_stop=True)
+
+
+_TAIL = """\
+ran = []
+
+def tail(h):
+    h = torch.neg(h)
+    ran.append(h)
+    return h
+"""
+
+
+def _before_a_tail(template: str) -> Program:
+    """A region of an operator, and one after it that saves nothing."""
+    made = "torch.{}(3, 3, dtype=torch.float64, device=device{})"
+    leaves = (
+        Leaf("c", made.format("rand", ""), False),
+        Leaf("x", made.format("randn", ", requires_grad=True"), True),
+    )
+    body = (Op("h", "torch.sin({0})", ("x",)), Op("last", template, ("h", "c")), Op("end", "tail({0})", ("last",)))
+    region = Region("f", ("x",), (), "x", ("x",), body, "end", ("end",), (("y", ""),))
+    driver = ("y.backward(torch.ones_like(y))", "note('gradients 0', [x.grad])", "note('expected tail', 1)",
+              "note('seen tail', len(ran))")  # fmt: skip
+    return Program(leaves, (region,), ("y",), driver, preamble=tuple(_TAIL.splitlines()))
+
+
+@law(st.sampled_from([*itertools.chain(*SAVED_LAST.values())]).map(_before_a_tail), needs=["early-stop"], floor=8)
+def test_nothing_runs_after_the_operator_that_saves_last(case: Case) -> None:
+    """Whatever operator saves the last tensor that is needed, and whatever it saves, none after it runs again (rule 5)."""
+    case.as_expected()
 
 
 @law(named(written.chain, depth=st.integers(1, 6), before=st.booleans()), needs=["nesting", "recomputes"])
@@ -181,7 +210,7 @@ def test_recomputed_tensors_die_as_they_are_unpacked(case: Case) -> None:
 @st.composite
 def _branches(draw: st.DrawFn) -> Program:
     """A region of two outputs that share nothing but its input, and a backward of each, without retaining the graph."""
-    unary = sorted(template for template in OPERATORS if "{1}" not in template)
+    unary = sorted(template for template in _OPERATORS if "{1}" not in template)
     body: list[Statement] = []
     for branch in ("left", "right"):
         ops = ["torch.sin({0})", *draw(st.lists(st.sampled_from(unary), max_size=3))]
