@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from impls import ambient
 from impls.operators import Operators
-from impls.versions import Look, described, look
+from impls.versions import Look, described, detached, look
 
 NOTHING = nullcontext()  # the one that options stand for by default, and that is not worth entering
 _sequence_number = torch._C._autograd._get_sequence_nr
@@ -113,7 +113,7 @@ class Recomputation:
         # costs nothing, and no tensor is then kept by a node that the tensor keeps.
         if slot is not None:
             return slot
-        return tensor.detach() if tensor.requires_grad else tensor
+        return detached(tensor) if tensor.requires_grad else tensor
 
     def unpack(self, packed: Any) -> torch.Tensor:
         if isinstance(packed, torch.Tensor):

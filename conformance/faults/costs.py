@@ -39,6 +39,11 @@ FAULTS = (
            "    return -1\n", "    return last\n"),
     Mutant("waits-for-another-operator-that-saves", "costs", "nothing_runs_after_the_operator_that_saves_last",
            "recomputation", "if index >= self.last and self.ending is None and _modes() == self.modes:", "if False:"),
+    Mutant("follows-versions-in-sight-of-modes", "costs", "no_operators_are_seen_but_the_functions", "versions",
+           "alias = detached(tensor) if _modes() else tensor.detach()", "alias = tensor.detach()"),
+    Mutant("looks-at-what-it-recomputed", "costs", "no_operators_are_seen_but_the_functions", "recomputation",
+           "            self.values[index] = tensor\n",
+           "            self.values[index] = tensor\n            tensor.detach()\n"),
     Mutant("looks-past-one-cleared-slot", "costs", "what_the_graph_has_freed_is_not_recomputed", "recomputation",
            "while wanted[self.last] is None:", "if wanted[self.last] is None:"),
 )  # fmt: skip

@@ -90,7 +90,7 @@ FAULTS = (
            "lets it pass.\"\"\"\n\n    def __new__(cls, made=[]):\n        made or made.append(super().__new__(cls))\n"
            "        return made[0]\n"),
     Mutant("saves-unneeded-outputs-in-their-own-graph", "lifetimes", "reading_saved_tensors_keeps_nothing", "recomputation",
-           "return tensor.detach() if tensor.requires_grad else tensor", "return tensor"),
+           "return detached(tensor) if tensor.requires_grad else tensor", "return tensor"),
     Mutant("keeps-the-inputs-it-restored", "lifetimes", "schedules_in_any_order", "region",
            "args, kwargs, hooked = self.inputs.restore()",
            "args, kwargs, hooked = self.restored = self.inputs.restore()"),

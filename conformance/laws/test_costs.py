@@ -21,6 +21,7 @@ from conformance.strategies import CORE, named, programs
 from conformance.trace import OPERATORS, SAVING_CONSTANTS
 from conformance.verdicts import Diverges, Measured
 from conformance.written import nesting as written
+from conformance.written import observed
 
 _OPERATORS = (*OPERATORS, *SAVING_CONSTANTS)
 
@@ -136,6 +137,22 @@ def _before_a_tail(template: str) -> Program:
 @law(st.sampled_from([*itertools.chain(*SAVED_LAST.values())]).map(_before_a_tail), needs=["early-stop"], floor=8)
 def test_nothing_runs_after_the_operator_that_saves_last(case: Case) -> None:
     """Whatever operator saves the last tensor that is needed, and whatever it saves, none after it runs again (rule 5)."""
+    case.as_expected()
+
+
+@law(
+    named(
+        observed.operators,
+        body=st.sampled_from(("simple", "normed", "dropped", "in place", "noisy")),
+        computed=st.booleans(),
+        nested=st.booleans(),
+        retain=st.booleans(),
+        outputs=st.integers(1, 2),
+    ),
+    floor=8,
+)
+def test_no_operators_are_seen_but_the_functions(case: Case) -> None:
+    """A dispatch mode around forward sees plain's operators, and around backward plain's and those of forward again."""
     case.as_expected()
 
 

@@ -95,6 +95,13 @@ _TRACED: dict[str, Known] = {
     ),
 }
 
+_TRACED |= known(
+    "diverges",
+    "what runs is what the compiler made of the function, detached tensors among it",
+    _SEEN,
+    "no_operators_are_seen_but_the_functions",
+)
+
 # What breaks the graph, a sleep for instance, is run by PyTorch's non-reentrant checkpoint as it is.
 _UNTRACED: dict[str, Known] = known(
     "diverges",

@@ -139,6 +139,12 @@ TORCH_NONREENTRANT: dict[str, Known] = {
     **RUN_TWICE,
     **known(
         "diverges",
+        "each tensor that a recomputation saves is detached for it, an operator that a mode around backward sees",
+        "seen here",
+        "no_operators_are_seen_but_the_functions",
+    ),
+    **known(
+        "diverges",
         "the function runs again on its arguments themselves, so a hook that it registers on one is there once more after "
         "every recomputation, and is applied as often",
         "seen here",
