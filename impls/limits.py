@@ -115,6 +115,7 @@ SINGLE_NODE: dict[str, Known] = {
         "seen here",
         "recomputed_tensors_die_as_they_are_unpacked",
         "each_recomputed_tensor_dies_at_its_unpack",
+        "what_is_read_again_dies_as_it_is_unpacked",
     ),
     **known(
         "diverges",

@@ -51,6 +51,19 @@ def _in_graph(slots: list[Slot]) -> list[Slot | None]:
     return [slot if count > _ALONE else None for count, slot in zip(_references(slots), slots, strict=False)]
 
 
+def _read_with(slot: Slot) -> set[int]:
+    """The identities of the slot and of those that the node which is being executed has saved beside it.
+
+    Whoever reads the ``ctx.saved_tensors`` of a custom Function a second time reads all of them, and one recomputation will do.
+    """
+    node = torch._C._current_autograd_node()
+    try:
+        own = {id(one.data) for one in getattr(node, "_raw_saved_tensors", ())}
+    except RuntimeError:  # a node that has freed its own, while a hook reads those of another one
+        own = set()
+    return own if id(slot) in own else {id(slot)}
+
+
 class Region:
     """One call of ``checkpoint``: its inputs, its slots, and how to run it again."""
 
@@ -130,8 +143,10 @@ class Region:
         """Run the function again and bring what is alive; slots that the graph has cleared are skipped (rule 6)."""
         complete = self.complete  # asked before the slots are, as forward may end meanwhile on another thread
         wanted = _in_graph(self.slots)
-        if task == -1 or self.recomputed(task) is not None:
-            wanted = [slot if one is slot else None for one in wanted]  # read outside a backward, or again within one
+        there = self.recomputed(task)
+        if task == -1 or there is not None:
+            asked = _read_with(slot)  # outside a backward, or again within one
+            wanted = [one if id(one) in asked else None for one in wanted]
         changed = self.inputs.changed()
         if changed is not None:
             self.refuse(f"input tensor {changed} was changed in place since it was passed, so forward cannot be repeated. "
@@ -148,6 +163,9 @@ class Region:
         if run.mismatch is not None:
             self.refuse(f"recomputation differs from forward: {run.mismatch}. The function must do the same in both runs",
                         run.operators)  # fmt: skip
+        if there is not None:
+            there.update(values)
+            return there
         if shared:
             self.values = {key: weak for key, weak in self.values.items() if weak() is not None}
             self.values[task] = weakref.ref(values)

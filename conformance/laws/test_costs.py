@@ -20,8 +20,8 @@ from conformance.rewriting import ending_in_a_region
 from conformance.strategies import CORE, named, programs
 from conformance.trace import OPERATORS, SAVING_CONSTANTS
 from conformance.verdicts import Diverges, Measured
+from conformance.written import kept, observed
 from conformance.written import nesting as written
-from conformance.written import observed
 
 _OPERATORS = (*OPERATORS, *SAVING_CONSTANTS)
 
@@ -172,6 +172,21 @@ def test_a_parent_is_recomputed_once_for_all_its_regions(case: Case) -> None:
     if case.equals_plain().calls["parent"] != 2:
         measured = Measured("calls", (("parent", 2),))
         raise Diverges(f"the parent ran {case.seen.calls['parent']} times, 2 are due", measured)
+
+
+_READ_AGAIN = {"saved": st.integers(1, 5), "times": st.integers(1, 3), "passes": st.integers(1, 2), "nested": st.booleans()}
+
+
+@law(named(kept.read_again, before=st.just(1), after=st.integers(0, 1), **_READ_AGAIN), floor=5)
+def test_reading_saved_tensors_again_recomputes_once(case: Case) -> None:
+    """All that a node has saved is there after one recomputation, each time that it is read within a backward."""
+    program = cast(Named, case.program)
+    times, passes, nested = (dict(program.arguments)[name] for name in ("times", "passes", "nested"))
+    for name, runs in {"outer": 1, "inner": 2}.items() if nested else [("outer", 1)]:
+        due, calls = 1 + runs * times * passes, case.equals_plain().calls[name]
+        if calls > due:
+            told = f"{name} was called {calls} times; due are one in forward and {runs} for each of {times * passes} readings"
+            raise Diverges(told, Measured("calls", ((name, due),), at_most=True))
 
 
 @law(_costed("retain"), floor=8)

@@ -184,6 +184,23 @@ def test_attributes_that_are_tensors_are_freed(case: Case) -> None:
     nothing_kept(case)
 
 
+@law(
+    named(kept.read_again, saved=st.integers(1, 3), times=st.just(2), before=st.integers(1, 3), after=st.integers(0, 2),
+          passes=PASSES, nested=st.booleans()),
+    floor=5,
+)  # fmt: skip
+def test_what_is_read_again_dies_as_it_is_unpacked(case: Case) -> None:
+    """What is brought back for a second reading within one backward dies with its node, and nothing else comes with it."""
+    storages = Storages()
+    case.run(storages)
+    for label, _, recomputed in _due(storages.moments):
+        _, where, index = label.split()
+        alive, due = recomputed.total(), int(index)
+        if where == "before" and alive > due:
+            told = f"when operator {index} is due, {alive} recomputed tensors are alive, expected at most {due}"
+            raise Diverges(told, Measured("inside", ((label, due),), at_most=True))
+
+
 # Not nested: what counts calls here would be compiled with a region inside, and torch.compile keeps what that holds.
 _OBJECTS = {"where": st.sampled_from(["argument", "list", "function"]), "passes": PASSES, "nested": st.just(False)}
 

@@ -129,6 +129,14 @@ _UNTRACED |= known(
     "regions_of_two_threads_run_at_once",
 )
 
+_UNTRACED |= known(
+    "refuses",
+    "a Function that reads its saved tensors twice is not traced, and each can be unpacked once in a backward",
+    _SEEN,
+    "reading_saved_tensors_again_recomputes_once",
+    "what_is_read_again_dies_as_it_is_unpacked",
+)
+
 _INTERNAL: dict[str, Known] = known(
     "crashes",
     "a value that a region inside a region hands out past its result ends in an internal error of Dynamo",

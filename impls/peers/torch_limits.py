@@ -168,6 +168,8 @@ TORCH_NONREENTRANT: dict[str, Known] = {
         "each saved tensor can be unpacked once in a backward",
         "pytorch#82156",
         "saved_tensors_are_readable_twice",
+        "reading_saved_tensors_again_recomputes_once",
+        "what_is_read_again_dies_as_it_is_unpacked",
     ),
     **known(
         "diverges",
