@@ -98,6 +98,12 @@ SINGLE_NODE: dict[str, Known] = {
     ),
     **known(
         "diverges",
+        "each backward makes the node run the function anew: a GraphExecGroup is for checkpoints that are not reentrant",
+        "its documentation; seen here",
+        "a_group_of_backward_calls_recomputes_once",
+    ),
+    **known(
+        "diverges",
         "the recomputation gives gradients to whatever requires grad by then, also to what was unfrozen since forward",
         "seen here",
         "leaves_frozen_or_unfrozen_before_backward",

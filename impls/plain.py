@@ -50,6 +50,7 @@ IMPLEMENTATION = Implementation(
         "a_differentiable_backward_keeps_nothing",
         "what_a_request_did_not_need_dies_with_it",
         "a_backward_that_is_refused_keeps_nothing",
+        "what_a_group_left_dies_with_it",
         "hooks_see_the_outermost_inputs_alone",
         "hooks_see_inputs_passed_by_keyword",
         "hooks_see_inputs_in_containers",

@@ -39,9 +39,10 @@ def _written_late(slots: Sequence[tuple[int, Any, Look]], last: int) -> int:
 
 
 class Values(dict[int, torch.Tensor]):
-    """Recomputed tensors by index. Callable, so that the engine's task can own them as its final callback."""
+    """Recomputed tensors by index, for the backward ``task``. Callable, so that the engine can own them as a final callback."""
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ("__weakref__", "task")
+    task: int
 
     def __call__(self) -> None:
         self.clear()

@@ -24,6 +24,10 @@ from impls.operators import Operators, listing
 from impls.recomputation import Recomputation, Values
 from impls.versions import Counter, Look, counter, described, look
 
+# What regions have recomputed for a group of backward calls, owned by neither: it is gone with the group or with the graph.
+_grouped: weakref.WeakKeyDictionary[Any, weakref.WeakKeyDictionary[Region, Values]] = weakref.WeakKeyDictionary()
+_group = torch._C._get_graph_exec_group
+
 # Generators are process-wide, so recomputations that replay them take turns; one that waits for ever gets an error.
 _turn = threading.RLock()
 
@@ -133,18 +137,30 @@ class Region:
                         "If functions wait for each other, pass preserve_rng_state=False")  # fmt: skip
         try:
             values = self.recomputed(task)
+            if values is None and task != -1 and (group := _group()) is not None:
+                values = self.adopted(task, group)
             if values is None or slot[0] not in values:  # another thread of this backward may have come first
                 values = self.recompute(task, slot)
             return values.pop(slot[0])
         finally:
             lock.release()
 
+    def adopted(self, task: int, group: Any) -> Values | None:
+        """What is left of the recomputation for a group of backward calls, of which this is another one."""
+        values = _grouped.get(group, {}).get(self)
+        if values is not None:
+            self.values[task] = weakref.ref(values)
+        return values
+
     def recompute(self, task: int, slot: Slot) -> Values:
         """Run the function again and bring what is alive; slots that the graph has cleared are skipped (rule 6)."""
         complete = self.complete  # asked before the slots are, as forward may end meanwhile on another thread
         wanted = _in_graph(self.slots)
         there = self.recomputed(task)
-        if task == -1 or there is not None:
+        if there is not None and there.task != task:  # another backward of the group has used up what this one needs
+            wanted = [None if one is None or one[0] in there else one for one in wanted]
+            there.task = task
+        elif task == -1 or there is not None:
             asked = _read_with(slot)  # outside a backward, or again within one
             wanted = [one if id(one) in asked else None for one in wanted]
         changed = self.inputs.changed()
@@ -154,7 +170,8 @@ class Region:
         args, kwargs, hooked = self.inputs.restore()  # rule 2: unpacking these recomputes the parent first
         run = Recomputation(wanted, self.slots, self.inside, self.unpack, complete=complete, early_stop=self.early_stop,
                             check=self.check, log=self.operators is not None)  # fmt: skip
-        shared = task != -1 and len([one for one in wanted if one is not None]) > 1
+        group = None if task == -1 else _group()
+        shared = group is not None or (task != -1 and len([one for one in wanted if one is not None]) > 1)
         try:
             with ambient.on(self.stream):  # backward may come from another: of a node that forward ran elsewhere
                 values = run.run(lambda: self.function(*args, **kwargs), self.modes, self.states, self.context)  # keeps rule 3
@@ -169,6 +186,10 @@ class Region:
         if shared:
             self.values = {key: weak for key, weak in self.values.items() if weak() is not None}
             self.values[task] = weakref.ref(values)
+            values.task = task
+        if group is not None:
+            _grouped.setdefault(group, weakref.WeakKeyDictionary())[self] = values
+        elif shared:
             torch.autograd.Variable._execution_engine.queue_callback(values)  # rule 4: also when the task fails
         return values
 

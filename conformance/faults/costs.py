@@ -46,6 +46,10 @@ FAULTS = (
            "            self.values[index] = tensor\n            tensor.detach()\n"),
     Mutant("reads-one-tensor-at-a-time", "costs", "reading_saved_tensors_again_recomputes_once", "region",
            "return own if id(slot) in own else {id(slot)}", "return {id(slot)}"),
+    Mutant("asks-no-group-of-backward-calls", "costs", "a_group_of_backward_calls_recomputes_once", "region",
+           "if values is None and task != -1 and (group := _group()) is not None:", "if False:"),
+    Mutant("brings-one-tensor-after-another-to-a-group", "costs", "calls_of_a_group_that_overlap", "region",
+           "if there is not None and there.task != task:", "if False:"),
     Mutant("looks-past-one-cleared-slot", "costs", "what_the_graph_has_freed_is_not_recomputed", "recomputation",
            "while wanted[self.last] is None:", "if wanted[self.last] is None:"),
 )  # fmt: skip

@@ -93,6 +93,8 @@ FAULTS = (
            "return detached(tensor) if tensor.requires_grad else tensor", "return tensor"),
     Mutant("brings-all-that-is-alive-for-a-second-reading", "lifetimes", "what_is_read_again_dies_as_it_is_unpacked", "region",
            "if task == -1 or there is not None:", "if task == -1:"),
+    Mutant("keeps-what-it-recomputed-for-a-group", "lifetimes", "what_a_group_left_dies_with_it", "region",
+           "            _grouped.setdefault(", "            self.kept = values\n            _grouped.setdefault("),
     Mutant("keeps-the-inputs-it-restored", "lifetimes", "schedules_in_any_order", "region",
            "args, kwargs, hooked = self.inputs.restore()",
            "args, kwargs, hooked = self.restored = self.inputs.restore()"),

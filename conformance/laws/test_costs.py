@@ -20,7 +20,7 @@ from conformance.rewriting import ending_in_a_region
 from conformance.strategies import CORE, named, programs
 from conformance.trace import OPERATORS, SAVING_CONSTANTS
 from conformance.verdicts import Diverges, Measured
-from conformance.written import kept, observed
+from conformance.written import groups, kept, observed
 from conformance.written import nesting as written
 
 _OPERATORS = (*OPERATORS, *SAVING_CONSTANTS)
@@ -187,6 +187,29 @@ def test_reading_saved_tensors_again_recomputes_once(case: Case) -> None:
         if calls > due:
             told = f"{name} was called {calls} times; due are one in forward and {runs} for each of {times * passes} readings"
             raise Diverges(told, Measured("calls", ((name, due),), at_most=True))
+
+
+_SPLIT = {"parts": st.integers(1, 4), "apart": st.booleans(), "nested": st.booleans()}
+
+
+def _at_most(case: Case, due: dict[str, int], told: str) -> None:
+    for name, count in case.equals_plain().calls.items():
+        if count > due[name]:
+            measured = Measured("calls", ((name, due[name]),), at_most=True)
+            raise Diverges(f"{name} was called {count} times, {due[name]} are due: {told}", measured)
+
+
+@law(named(groups.split, before=st.just(False), **_SPLIT), floor=5)
+def test_a_group_of_backward_calls_recomputes_once(case: Case) -> None:
+    """Backward calls of one GraphExecGroup, which need different parts of a region, recompute it once for all of them."""
+    _at_most(case, {"outer": 2, "inner": 3}, "once in forward, and once for the group and each region around")
+
+
+@law(named(groups.split, before=st.just(True), **_SPLIT), floor=5)
+def test_calls_of_a_group_that_overlap(case: Case) -> None:
+    """Backward calls of one GraphExecGroup that need the same tensor are right, and recompute no more than without one."""
+    parts = dict(cast(Named, case.program).arguments)["parts"]
+    _at_most(case, {"outer": 1 + parts, "inner": 1 + 2 * parts}, f"once in forward, and for each of {parts} calls")
 
 
 @law(_costed("retain"), floor=8)

@@ -14,7 +14,7 @@ from conformance.nesting import if_nesting
 from conformance.schedules import exactly, schedules, watched
 from conformance.strategies import named
 from conformance.verdicts import Diverges, Measured
-from conformance.written import kept, lifetimes
+from conformance.written import groups, kept, lifetimes
 from impls.plain import checkpoint as plain
 
 PASSES = st.integers(1, 3)
@@ -199,6 +199,12 @@ def test_what_is_read_again_dies_as_it_is_unpacked(case: Case) -> None:
         if where == "before" and alive > due:
             told = f"when operator {index} is due, {alive} recomputed tensors are alive, expected at most {due}"
             raise Diverges(told, Measured("inside", ((label, due),), at_most=True))
+
+
+@law(named(groups.unfinished, drop=st.sampled_from(("group", "graph")), length=st.integers(1, 4)), floor=3)
+def test_what_a_group_left_dies_with_it(case: Case) -> None:
+    """What was recomputed for a GraphExecGroup is gone once its calls have used it, and what they left with the group."""
+    nothing_kept(case)
 
 
 # Not nested: what counts calls here would be compiled with a region inside, and torch.compile keeps what that holds.

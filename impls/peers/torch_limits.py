@@ -165,6 +165,12 @@ TORCH_NONREENTRANT: dict[str, Known] = {
     ),
     **known(
         "refuses",
+        "backward calls of one GraphExecGroup may not need the same tensor",
+        "its documentation and its own error",
+        "calls_of_a_group_that_overlap",
+    ),
+    **known(
+        "refuses",
         "each saved tensor can be unpacked once in a backward",
         "pytorch#82156",
         "saved_tensors_are_readable_twice",
@@ -180,6 +186,7 @@ TORCH_NONREENTRANT: dict[str, Known] = {
         "a_backward_of_some_outputs_keeps_nothing",
         "a_request_for_some_gradients_keeps_nothing",
         "what_a_request_did_not_need_dies_with_it",
+        "what_a_group_left_dies_with_it",
         "steps_leave_nothing_behind",
     ),
     **known(
