@@ -185,8 +185,8 @@ class Region:
             return there
         if shared:
             self.values = {key: weak for key, weak in self.values.items() if weak() is not None}
-            self.values[task] = weakref.ref(values)
             values.task = task
+            self.values[task] = weakref.ref(values)
         if group is not None:
             _grouped.setdefault(group, weakref.WeakKeyDictionary())[self] = values
         elif shared:

@@ -21,8 +21,8 @@ FAULTS = (
            "import weakref\n\n        tables = vars(Recomputation).get('tables') or weakref.WeakValueDictionary()\n"
            "        Recomputation.tables = tables\n"
            "        self.values = tables.setdefault(torch._C._current_graph_task_id(), Values())"),
-    Mutant("shares-nothing-without-early-stop", "costs", "calls_without_early_stop", "region", "shared = task != -1 and",
-           "shared = task != -1 and self.early_stop and"),
+    Mutant("shares-nothing-without-early-stop", "costs", "calls_without_early_stop", "region", "(task != -1 and len(",
+           "(task != -1 and self.early_stop and len("),
     Mutant("stops-early-in-its-first-backward-alone", "costs", "backward_of_one_output_recomputes_what_it_needs", "region",
            "early_stop=self.early_stop,", "early_stop=self.early_stop and not self.values,"),
     Mutant("runs-on-when-a-subset-is-asked-for", "costs", "requests_for_a_subset_recompute_what_they_need", "region",
