@@ -88,13 +88,9 @@ class Author:
         self.names += 1
         return f"{prefix}{self.names}"
 
-    def readable(self, scope: Scope) -> list[str]:
-        """What operators may read, and what may be passed to regions."""
-        return [name for name in scope.tensors if name in scope.grad] if "no-constants" in self.used else scope.tensors
-
     def op(self, scope: Scope, template: str) -> str:
         """One operator, the result of which is the new current value."""
-        other = self.pick(self.readable(scope)) if "{1}" in template else ""
+        other = self.pick(scope.tensors) if "{1}" in template else ""
         target = self.fresh("h")
         args = (scope.current, other) if other else (scope.current,)
         scope.statements.append(Op(target, template, args))
@@ -162,7 +158,7 @@ class Author:
         passed, after = [outer.current], []
         if self.has("no-input-grad"):
             passed, after = ["c0"], self.computed(outer)[-1:]
-        elif (others := self.readable(outer)[:-1]) and self.draw(st.booleans()):
+        elif (others := outer.tensors[:-1]) and self.draw(st.booleans()):
             passed.append(self.pick(others))
         repeated = self.has("repeated-inputs")
         if repeated:

@@ -28,7 +28,6 @@ FEATURES: dict[str, str] = {
     "mutated": "tensors that no function reads through a closure change in place after forward",
     "mutated-closure": "a tensor that a function reads through a closure changes in place after forward",
     "nesting": "a region in the first region",
-    "no-constants": "all that operators read and regions are passed requires grad",
     "no-grad": "a part of a function runs under no_grad",
     "no-grad-outputs": "a function returns tensors that do not require grad",
     "no-input-grad": "no argument requires grad",

@@ -13,7 +13,11 @@ OPERATORS: dict[str, tuple[str, ...]] = {
     "views": VIEWS,
     "inplace": ("({0} + 1).mul_(0.5)", "torch.neg({0}).add_({1})", "torch.cos(({0} * 2).add_(1))"),
     "dropout": ("torch.nn.functional.dropout({0}, 0.5)", "{0} * torch.rand_like({0})"),
-    "late-noise": ("torch.nn.functional.rrelu({0}, training=True)",),
+    "late-noise": (
+        "torch.nn.functional.rrelu({0}, training=True)",
+        "torch._C._nn.rrelu_with_noise({0}, torch.empty_like({0}), 0.1, 0.3, True)",
+        "torch._C._nn.rrelu_with_noise({0}, torch.empty_like({0}).fill_(0), 0.1, 0.3, True)",  # at a version of its own
+    ),
     "detach": ("{0} + {1}.detach()", "{0} * torch.sin({0}.detach())"),
     "indices": (
         "{0}[torch.arange(len({0}), device=device).flip(0)]",
@@ -22,6 +26,44 @@ OPERATORS: dict[str, tuple[str, ...]] = {
     "zero-size": ("{0} + torch.sin({0}[:0]).sum()", "{0} + torch.tanh({0}[:, 3:]).sum()"),
     "custom-function": ("SaveInput.apply({0})", "SaveOutput.apply({0})", "SaveBetween.apply({0}, {1})"),
     "saved-twice": ("ReadTwice.apply({0})",),
+}
+# Operators by what a node saves last, and when: {0} requires grad, {1} is a constant of the same shape, between 0 and 1.
+SAVED_LAST: dict[str, tuple[str, ...]] = {
+    "a constant": (
+        "{0} * {1}",
+        "{0} * ({1} > 0.5)",
+        "torch.where({1} > 0.5, {0}, {1})",
+        "{0}.masked_fill({1} > 0.5, 0)",
+        "torch.nn.functional.embedding(torch.arange(len({0}), device=device), {0})",
+        "torch.nn.functional.mse_loss({0}, {1})",
+        "torch.nn.functional.binary_cross_entropy_with_logits({0}, {1})",
+        "torch.nn.functional.linear({0}, {1})",
+    ),
+    "what the kernel gives besides its result": (
+        "torch.nn.functional.layer_norm({0}, {0}.shape[1:])",
+        "torch.nn.functional.layer_norm({0}[:, :1], (1,))",  # of which these have the shape of what it is given
+        "torch.nn.functional.batch_norm({0}, None, None, training=True)",
+        "torch.nn.functional.group_norm({0}, 1)",
+        "torch.nn.functional.cross_entropy({0}, {1}.argmax(1))",
+        "torch.nn.functional.max_pool1d({0}, 1)",
+        "torch.nn.functional.scaled_dot_product_attention({0}[None, None], {0}[None, None], {0}[None, None])",
+        "torch.nn.functional.logsigmoid({0})",
+        "torch.nn.functional.dropout({0}, 0.5)",
+        "{0}.max(0)[0]",
+        "{0}.sort()[0]",
+    ),
+    "what requires grad, after a constant of its shape": (
+        "torch.maximum({0}, {1})",
+        "torch.atan2({0}, {1})",
+        "{0}.clamp(min={1})",
+        "torch.xlogy({0}, {1})",
+        "torch.lerp({1}, {1}, {0})",
+    ),
+    "what requires grad, after noise that is drawn later": (
+        *OPERATORS["late-noise"],
+        "torch.nn.functional.rrelu({0}, training=True, inplace=True)",
+        "torch._C._nn.rrelu_with_noise({0}, {1}.clone(), 0.1, 0.3, True)",
+    ),
 }
 DTYPES = {"complex": "torch.complex64", "bfloat16": "torch.bfloat16", "float16": "torch.float16"}
 LACKING = {  # operators that torch has no kernels of for a dtype

@@ -44,7 +44,6 @@ def programs(
     unlike = next((leaf.name for leaf in leaves if leaf.name == UNLIKE), "")
     alike = [leaf for leaf in leaves if leaf.name not in (*author.modules, unlike)]
     scope = Scope([leaf.name for leaf in alike], {leaf.name for leaf in alike if leaf.grad}, unlike=unlike)
-    author.has("no-constants")
     author.region(scope, depth if depth > 1 and allows_nesting() and author.has("nesting") else 1, first=True)
     if draw(st.booleans()):
         author.op(scope, author.pick(operators))

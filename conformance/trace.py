@@ -7,18 +7,28 @@ from dataclasses import dataclass, field
 
 from conformance.programs import Line, Op, Program, Region, Statement
 
-# The kernel of an operator, and what its node saves: operands before the kernel runs, or its result after it.
+# The kernel of an operator, and what its node saves, in this order: operands before the kernel runs, or what it gives, after.
 # "crosswise": each operand, if the other one requires grad.
 OPERATORS = {
-    "torch.sin({0})": ("sin", "operand"),
-    "torch.cos({0})": ("cos", "operand"),
-    "torch.tanh({0})": ("tanh", "result"),
-    "torch.neg({0})": ("neg", "nothing"),
-    "{0} * {1}": ("mul", "crosswise"),
-    "{0} + {1}": ("add", "nothing"),
-    "torch.sub({0}, {1}, alpha=2)": ("sub", "nothing"),
-    "{0} @ {1}": ("mm", "crosswise"),
+    "torch.sin({0})": ("sin", ("operands",)),
+    "torch.cos({0})": ("cos", ("operands",)),
+    "torch.tanh({0})": ("tanh", ("result",)),
+    "torch.neg({0})": ("neg", ()),
+    "{0} * {1}": ("mul", ("crosswise",)),
+    "{0} + {1}": ("add", ()),
+    "torch.sub({0}, {1}, alpha=2)": ("sub", ()),
+    "{0} @ {1}": ("mm", ("crosswise",)),
 }
+# Those that save last what does not require grad, whatever they are computed from: a "constant" that is made for them
+# before the kernel runs, or a "statistic" that the kernel gives besides its result.
+SAVING_CONSTANTS = {
+    "torch.nn.functional.layer_norm({0}, {0}.shape[1:])": ("native_layer_norm", ("operands", "statistic", "statistic")),
+    "torch.nn.functional.max_pool1d({0}, 1)": ("max_pool2d_with_indices", ("operands", "statistic")),
+    "torch.nn.functional.embedding(torch.zeros_like({0}[0], dtype=torch.long), {0})": ("embedding", ("constant",)),
+    "torch.where({0} > 0, {0}, {1})": ("where", ("constant",)),
+    "torch.nn.functional.mse_loss({0}, {1}, reduction='none')": ("mse_loss", ("operands",)),
+}
+_COSTS = OPERATORS | SAVING_CONSTANTS
 
 
 @dataclass(eq=False)
@@ -94,23 +104,34 @@ def _follow(body: Iterable[Statement], frame: Frame, made: Trace) -> None:
 
 
 def _operator(op: Op, frame: Frame, made: Trace) -> None:
-    if op.template not in OPERATORS:
-        raise ValueError(f"the oracle knows no costs of {op.template!r}; it knows {sorted(OPERATORS)}")
-    kernel, saves = OPERATORS[op.template]
+    if op.template not in _COSTS:
+        raise ValueError(f"the oracle knows no costs of {op.template!r}; it knows {sorted(_COSTS)}")
+    kernel, saves = _COSTS[op.template]
     operands = tuple(made.named[name] for name in op.args)
     for operand in operands:
         if operand.frame is not None and operand not in frame.visible:
             raise ValueError(f"{op.code!r} in {frame.name!r} reads {operand.name!r} through a closure; only leaves may be")
     result = Value(op.target, any(operand.grad for operand in operands), frame, kernel, operands)
-    for operand, name, other in zip(operands, op.args, operands[::-1], strict=True):
-        if result.grad and (saves == "operand" or (saves == "crosswise" and other.grad)):
-            _save(Slot(frame, operand, name, result))
-    frame.steps.append(result)
-    if result.grad and saves == "result":
-        _save(Slot(frame, result, op.target, result, late=True))
+    for late in (False, True):
+        for what in saves if result.grad else ():
+            for value, name in _saved(what, op, operands, result):
+                if late is (what in ("result", "statistic")):
+                    _save(Slot(frame, value, name, result, late))
+        if not late:
+            frame.steps.append(result)
     made.values.append(result)
     made.named[op.target] = result
     frame.visible.add(result)
+
+
+def _saved(what: str, op: Op, operands: tuple[Value, ...], result: Value) -> list[tuple[Value, str]]:
+    """The tensors that a node saves, with the names that they have there."""
+    if what == "result":
+        return [(result, op.target)]
+    if what in ("constant", "statistic"):
+        return [(Value(f"a {what} of {op.target}", False, result.frame), f"a {what} of {op.target}")]
+    pairs = zip(operands, op.args, operands[::-1], strict=True)
+    return [(operand, name) for operand, name, other in pairs if what == "operands" or other.grad]
 
 
 def _save(slot: Slot) -> None:

@@ -98,6 +98,12 @@ SINGLE_NODE: dict[str, Known] = {
     ),
     **known(
         "diverges",
+        "each backward makes the node run the function anew: a GraphExecGroup is for checkpoints that are not reentrant",
+        "its documentation; seen here",
+        "a_group_of_backward_calls_recomputes_once",
+    ),
+    **known(
+        "diverges",
         "the recomputation gives gradients to whatever requires grad by then, also to what was unfrozen since forward",
         "seen here",
         "leaves_frozen_or_unfrozen_before_backward",
@@ -115,6 +121,7 @@ SINGLE_NODE: dict[str, Known] = {
         "seen here",
         "recomputed_tensors_die_as_they_are_unpacked",
         "each_recomputed_tensor_dies_at_its_unpack",
+        "what_is_read_again_dies_as_it_is_unpacked",
     ),
     **known(
         "diverges",
@@ -142,6 +149,7 @@ RUNS_TO_THE_END: dict[str, Known] = known(
     "kernels_with_early_stop",
     "backward_of_one_output_recomputes_what_it_needs",
     "early_stop_leaves_the_tail_unrun",
+    "nothing_runs_after_the_operator_that_saves_last",
 )
 
 # Where the state of random number generators is neither saved nor restored.

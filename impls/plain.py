@@ -50,6 +50,7 @@ IMPLEMENTATION = Implementation(
         "a_differentiable_backward_keeps_nothing",
         "what_a_request_did_not_need_dies_with_it",
         "a_backward_that_is_refused_keeps_nothing",
+        "what_a_group_left_dies_with_it",
         "hooks_see_the_outermost_inputs_alone",
         "hooks_see_inputs_passed_by_keyword",
         "hooks_see_inputs_in_containers",
@@ -57,5 +58,11 @@ IMPLEMENTATION = Implementation(
         "the_allocator_peaks_where_the_plan_does",
     )
     | known("diverges", "hooks switch the check of versions off", "pytorch#128545", "hooks_around_do_not_hide_changes")
-    | known("agrees", "there is no recomputation", "by definition", "early_stop_leaves_the_tail_unrun"),
+    | known(
+        "agrees",
+        "there is no recomputation",
+        "by definition",
+        "early_stop_leaves_the_tail_unrun",
+        "nothing_runs_after_the_operator_that_saves_last",
+    ),
 )

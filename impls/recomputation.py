@@ -7,27 +7,61 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from impls.operators import Operators
 from impls.state.modes import Modes, process_wide
 from impls.state.restoration import Restoration
-from impls.versions import described, look
+from impls.versions import Look, described, detached, look
 
 NOTHING = nullcontext()  # the one that options stand for by default, and that is not worth entering
 _sequence_number = torch._C._autograd._get_sequence_nr
+_dispatch_modes = torch._C._len_torch_dispatch_stack
 
 
 class Stop(BaseException):
     """Ends a recomputation early. Not an Exception, so that ``except Exception`` in user code lets it pass."""
 
 
-class Values(dict[int, torch.Tensor]):
-    """Recomputed tensors by index. Callable, so that the engine's task can own them as its final callback."""
+def _written_late(slots: Sequence[tuple[int, Any, Look]], last: int) -> int:
+    """The index, at ``last`` or before it, of what may be a buffer that its operator writes after it has saved it; or -1.
 
-    __slots__ = ("__weakref__",)
+    Of PyTorch's operators that is rrelu_with_noise alone (its derivatives.yaml, searched for operators that save an argument
+    which they write; of a batch norm's running statistics backward reads none that were written). Its node saves the noise,
+    which cannot require grad, and next the input, which does and is of the same shape, dtype and device. Others that look so,
+    such as atan2, maximum and clamp with a constant, run their own kernel once more than they have to.
+    """
+    for index in (last - 1, last):
+        if 0 <= index < len(slots) - 1:
+            noise, given = slots[index][2], slots[index + 1][2]
+            if given[4] and not noise[4] and given[:3] == noise[:3]:
+                return index
+    return -1
+
+
+class Values(dict[int, torch.Tensor]):
+    """Recomputed tensors by index, for the backward ``task``. Callable, so that the engine can own them as a final callback."""
+
+    __slots__ = ("__weakref__", "task")
+    task: int
 
     def __call__(self) -> None:
         self.clear()
+
+
+class _Ending(TorchDispatchMode):
+    """Ends a recomputation once the operator that is under way is over: what its kernel calls makes no node of its own."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, run: Recomputation) -> None:
+        super().__init__()
+        self.run = run
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if _sequence_number() != self.run.node:
+            self.run.stop()
+        return func(*args, **(kwargs or {}))
 
 
 class Recomputation:
@@ -57,9 +91,11 @@ class Recomputation:
         self.last = len(wanted) - 1
         while wanted[self.last] is None:
             self.last -= 1
-        self.until = self.last if early_stop else float("inf")
+        self.buffer = _written_late(slots, self.last) if early_stop else -1
+        self.until = float("inf") if not early_stop else self.last if self.buffer < 0 else self.buffer
+        self.ending: _Ending | None = None
         self.values = Values()
-        self.count, self.seen, self.unwritten, self.stopped = 0, 0, -1, False
+        self.count, self.seen, self.node, self.dispatch_modes, self.stopped = 0, 0, -1, 0, False
         self.mismatch: str | None = None
         self.modes: Modes | None = None
         self.operators = Operators() if log else None
@@ -74,17 +110,13 @@ class Recomputation:
             slot = self.wanted[index]
         if slot is not None:
             self.values[index] = tensor
-            # An operator may save a buffer of its own that it writes only later, as rrelu does with its noise. Stopping
-            # inside that operator would bring the buffer back unwritten, so the stop waits for the next one that saves.
-            if not tensor.requires_grad and tensor._version == 0:
-                self.unwritten = _sequence_number()
-        if index >= self.until and self.unwritten != _sequence_number():
-            self.stop()  # rule 5
+        if index >= self.until:
+            self.end(index)  # rule 5
         # Rule 6: packed, so that the recomputed graph can be differentiated. The slot will do where there is one: it
         # costs nothing, and no tensor is then kept by a node that the tensor keeps.
         if slot is not None:
             return slot
-        return tensor.detach() if tensor.requires_grad else tensor
+        return detached(tensor) if tensor.requires_grad else tensor
 
     def unpack(self, packed: Any) -> torch.Tensor:
         if isinstance(packed, torch.Tensor):
@@ -127,6 +159,17 @@ class Recomputation:
             if self.modes is None or process_wide() == self.modes.process_wide:
                 raise Stop
 
+    def end(self, index: int) -> None:
+        """All is there, and the run ends here; or where the operator that is under way has written what it saved."""
+        node = _sequence_number()  # one operator makes one node
+        if index == self.buffer:
+            self.node = node
+        elif node != self.node:
+            self.stop()
+        if index >= self.last and self.ending is None and _dispatch_modes() == self.dispatch_modes:
+            self.ending = _Ending(self)
+            self.ending.__enter__()
+
     def run(
         self,
         function: Callable[[], Any],
@@ -150,6 +193,7 @@ class Recomputation:
 
     def _collect(self, function: Callable[[], Any]) -> None:
         graded = torch.is_grad_enabled()
+        self.dispatch_modes = _dispatch_modes()
         # Rule 3: hooks do not stack, so with these on top nothing that is active around backward is asked.
         torch._C._autograd._push_saved_tensors_default_hooks(self.pack, self.unpack)
         try:
@@ -162,6 +206,8 @@ class Recomputation:
                 return
             raise
         finally:
+            if self.ending is not None:
+                self.ending.__exit__(None, None, None)
             torch._C._set_grad_enabled(graded)
             torch._C._autograd._pop_saved_tensors_default_hooks()
             self.values, self.wanted = Values(), ()  # the recomputed graph owns this object, and is not to own them

@@ -26,6 +26,10 @@ from impls.state.restoration import Restoration
 from impls.state.turns import NoTurnError, undisturbed
 from impls.versions import Counter, Look, counter, described, look
 
+# What regions have recomputed for a group of backward calls, owned by neither: it is gone with the group or with the graph.
+_grouped: weakref.WeakKeyDictionary[Any, weakref.WeakKeyDictionary[Region, Values]] = weakref.WeakKeyDictionary()
+_group: Callable[[], Any] = getattr(torch._C, "_get_graph_exec_group", lambda: None)  # torch 2.11 may lack it
+
 
 class CheckpointError(RuntimeError):
     """A region cannot be recomputed, or its recomputation is not what forward was."""
@@ -48,6 +52,19 @@ def _in_graph(slots: list[Slot]) -> list[Slot | None]:
     A forward that is under way on another thread may add slots meanwhile: those are left out.
     """
     return [slot if count > _ALONE else None for count, slot in zip(_references(slots), slots, strict=False)]
+
+
+def _read_with(slot: Slot) -> set[int]:
+    """The identities of the slot and of those that the node which is being executed has saved beside it.
+
+    Whoever reads the ``ctx.saved_tensors`` of a custom Function a second time reads all of them, and one recomputation will do.
+    """
+    node = torch._C._current_autograd_node()
+    try:
+        own = {id(one.data) for one in getattr(node, "_raw_saved_tensors", ())}
+    except RuntimeError:  # a node that has freed its own, while a hook reads those of another one
+        own = set()
+    return own if id(slot) in own else {id(slot)}
 
 
 class Region:
@@ -116,6 +133,8 @@ class Region:
         begun = under_way.begin(id(self))
         try:
             values = self.recomputed(task)
+            if values is None and task != -1 and (group := _group()) is not None:
+                values = self.adopted(task, group)
             if values is None or slot[0] not in values:  # another thread of this backward may have come first
                 values = undisturbed(partial(self.recompute, task, slot))
             return values.pop(slot[0])
@@ -125,12 +144,24 @@ class Region:
             if begun:
                 under_way.end(id(self))
 
+    def adopted(self, task: int, group: Any) -> Values | None:
+        """What is left of the recomputation for a group of backward calls, of which this is another one."""
+        values = _grouped.get(group, {}).get(self)
+        if values is not None:
+            self.values[task] = weakref.ref(values)
+        return values
+
     def recompute(self, task: int, slot: Slot) -> Values:
         """Run the function again and bring what is alive; slots that the graph has cleared are skipped (rule 6)."""
         complete = self.complete  # asked before the slots are, as forward may end meanwhile on another thread
         wanted = _in_graph(self.slots)
-        if task == -1 or self.recomputed(task) is not None:
-            wanted = [slot if one is slot else None for one in wanted]  # read outside a backward, or again within one
+        there = self.recomputed(task)
+        if there is not None and there.task != task:  # another backward of the group has used up what this one needs
+            wanted = [None if one is None or one[0] in there else one for one in wanted]
+            there.task = task
+        elif task == -1 or there is not None:
+            asked = _read_with(slot)  # outside a backward, or again within one
+            wanted = [one if id(one) in asked else None for one in wanted]
         changed = self.inputs.changed()
         if changed is not None:
             self.refuse(f"input tensor {changed} was changed in place since it was passed, so forward cannot be repeated. "
@@ -138,7 +169,8 @@ class Region:
         args, kwargs, hooked = self.inputs.restore()  # rule 2: unpacking these recomputes the parent first
         run = Recomputation(wanted, self.slots, self.inside, self.unpack, complete=complete, early_stop=self.early_stop,
                             check=self.check, log=self.operators is not None)  # fmt: skip
-        shared = task != -1 and len([one for one in wanted if one is not None]) > 1
+        group = None if task == -1 else _group()
+        shared = group is not None or (task != -1 and len([one for one in wanted if one is not None]) > 1)
         try:
             with streams.on(self.stream):  # backward may come from another: of a node that forward ran elsewhere
                 surroundings = Restoration(self.modes, self.states, self.left)
@@ -148,9 +180,16 @@ class Region:
         if run.mismatch is not None:
             self.refuse(f"recomputation differs from forward: {run.mismatch}. The function must do the same in both runs",
                         run.operators)  # fmt: skip
+        if there is not None:
+            there.update(values)
+            return there
         if shared:
             self.values = {key: weak for key, weak in self.values.items() if weak() is not None}
+            values.task = task
             self.values[task] = weakref.ref(values)
+        if group is not None:
+            _grouped.setdefault(group, weakref.WeakKeyDictionary())[self] = values
+        elif shared:
             torch.autograd.Variable._execution_engine.queue_callback(values)  # rule 4: also when the task fails
         return values
 

@@ -66,8 +66,6 @@ FAULTS = (
            _TAKEN, _TAKEN.replace(":", " and tensor.requires_grad:")),
     Mutant("brings-zeros-for-what-needs-no-gradient", "gradients", "no_grad_islands", "recomputation", _KEPT,
            "self.values[index] = tensor if tensor.requires_grad else torch.zeros_like(tensor)"),
-    Mutant("expects-every-recomputation-to-stop-early", "gradients", "custom_functions", "recomputation", "len(values) < due",
-           "(len(values) < due or not self.stopped and self.until == self.last)"),
     Mutant("recovers-only-what-requires-grad", "gradients", "custom_functions", "recomputation",
            "slot = self.wanted[index]\n", "slot = self.wanted[index] if tensor.requires_grad else None\n"),
     Mutant("lets-all-that-is-recomputed-require-grad", "gradients", "integer_tensors", "recomputation", _KEPT,

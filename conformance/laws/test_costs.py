@@ -13,22 +13,22 @@ from conformance.judge import Case
 from conformance.law import law
 from conformance.meters import Calls, Kernels, Storages
 from conformance.nesting import allows_nesting, if_nesting
+from conformance.operators import SAVED_LAST
 from conformance.oracle import costs
 from conformance.programs import Block, Leaf, Line, Named, Op, Program, Region, Statement
 from conformance.rewriting import ending_in_a_region
 from conformance.strategies import CORE, named, programs
-from conformance.trace import OPERATORS
+from conformance.trace import OPERATORS, SAVING_CONSTANTS
 from conformance.verdicts import Diverges, Measured
+from conformance.written import groups, kept, observed
 from conformance.written import nesting as written
+
+_OPERATORS = (*OPERATORS, *SAVING_CONSTANTS)
 
 
 def _costed(*always: str, sometimes: tuple[str, ...] = ()) -> st.SearchStrategy[Program]:
-    """Programs with predicted costs, in which every saved tensor requires grad.
-
-    Where an operator saves one that does not, an implementation cannot tell it from a buffer that is written later, and
-    may have to run on to the next operator that saves (rule 5).
-    """
-    return programs(["no-constants", *always], [*CORE, *sometimes], operators=tuple(OPERATORS), depth=3)
+    """Programs with predicted costs."""
+    return programs(always, [*CORE, *sometimes], operators=_OPERATORS, depth=3)
 
 
 def _program(case: Case) -> Program:
@@ -52,7 +52,7 @@ def _calls(case: Case, early_stop: bool) -> None:
 
 
 def _kernels(case: Case, early_stop: bool) -> None:
-    kernels = Kernels({kernel for kernel, _ in OPERATORS.values()})
+    kernels = Kernels({kernel for kernel, _ in (OPERATORS | SAVING_CONSTANTS).values()})
     case.run(kernels)
     _differ("kernels", costs(_program(case), early_stop).kernels, kernels.counts)
 
@@ -110,6 +110,52 @@ def test_requests_for_a_subset_recompute_what_they_need(case: Case) -> None:
     _kernels(case, early_stop=True)
 
 
+_TAIL = """\
+ran = []
+
+def tail(h):
+    h = torch.neg(h)
+    ran.append(h)
+    return h
+"""
+
+
+def _before_a_tail(template: str) -> Program:
+    """A region of an operator, and one after it that saves nothing."""
+    made = "torch.{}(3, 3, dtype=torch.float64, device=device{})"
+    leaves = (
+        Leaf("c", made.format("rand", ""), False),
+        Leaf("x", made.format("randn", ", requires_grad=True"), True),
+    )
+    body = (Op("h", "torch.sin({0})", ("x",)), Op("last", template, ("h", "c")), Op("end", "tail({0})", ("last",)))
+    region = Region("f", ("x",), (), "x", ("x",), body, "end", ("end",), (("y", ""),))
+    driver = ("y.backward(torch.ones_like(y))", "note('gradients 0', [x.grad])", "note('expected tail', 1)",
+              "note('seen tail', len(ran))")  # fmt: skip
+    return Program(leaves, (region,), ("y",), driver, preamble=tuple(_TAIL.splitlines()))
+
+
+@law(st.sampled_from([*itertools.chain(*SAVED_LAST.values())]).map(_before_a_tail), needs=["early-stop"], floor=8)
+def test_nothing_runs_after_the_operator_that_saves_last(case: Case) -> None:
+    """Whatever operator saves the last tensor that is needed, and whatever it saves, none after it runs again (rule 5)."""
+    case.as_expected()
+
+
+@law(
+    named(
+        observed.operators,
+        body=st.sampled_from(("simple", "normed", "dropped", "in place", "noisy")),
+        computed=st.booleans(),
+        nested=st.booleans(),
+        retain=st.booleans(),
+        outputs=st.integers(1, 2),
+    ),
+    floor=8,
+)
+def test_no_operators_are_seen_but_the_functions(case: Case) -> None:
+    """A dispatch mode around forward sees plain's operators, and around backward plain's and those of forward again."""
+    case.as_expected()
+
+
 @law(named(written.chain, depth=st.integers(1, 6), before=st.booleans()), needs=["nesting", "recomputes"])
 def test_a_leaf_at_depth_d_runs_d_plus_one_times(case: Case) -> None:
     """What lies below d regions runs d + 1 times: in forward, and once for each of these regions."""
@@ -126,6 +172,44 @@ def test_a_parent_is_recomputed_once_for_all_its_regions(case: Case) -> None:
     if case.equals_plain().calls["parent"] != 2:
         measured = Measured("calls", (("parent", 2),))
         raise Diverges(f"the parent ran {case.seen.calls['parent']} times, 2 are due", measured)
+
+
+_READ_AGAIN = {"saved": st.integers(1, 5), "times": st.integers(1, 3), "passes": st.integers(1, 2), "nested": st.booleans()}
+
+
+@law(named(kept.read_again, before=st.just(1), after=st.integers(0, 1), **_READ_AGAIN), floor=5)
+def test_reading_saved_tensors_again_recomputes_once(case: Case) -> None:
+    """All that a node has saved is there after one recomputation, each time that it is read within a backward."""
+    program = cast(Named, case.program)
+    times, passes, nested = (dict(program.arguments)[name] for name in ("times", "passes", "nested"))
+    for name, runs in {"outer": 1, "inner": 2}.items() if nested else [("outer", 1)]:
+        due, calls = 1 + runs * times * passes, case.equals_plain().calls[name]
+        if calls > due:
+            told = f"{name} was called {calls} times; due are one in forward and {runs} for each of {times * passes} readings"
+            raise Diverges(told, Measured("calls", ((name, due),), at_most=True))
+
+
+_SPLIT = {"parts": st.integers(1, 4), "apart": st.booleans(), "nested": st.booleans()}
+
+
+def _at_most(case: Case, due: dict[str, int], told: str) -> None:
+    for name, count in case.equals_plain().calls.items():
+        if count > due[name]:
+            measured = Measured("calls", ((name, due[name]),), at_most=True)
+            raise Diverges(f"{name} was called {count} times, {due[name]} are due: {told}", measured)
+
+
+@law(named(groups.split, before=st.just(False), **_SPLIT), floor=5)
+def test_a_group_of_backward_calls_recomputes_once(case: Case) -> None:
+    """Backward calls of one GraphExecGroup, which need different parts of a region, recompute it once for all of them."""
+    _at_most(case, {"outer": 2, "inner": 3}, "once in forward, and once for the group and each region around")
+
+
+@law(named(groups.split, before=st.just(True), **_SPLIT), floor=5)
+def test_calls_of_a_group_that_overlap(case: Case) -> None:
+    """Backward calls of one GraphExecGroup that need the same tensor are right, and recompute no more than without one."""
+    parts = dict(cast(Named, case.program).arguments)["parts"]
+    _at_most(case, {"outer": 1 + parts, "inner": 1 + 2 * parts}, f"once in forward, and for each of {parts} calls")
 
 
 @law(_costed("retain"), floor=8)
@@ -181,7 +265,7 @@ def test_recomputed_tensors_die_as_they_are_unpacked(case: Case) -> None:
 @st.composite
 def _branches(draw: st.DrawFn) -> Program:
     """A region of two outputs that share nothing but its input, and a backward of each, without retaining the graph."""
-    unary = sorted(template for template in OPERATORS if "{1}" not in template)
+    unary = sorted(template for template in _OPERATORS if "{1}" not in template)
     body: list[Statement] = []
     for branch in ("left", "right"):
         ops = ["torch.sin({0})", *draw(st.lists(st.sampled_from(unary), max_size=3))]

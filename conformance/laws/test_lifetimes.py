@@ -14,7 +14,7 @@ from conformance.nesting import if_nesting
 from conformance.schedules import exactly, schedules, watched
 from conformance.strategies import named
 from conformance.verdicts import Diverges, Measured
-from conformance.written import kept, lifetimes
+from conformance.written import groups, kept, lifetimes
 from impls.plain import checkpoint as plain
 
 PASSES = st.integers(1, 3)
@@ -181,6 +181,29 @@ def test_a_region_that_changes_its_input_makes_no_cycle(case: Case) -> None:
 @law(named(kept.attributed, special=st.booleans(), passes=PASSES, nested=st.booleans()), floor=2)
 def test_attributes_that_are_tensors_are_freed(case: Case) -> None:
     """A tensor that is an attribute of what an inner region is passed lives no longer than what it is an attribute of."""
+    nothing_kept(case)
+
+
+@law(
+    named(kept.read_again, saved=st.integers(1, 3), times=st.just(2), before=st.integers(1, 3), after=st.integers(0, 2),
+          passes=PASSES, nested=st.booleans()),
+    floor=5,
+)  # fmt: skip
+def test_what_is_read_again_dies_as_it_is_unpacked(case: Case) -> None:
+    """What is brought back for a second reading within one backward dies with its node, and nothing else comes with it."""
+    storages = Storages()
+    case.run(storages)
+    for label, _, recomputed in _due(storages.moments):
+        _, where, index = label.split()
+        alive, due = recomputed.total(), int(index)
+        if where == "before" and alive > due:
+            told = f"when operator {index} is due, {alive} recomputed tensors are alive, expected at most {due}"
+            raise Diverges(told, Measured("inside", ((label, due),), at_most=True))
+
+
+@law(named(groups.unfinished, drop=st.sampled_from(("group", "graph")), length=st.integers(1, 4)), floor=3)
+def test_what_a_group_left_dies_with_it(case: Case) -> None:
+    """What was recomputed for a GraphExecGroup is gone once its calls have used it, and what they left with the group."""
     nothing_kept(case)
 
 

@@ -94,7 +94,6 @@ PARTS: dict[str, Callable[[Program], bool]] = {
     "input-outputs": lambda program: any(name[0] == "a" for region in program.regions for name in region.returned),
     "long": lambda program: "SaveMany.apply" in program.source or program.source.count("torch.sin(") > 12,
     "nesting": lambda program: any(any(walk(region.body)) for region in program.regions),
-    "no-constants": lambda program: all(leaf.grad for leaf in program.leaves),
     "no-grad": lambda program: any(isinstance(one, Block) and one.body for each in program.regions for one in each.body),
     "no-input-grad": lambda program: any(region.passed[0] == "c0" for region in program.regions),
     "partial": lambda program: any(len(one.outputs) < len(program.outputs) for one in _asked(program)),
@@ -104,7 +103,7 @@ PARTS: dict[str, Callable[[Program], bool]] = {
     "saves-hidden": lambda program: bool(kept(program.regions[0])),
     "through-regions": lambda program: any(program.regions[0].passed[0] in (one.inputs or ()) for one in _asked(program)),
 }
-BY_CHANCE = {"no-constants", "saves-hidden", "through-regions"}  # also where nobody asked for them
+BY_CHANCE = {"saves-hidden", "through-regions"}  # also where nobody asked for them
 NEEDS = {"mutated-closure": ("closure",), "closure-intermediates": ("closure",), "through-regions": ("grad",)}
 # What plain may raise of a program with the feature.
 RAISING = {

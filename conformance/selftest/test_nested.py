@@ -64,6 +64,19 @@ def test_debug_lists_the_operators_of_both_runs() -> None:
     assert "aten.slice" in recomputation
 
 
+def _sections(error: CheckpointError) -> list[str]:
+    return [part.partition(":\n")[2].strip("\n") for part in str(error).split("Operators in ")[1:]]
+
+
+def test_debug_lists_the_same_operators_of_a_faithful_function() -> None:
+    sizes = [2, 1]
+    function = lambda x: x.cos()[: sizes.pop(0)].tanh()  # noqa: E731 - of another shape, and that is all
+    y = checkpoint(function, torch.ones(2, requires_grad=True), debug=True)
+    with pytest.raises(CheckpointError) as caught:
+        y.sum().backward()
+    assert _sections(caught.value) == ["  aten.cos.default\n  aten.slice.Tensor\n  aten.tanh.default"] * 2
+
+
 def test_a_version_error_names_both_versions() -> None:
     weight = torch.ones(2, requires_grad=True)
     y = checkpoint(lambda x: x * weight, torch.ones(2, requires_grad=True))

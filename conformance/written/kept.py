@@ -64,3 +64,41 @@ def objects(checkpoint: Any, note: Any, device: str, *, where: str, passes: int,
         note(f"gradients {turn}", [p.grad])
     del y
     note("gone", there() is None)
+
+
+def read_again(checkpoint, note, device, *, saved, times, before, after, passes, nested):
+    class Reads(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, *tensors):
+            ctx.save_for_backward(*tensors, None)
+            return sum(tensors)
+
+        @staticmethod
+        def backward(ctx, grad):
+            for _ in range(times):
+                *tensors, _ = ctx.saved_tensors
+            return tuple(grad * tensor.cos() for tensor in tensors)
+
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+
+    def sines(h, label, count):
+        for index in range(count):
+            h = h.sin()
+            if h.requires_grad:
+                h.register_hook(lambda grad, index=index: note(f"due {label} {index}"))
+        return h
+
+    def inner(h):
+        h = Reads.apply(*((number + 1) * h for number in range(saved)))
+        return sines(h, "after", after)
+
+    def outer(h):
+        h = sines(h, "before", before)
+        return checkpoint(inner, h) if nested else inner(h)
+
+    y = checkpoint(outer, p)
+    note("forward", y)
+    for turn in range(passes):
+        y.backward(torch.ones_like(y), retain_graph=turn < passes - 1)
+        note(f"gradients {turn}", [p.grad])

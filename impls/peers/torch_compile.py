@@ -68,6 +68,7 @@ _TRACED: dict[str, Known] = {
         "the_determinism_check_can_be_switched_off",
         "context_managers_without_finally",
         "early_stop_leaves_the_tail_unrun",
+        "nothing_runs_after_the_operator_that_saves_last",
         "recomputed_tensors_die_as_they_are_unpacked",
         "a_differentiable_backward_keeps_nothing",
     ),
@@ -94,6 +95,13 @@ _TRACED: dict[str, Known] = {
     ),
 }
 
+_TRACED |= known(
+    "diverges",
+    "what runs is what the compiler made of the function, detached tensors among it",
+    _SEEN,
+    "no_operators_are_seen_but_the_functions",
+)
+
 # What breaks the graph, a sleep for instance, is run by PyTorch's non-reentrant checkpoint as it is.
 _UNTRACED: dict[str, Known] = known(
     "diverges",
@@ -119,6 +127,14 @@ _UNTRACED |= known(
     "a function that waits in its recomputation for another thread's waits in vain, though not every time: theirs take turns",
     _SEEN,
     "regions_of_two_threads_run_at_once",
+)
+
+_UNTRACED |= known(
+    "refuses",
+    "a Function that reads its saved tensors twice is not traced, and each can be unpacked once in a backward",
+    _SEEN,
+    "reading_saved_tensors_again_recomputes_once",
+    "what_is_read_again_dies_as_it_is_unpacked",
 )
 
 _INTERNAL: dict[str, Known] = known(

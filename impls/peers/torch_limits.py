@@ -145,6 +145,12 @@ TORCH_NONREENTRANT: dict[str, Known] = {
     ),
     **known(
         "diverges",
+        "each tensor that a recomputation saves is detached for it, an operator that a mode around backward sees",
+        "seen here",
+        "no_operators_are_seen_but_the_functions",
+    ),
+    **known(
+        "diverges",
         "the function runs again on its arguments themselves, so a hook that it registers on one is there once more after "
         "every recomputation, and is applied as often",
         "seen here",
@@ -165,9 +171,17 @@ TORCH_NONREENTRANT: dict[str, Known] = {
     ),
     **known(
         "refuses",
+        "backward calls of one GraphExecGroup may not need the same tensor",
+        "its documentation and its own error",
+        "calls_of_a_group_that_overlap",
+    ),
+    **known(
+        "refuses",
         "each saved tensor can be unpacked once in a backward",
         "pytorch#82156",
         "saved_tensors_are_readable_twice",
+        "reading_saved_tensors_again_recomputes_once",
+        "what_is_read_again_dies_as_it_is_unpacked",
     ),
     **known(
         "diverges",
@@ -178,6 +192,7 @@ TORCH_NONREENTRANT: dict[str, Known] = {
         "a_backward_of_some_outputs_keeps_nothing",
         "a_request_for_some_gradients_keeps_nothing",
         "what_a_request_did_not_need_dies_with_it",
+        "what_a_group_left_dies_with_it",
         "steps_leave_nothing_behind",
     ),
     **known(

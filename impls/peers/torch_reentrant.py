@@ -49,6 +49,12 @@ IMPLEMENTATION = Implementation(
     )
     | known(
         "diverges",
+        "the node makes zeros for the gradient of an output that got none, an operator that a mode around backward sees",
+        "seen here",
+        "no_operators_are_seen_but_the_functions",
+    )
+    | known(
+        "diverges",
         "tensors in containers are neither detached nor saved: gradients flow through them twice or not at all",
         "field report; seen here",
         "containers_as_arguments",

@@ -1,0 +1,67 @@
+"""Programs that watch what a checkpoint does besides calling the function: operators that others can see."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+def operators(
+    checkpoint: Any, note: Any, device: str, *, body: str, computed: bool, nested: bool, retain: bool, outputs: int
+) -> None:
+    from collections import Counter
+
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Log(TorchDispatchMode):
+        def __init__(self):
+            super().__init__()
+            self.seen = Counter()
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            self.seen[str(func)] += 1
+            return func(*args, **(kwargs or {}))
+
+    x, w = (torch.rand(3, 3, device=device, requires_grad=True) for _ in range(2))
+    note("leaves", (x, w))
+
+    def inner(h):
+        h = (
+            torch.nn.functional.layer_norm(h * w, (3,)) if body == "normed"
+            else torch.nn.functional.dropout(h * w) if body == "dropped"
+            else (h + 1).mul_(w).t().sin() if body == "in place"
+            else torch.nn.functional.rrelu(h * w, training=True) if body == "noisy"
+            else (h * w).tanh()
+        )  # fmt: skip
+        return h + 1
+
+    def run(through):
+        def outer(h):
+            h = h.cos()
+            h = through(inner, h) if nested else inner(h)
+            return (h, h.sin())[:outputs]
+
+        x.grad = w.grad = None
+        with Log() as forward:
+            ys = through(outer, x * 1 if computed else x)
+        with Log() as backward:
+            if retain:
+                ys[0].backward(torch.ones_like(ys[0]), retain_graph=True)
+            ys[-1].backward(torch.ones_like(ys[-1]))
+        return forward.seen, backward.seen
+
+    def hooked(function, *args):  # unpacking what any hook brings back takes an operator of autograd's own
+        with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):
+            return function(*args)
+
+    (due, _), (_, due_in_backward) = run(lambda function, *args: function(*args)), run(hooked)
+    forward, backward = run(checkpoint)
+    note("expected operators of nobody in forward", [])
+    note("seen operators of nobody in forward", sorted((forward - due).items()))
+    again = backward - due_in_backward
+    if nested:
+        del again["aten.detach.default"]  # one for each input of a region inside, which is saved
+    note("expected operators of nobody in backward", [])
+    note("seen operators of nobody in backward", sorted(name for name in again if name not in due))
+    note("gradients 0", [x.grad, w.grad])
