@@ -13,6 +13,7 @@ from conformance.ledger import all_freed, no_growth
 from conformance.strategies import named
 from conformance.written import graph_mutation as mutation
 from conformance.written import graph_mutation_errors as errors
+from conformance.written import graph_mutation_moved as moved
 
 graph_law = functools.partial(law, kind="graph", family="mutation", recomputes=False)
 BOTH = st.booleans()
@@ -51,6 +52,29 @@ def test_one_context_after_another(case: Case) -> None:
 def test_contexts_of_threads_are_independent(case: Case) -> None:
     """Two threads can be in a context of their own at the same time, and leave it in any order."""
     case.as_expected()
+
+
+def _steps(*kinds: str) -> st.SearchStrategy[tuple[str, ...]]:
+    return st.lists(st.sampled_from((*kinds, "change", "save")), min_size=1, max_size=4).map(tuple)
+
+
+INFERENCE = ("inference", "inference item", "inference out")
+
+
+@graph_law(named(moved.steps, steps=_steps(*INFERENCE), result=BOTH))
+def test_saved_tensors_changed_in_inference_mode(case: Case) -> None:
+    """Tensors that are changed in inference mode after they were saved give the gradients of their saved values."""
+    case.equals_plain()
+
+
+BEGIN = st.sampled_from([("set",), ("save", "set"), ("set anew",), ("set", "save")])
+SET = _steps("set", "set anew", "set back", "change the old", "change the other")
+
+
+@graph_law(named(moved.steps, steps=st.tuples(BEGIN, SET).map(lambda both: both[0] + both[1]), result=BOTH))
+def test_a_saved_tensor_that_is_given_other_memory(case: Case) -> None:
+    """Tensors that are given other memory after they were saved, and then changed, give the gradients of their saved values."""
+    case.equals_plain()
 
 
 NAMES = st.lists(st.sampled_from(["exp", "tanh", "sin", "matmul"]), min_size=1, max_size=3).map(tuple)

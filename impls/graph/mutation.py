@@ -45,6 +45,7 @@ class SavedTensors:
         self.original: MutableMapping[Handle, torch.Tensor] = weakref.WeakKeyDictionary()
         self.cloned: MutableMapping[Handle, torch.Tensor] = weakref.WeakKeyDictionary()
         self.readers: dict[int, set[weakref.ref[Handle]]] = {}
+        self.parted = False
         self.open = True
 
     def pack(self, tensor: torch.Tensor) -> Handle:
@@ -89,6 +90,25 @@ class SavedTensors:
         if self.untouched(handle):
             handle.version, handle.due = self.original[handle]._version, count
 
+    def part(self, before: list[Region], after: list[Region]) -> None:
+        """See whether an operator gave tensors that read one thing another storage.
+
+        From then on one counter may stand for several storages, so what it counts need not be changes of what was saved.
+        """
+        storages = {region.storage for region in after}
+        self.parted |= any(region.storage not in storages for region in before)
+
+    def spare_parted(self, written: list[torch.Tensor]) -> None:
+        """An operator writes these tensors, whose counters may be those of handles that read another storage."""
+        versions = {tensor._version for tensor in written if not tensor.is_inference()}
+        for handle in list(self.original) if self.parted else ():
+            if self.original[handle]._version in versions:
+                self.spare(handle, len(written))
+
+    def clone(self, handle: Handle) -> torch.Tensor:
+        with torch.inference_mode(False):  # backward is outside of it
+            return replica(self.original[handle])
+
     def replace(self, handle: Handle, clone: torch.Tensor) -> None:
         self.cloned[handle], handle.version, handle.due = clone, clone._version, 0
         del self.original[handle]
@@ -122,25 +142,29 @@ class _CloneFirst(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        written = list(_written(func, args, kwargs)) if self.saved.readers else []
+        reshapes = torch.Tag.inplace_view in func.tags  # another shape, or another storage, for the same elements
+        written = list(_written(func, args, kwargs)) if self.saved.readers or reshapes else []
         if not written:
             return func(*args, **kwargs)
         before = [region for tensor in written for region in regions(tensor)]
+        self.saved.spare_parted(written)
         spared: dict[Handle, torch.Tensor] = {}
         for handle in self.saved.reading(before):
             if handle not in self.saved.original:
                 continue
-            if torch.Tag.inplace_view in func.tags:  # another shape, or another storage, for the same elements
+            if reshapes:
                 self.saved.spare(handle, len(written))
             elif _meet(handle.regions, before):
-                self.saved.replace(handle, replica(self.saved.original[handle]))
+                self.saved.replace(handle, self.saved.clone(handle))
             else:
                 # An `out` argument may be given another size, and then reaches further than it did.
                 self.saved.spare(handle, len(written))
                 if _has_out(func):
-                    spared[handle] = replica(self.saved.original[handle])
+                    spared[handle] = self.saved.clone(handle)
         result = func(*args, **kwargs)
-        after = [region for tensor in written for region in regions(tensor)] if spared else []
+        after = [region for tensor in written for region in regions(tensor)] if spared or reshapes else []
+        if reshapes:
+            self.saved.part(before, after)
         for handle, clone in spared.items():
             if _meet(handle.regions, after):
                 self.saved.replace(handle, clone)

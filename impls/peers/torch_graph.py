@@ -95,6 +95,13 @@ _MUTATION: dict[str, Known] = {
         "tensors_changed_in_forward",
     ),
     **known(
+        "diverges",
+        "saved tensors are found by address and version: a change through a tensor that was given their memory, and counts for "
+        "itself, is not seen, and gives a wrong gradient",
+        "seen here",
+        "a_saved_tensor_that_is_given_other_memory",
+    ),
+    **known(
         "crashes",
         "of an operator with several out= arguments one that is called out is looked for",
         "seen here",
