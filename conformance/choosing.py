@@ -19,6 +19,7 @@ from conformance.second_device import second
 from conformance.smoke import smoke
 from conformance.telling import Setting
 from impls import Implementation
+from impls.implementation import OPTIONAL_NAMES
 
 DEFAULT = "nested"  # by whose claims something is judged that declares nothing
 MISSING = "failed: ModuleNotFoundError"  # in what impls.load says, which may come out of another process
@@ -108,6 +109,13 @@ def _refuse_confusing(one: Implementation, setting: Setting) -> None:
         raise ValueError(f"--impl {setting.name}: its name is {one.name!r}, as of one that is here already; give it another")
 
 
+def claims_of(one: Implementation, like: Implementation) -> Implementation:
+    """The claims of ``like`` as they fit what declares nothing: what it may lack, and does, it does not claim."""
+    if one.kind != "graph":
+        return like
+    return replace(like, capabilities=like.capabilities - (OPTIONAL_NAMES.keys() - one.capabilities))
+
+
 def subjects(options: Any, chosen: Iterable[str]) -> list[Subject]:
     """The implementations of these names, judged as the options say. Raises ValueError for one not there, or twice."""
     _refuse_contradictions(options)
@@ -137,6 +145,6 @@ def subjects(options: Any, chosen: Iterable[str]) -> list[Subject]:
         second(options.device)  # the engine makes its threads for devices at the first backward: the device comes before
     shared = Explorer(options.device, profile, options.seed)  # programs and plain's runs are made once for all of a law
     return [
-        Subject(one, one if one.declared else like, setting, apart.get(setting.name, shared))
+        Subject(one, one if one.declared else claims_of(one, like), setting, apart.get(setting.name, shared))
         for one, setting in zip(found, settings, strict=True)
     ]

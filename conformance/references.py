@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from impls import GRAPH_NAMES, Kind
+from impls.graph.released import FIRST_RELEASES, from_torch
 from impls.plain import checkpoint
 
 
@@ -35,6 +36,7 @@ def _model(model: Any, device: Any, *_: object, **__: object) -> torch.nn.Module
 GRAPH = SimpleNamespace(
     **{
         **{name: getattr(torch.autograd.graph, name) for name in GRAPH_NAMES},
+        **{name: from_torch(name) for name in FIRST_RELEASES},
         "saved_tensors_hooks": _nothing,
         "save_on_cpu": _nothing,
         "allow_mutation_on_saved_tensors": _clone_whatever_is_saved,

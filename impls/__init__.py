@@ -9,7 +9,7 @@ from importlib import metadata
 from types import MappingProxyType
 from typing import Any
 
-from impls.implementation import CAPABILITIES, KINDS, Implementation, Kind, Known
+from impls.implementation import CAPABILITIES, KINDS, Implementation, Kind, Known, optional_capabilities
 from impls.peers import PEERS, Peer
 
 __all__ = [
@@ -157,6 +157,8 @@ def load(reference: str, kind: Kind = "checkpoint") -> Implementation:
         told = f"{reference!r} is {value!r:.60}, of type {type(value).__name__}; accepted is {accepted}"
         raise ValueError(f"{told}. A namespace of hooks and graph tools is for conformance, with --like graph")
     subject: dict[str, Any] = {"checkpoint": value} if kind == "checkpoint" else {"provides": value}
+    if kind == "graph":
+        subject["capabilities"] = optional_capabilities(value)
     return Implementation(reference, kind=kind, summary="declares nothing", source=reference, declared=False, **subject)
 
 

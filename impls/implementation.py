@@ -38,8 +38,21 @@ CAPABILITIES: Mapping[str, str] = MappingProxyType(
 )
 GRAPH_CAPABILITIES: Mapping[str, str] = MappingProxyType(
     {
+        "end-of-backward": "queue_callback has something called when a backward has ended",
         "logging": "logged_backward writes down the nodes that a backward executes",
+        "memory-budget": "region_activation_memory_budget, in what torch.compile compiles",
         "min-bytes": "the option min_bytes of save_on_cpu",
+        "node-creation": "node_creation_hook sees each node of the graph when it is made",
+        "stream-settings": "what backward does about streams that do not match can be set",
+    }
+)
+# What may be missing from a namespace of kind graph, by the capability that it cannot claim then.
+OPTIONAL_NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "end-of-backward": ("queue_callback",),
+        "memory-budget": ("region_activation_memory_budget",),
+        "node-creation": ("node_creation_hook",),
+        "stream-settings": ("set_override_stale_capture_stream", "set_warn_on_accumulate_grad_stream_mismatch"),
     }
 )
 _CAPABILITIES: Mapping[Kind, Mapping[str, str]] = MappingProxyType(
@@ -50,6 +63,11 @@ _CAPABILITIES: Mapping[Kind, Mapping[str, str]] = MappingProxyType(
 def capabilities_of(kind: Kind) -> frozenset[str]:
     """The names of all capabilities that an implementation of a kind may claim."""
     return frozenset(_CAPABILITIES[kind])
+
+
+def optional_capabilities(namespace: Any) -> frozenset[str]:
+    """The capabilities that a namespace of kind graph may claim by those of its names that it may lack."""
+    return frozenset(key for key, names in OPTIONAL_NAMES.items() if all(hasattr(namespace, name) for name in names))
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from conformance.judge import Case
 from conformance.law import law
 from conformance.ledger import all_freed
 from conformance.strategies import named
+from conformance.written import graph_released as released
 from conformance.written import graph_tools as tools
 
 graph_law = functools.partial(law, kind="graph", recomputes=False)
@@ -123,4 +124,79 @@ SHARED = st.sampled_from(["nothing", "leaf", "node"])
 @graph_law(named(tools.logged_several, forms=FORMS, shared=SHARED), **LOGGING)
 def test_a_backward_of_several_outputs_is_logged(case: Case) -> None:
     """Of a backward of several outputs, tensors or edges, the nodes of all of them are logged, each once."""
+    case.as_expected()
+
+
+STEPS_OF_CREATION = st.lists(st.sampled_from(["sin", "exp", "view", "function"]), min_size=1, max_size=3).map(tuple)
+
+
+@graph_law(
+    named(released.created, steps=STEPS_OF_CREATION, contexts=st.integers(1, 3), twice=BOTH),
+    needs=["node-creation"],
+    gradients=False,
+)
+def test_a_node_is_seen_when_it_is_made(case: Case) -> None:
+    """Each node of forward, and of a backward with create_graph, is seen once by each context, complete, outermost first."""
+    case.as_expected()
+
+
+FAILING = st.sampled_from(["raises", "makes a node", "not callable"])
+
+
+@graph_law(named(released.creation_fails, wrong=FAILING), needs=["node-creation"], gradients=False, floor=3)
+def test_a_hook_for_new_nodes_that_fails_is_gone(case: Case) -> None:
+    """An error of a hook for new nodes, which must not make any, comes out of the operator, and the hook is gone after it."""
+    case.as_expected()
+
+
+WHERE = st.sampled_from(["leaf", "accumulated", "node", "function"])
+
+
+@graph_law(
+    named(released.called_back, where=WHERE, inner=BOTH, further=BOTH, passes=st.integers(1, 2)),
+    needs=["end-of-backward"],
+    gradients=False,
+)
+def test_a_callback_is_called_when_its_backward_has_ended(case: Case) -> None:
+    """What is queued in a backward is called once, in order, when its gradients are there; a backward inside has its own."""
+    case.as_expected()
+
+
+UNCALLED = st.sampled_from(["outside", "not callable", "the backward fails"])
+
+
+@graph_law(named(released.not_called_back, wrong=UNCALLED), needs=["end-of-backward"], gradients=False, floor=3)
+def test_a_callback_that_has_no_backward_is_refused(case: Case) -> None:
+    """A callback is refused outside of a backward or if it cannot be called, and not called if its backward raises."""
+    case.as_expected()
+
+
+BUDGETS = st.sampled_from(["not compiled", "more than all", "less than nothing", "text", "a flag", "nothing"])
+
+
+@graph_law(named(released.budget_refused, wrong=BUDGETS), needs=["memory-budget"], gradients=False)
+def test_a_budget_that_has_no_effect_is_refused(case: Case) -> None:
+    """A budget of memory is a number from 0 to 1 in what torch.compile compiles; any other, and one elsewhere, is refused."""
+    case.as_expected()
+
+
+@graph_law(
+    named(released.budget_compiled, budget=st.sampled_from([0.0, 0.5, 1.0])),
+    needs=["memory-budget"],
+    gradients=False,
+    effort=0.1,
+    floor=1,
+)
+def test_a_budget_changes_no_gradient(case: Case) -> None:
+    """In what torch.compile compiles a budget of memory leaves gradients as they are."""
+    case.as_expected()
+
+
+SETTINGS = st.sampled_from(["set_override_stale_capture_stream", "set_warn_on_accumulate_grad_stream_mismatch"])
+VALUES = st.lists(BOTH, min_size=1, max_size=3).map(tuple)
+
+
+@graph_law(named(released.settings, name=SETTINGS, values=VALUES), needs=["stream-settings"], gradients=False)
+def test_settings_of_streams_are_what_they_were_set_to(case: Case) -> None:
+    """What backward does about streams that do not match is what was set last."""
     case.as_expected()

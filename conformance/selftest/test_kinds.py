@@ -133,7 +133,7 @@ def test_names_of_a_kind_are_of_that_kind(kind: impls.Kind) -> None:
         ({"provides": 1}, "'it' is of kind 'checkpoint': checkpoint must be given, and provides must not"),
         (
             {"kind": "graph", "provides": 1, "capabilities": frozenset({"rng"})},
-            r"\['rng'\] do not exist; there are \['logging'",
+            r"\['rng'\] do not exist; there are \['end-of-backward'",
         ),
     ],
 )

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import sys
 
+import torch
+
+from impls.graph.callbacks import queue_callback
 from impls.graph.edges import GradientEdge, Node, get_gradient_edge, increment_version
 from impls.graph.executed import log, logged_backward
 from impls.graph.gradients import register_multi_grad_hook
 from impls.graph.hooks import disable_saved_tensors_hooks, saved_tensors_hooks
 from impls.graph.host import save_on_cpu, saved_on
 from impls.graph.mutation import allow_mutation_on_saved_tensors
-from impls.implementation import Implementation
+from impls.graph.released import (
+    node_creation_hook,
+    region_activation_memory_budget,
+    set_override_stale_capture_stream,
+    set_warn_on_accumulate_grad_stream_mismatch,
+)
+from impls.implementation import Implementation, optional_capabilities
 
 __all__ = [
     "GradientEdge",
@@ -21,10 +30,15 @@ __all__ = [
     "increment_version",
     "log",
     "logged_backward",
+    "node_creation_hook",
+    "queue_callback",
+    "region_activation_memory_budget",
     "register_multi_grad_hook",
     "save_on_cpu",
     "saved_on",
     "saved_tensors_hooks",
+    "set_override_stale_capture_stream",
+    "set_warn_on_accumulate_grad_stream_mismatch",
 ]
 
 IMPLEMENTATION = Implementation(
@@ -33,5 +47,5 @@ IMPLEMENTATION = Implementation(
     provides=sys.modules[__name__],
     summary="saved-tensor hooks that keep autograd's checks and own no graph, and graph tools",
     source="the public names of torch.autograd.graph; designed anew",
-    capabilities=frozenset({"min-bytes", "logging"}),
+    capabilities=frozenset({"end-of-backward", "logging", "min-bytes"}) | optional_capabilities(torch.autograd.graph),
 )

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from impls import GRAPH_NAMES
-from impls.implementation import Implementation, Known, known
+from impls.graph.released import FIRST_RELEASES, from_torch
+from impls.implementation import Implementation, Known, known, optional_capabilities
 
 _log = logging.getLogger("torch.autograd.graph")
 
@@ -221,6 +222,14 @@ _TOOLS: dict[str, Known] = {
     ),
 }
 
+if hasattr(torch.autograd.graph, "queue_callback"):
+    _TOOLS |= known(
+        "diverges",
+        "that a callback cannot be called is noticed when it is called, at the end of the backward",
+        "seen here",
+        "a_callback_that_has_no_backward_is_refused",
+    )
+
 # What torch 2.11 does and 2.13 no longer; 2.12 and 2.14 have not been looked at.
 _OLD: dict[str, Known] = {}
 if torch.__version__.startswith("2.11."):
@@ -230,7 +239,10 @@ IMPLEMENTATION = Implementation(
     name="torch-graph",
     kind="graph",
     provides=SimpleNamespace(
-        **{name: getattr(torch.autograd.graph, name) for name in GRAPH_NAMES}, log=_log, logged_backward=logged_backward
+        **{name: getattr(torch.autograd.graph, name) for name in GRAPH_NAMES},
+        **{name: from_torch(name) for name in FIRST_RELEASES},
+        log=_log,
+        logged_backward=logged_backward,
     ),
     binding=(
         "from contextlib import nullcontext\nfrom torch.autograd import graph\n\n"
@@ -238,6 +250,6 @@ IMPLEMENTATION = Implementation(
     ),
     summary="torch.autograd.graph",
     source="https://docs.pytorch.org/docs/stable/autograd.html#saved-tensors-default-hooks",
-    capabilities=frozenset({"logging"}),
+    capabilities=frozenset({"logging"}) | optional_capabilities(torch.autograd.graph),
     known=_SAVED_TENSORS | _SAVE_ON_CPU | _MUTATION | _GRADIENTS | _TOOLS | _OLD,
 )
