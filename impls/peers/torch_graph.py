@@ -230,7 +230,7 @@ if hasattr(torch.autograd.graph, "queue_callback"):
         "a_callback_that_has_no_backward_is_refused",
     )
 
-# What torch 2.11 does and 2.13 no longer; 2.12 and 2.14 have not been looked at.
+# What torch 2.11 does and 2.13 no longer; 2.12 and 2.14 have not been looked at, and 2.15 is as 2.13.
 _OLD: dict[str, Known] = {}
 if torch.__version__.startswith("2.11."):
     _OLD |= known("diverges", "the copy out into pinned memory is waited for", "seen here", "pinned_copies_block_nobody")
