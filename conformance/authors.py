@@ -14,11 +14,13 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 
 from conformance.containers import CONTAINERS
-from conformance.operators import CONJUGATES, LACKING, LINEAR, OPERATORS
+from conformance.operators import CONJUGATES, LACKING, LINEAR, MODULE_TERMS, OPERATORS, order, terms
 from conformance.programs import Block, Line, Op, Region, Statement, render
 from conformance.rewriting import SAVE_INPUTS, hidden
+from conformance.sums import Order
 
 T = TypeVar("T")
+PRODUCT = "{0} * {1}"
 
 
 def occurs(name: str, text: str) -> bool:
@@ -55,6 +57,8 @@ class Author:
                  operators: tuple[str, ...], depth: int) -> None:  # fmt: skip
         self.draw, self.always, self.sometimes, self.depth = draw, always, sometimes, depth
         self.operators = operators
+        self.rows = 1  # of the matrices that are computed with
+        self.order = Order.SAME  # of the operators' sums
         self.parameters: list[str] = []
         self.modules: list[str] = []
         self.closed: list[str] = []
@@ -88,14 +92,19 @@ class Author:
         self.names += 1
         return f"{prefix}{self.names}"
 
-    def op(self, scope: Scope, template: str) -> str:
-        """One operator, the result of which is the new current value."""
+    def op(self, scope: Scope, template: str, module_terms: int = 0) -> str:
+        """One operator, or the call of a module of so many terms; the result is the new current value."""
         other = self.pick(scope.tensors) if "{1}" in template else ""
         target = self.fresh("h")
         args = (scope.current, other) if other else (scope.current,)
-        scope.statements.append(Op(target, template, args))
+        scope.statements.append(Op(target, template, args, module_terms or self.terms(template)))
+        self.order = self.order if module_terms else self.order.and_of(order(template))
         scope.bind(target, any(name in scope.grad for name in args))
         return target
+
+    def terms(self, template: str) -> int:
+        """The roundings of an operator on this program's matrices."""
+        return terms(template, self.rows, complex_numbers="complex" in self.used)
 
     def body(self, scope: Scope, depth: int, first: bool) -> None:
         """Statements of one body: operators and regions in a drawn order, then what features demand."""
@@ -122,12 +131,12 @@ class Author:
         if "complex" in self.used:
             self.op(scope, self.pick(CONJUGATES))
         if self.modules:
-            self.op(scope, f"{self.pick(self.modules)}({{0}})")
+            self.op(scope, f"{self.pick(self.modules)}({{0}})", MODULE_TERMS)
         if self.has("no-grad"):
             constant = self.fresh("h")
             scope.statements.append(Block("with torch.no_grad():", (Op(constant, "torch.sin({0})", (scope.current,)),)))
             target = self.fresh("h")
-            scope.statements.append(Op(target, "{0} * {1}", (scope.current, constant)))
+            scope.statements.append(Op(target, PRODUCT, (scope.current, constant), self.terms(PRODUCT)))
             scope.bind(target)
         if self.has("corrupted"):
             self.op(scope, "torch.sin({0})")  # one tensor at least has been saved, and it is not this one
@@ -223,7 +232,7 @@ class Author:
 
     def join(self, scope: Scope, other: str) -> None:
         target = self.fresh("h")
-        scope.statements.append(Op(target, "{0} * {1}", (scope.current, other)))
+        scope.statements.append(Op(target, PRODUCT, (scope.current, other), self.terms(PRODUCT)))
         scope.bind(target)
 
     def depend(self, scope: Scope, first: str, second: str) -> None:

@@ -19,9 +19,9 @@ from hypothesis.strategies import SearchStrategy
 from conformance.judge import Case, Observation, Outcome, judge, plainly
 from conformance.law import Law, Profile
 from conformance.nesting import nesting
-from conformance.programs import Runnable
 from conformance.result import Result
 from conformance.size import operations
+from conformance.sums import Comparable
 from conformance.verdicts import CALL_REFUSED, Verdict
 from impls import Implementation, Kind
 
@@ -46,12 +46,12 @@ class Explorer:
     def __init__(self, device: str, profile: Profile, seed: int) -> None:
         self.device, self.profile, self.seed = device, profile, seed
         self.current: Law | None = None
-        self.drawn: dict[tuple[Any, bool, float, int | None], list[Runnable]] = {}
+        self.drawn: dict[tuple[Any, bool, float, int | None], list[Comparable]] = {}
         self.references: dict[str, Observation] = {}
         self.found: list[Outcome] = []  # of the law that is being held
         self.latest: tuple[float, int | None] = 1, None  # how many times the profile's cases, and of which seed, came last
 
-    def reference(self, program: Runnable, device: str, kind: Kind) -> Observation:
+    def reference(self, program: Comparable, device: str, kind: Kind) -> Observation:
         """Plain's run of the program."""
         if program.source not in self.references:
             self.references[program.source] = plainly(program, device, kind)
@@ -83,7 +83,7 @@ class Explorer:
             return drawn
         return nesting(drawn, allowed=False).filter(lambda program: not self.reference(program, self.device, law.kind).nested)
 
-    def programs(self, law: Law, claims: Implementation, times: float = 1, seed: int | None = None) -> list[Runnable]:
+    def programs(self, law: Law, claims: Implementation, times: float = 1, seed: int | None = None) -> list[Comparable]:
         """The distinct programs that a law is tried on, ``times`` as many as the profile says, of the run's seed or another."""
         times *= claims.share
         key = (() if isinstance(law.programs, SearchStrategy) else _claimed(claims), law.may_nest(claims), times, seed)
@@ -94,7 +94,7 @@ class Explorer:
             gc.collect()
             gc.freeze()  # what torch and the suite made is not to be searched again at every collection
         if key not in self.drawn:
-            found: dict[str, Runnable] = {}
+            found: dict[str, Comparable] = {}
             cases = max(1, round(self.profile.cases * law.effort * times))
             try:
                 self.given(self.strategy(law, claims), cases, (Phase.generate,), lambda p: found.update({p.source: p}), seed)
@@ -112,7 +112,7 @@ class Explorer:
         all_of_them = len(self.programs(law, replace(claims, capabilities=capabilities, share=1.0)))
         return math.ceil(law.floor * min(1, left / all_of_them))
 
-    def judge(self, law: Law, program: Runnable, implementation: Implementation) -> Outcome:
+    def judge(self, law: Law, program: Comparable, implementation: Implementation) -> Outcome:
         case = Case(program, implementation, self.device, law.options, self.reference)
         state = random.getstate()
         try:
@@ -182,7 +182,8 @@ class Explorer:
         program = None if worst is Verdict.AGREES else shown.program
         known = claims.known.get(law.name) if judged.declared else None  # else that is about another implementation
         detail = "" if worst is Verdict.AGREES else shown.detail
-        return Result(law, judged, self.device, expected, worst, counts, detail, program, vacuous, 0.0, shown.measured, known)
+        measured, units = shown.measured, shown.units
+        return Result(law, judged, self.device, expected, worst, counts, detail, program, vacuous, 0.0, measured, known, units)
 
     def patiently(self, law: Law, implementation: Implementation, claims: Implementation, expected: Verdict) -> list[Outcome]:
         """Outcomes up to the first with the declared verdict: a rare limit gets more cases before it is said to be gone.
@@ -201,7 +202,7 @@ class Explorer:
                     return outcomes
         return outcomes
 
-    def size(self, program: Runnable, law: Law) -> tuple[int, int]:
+    def size(self, program: Comparable, law: Law) -> tuple[int, int]:
         """By what programs are compared when one is to be shown."""
         return operations(program, self.device, law.kind), len(program.source)
 
@@ -218,7 +219,7 @@ class Explorer:
         class Found(Exception):
             pass
 
-        def use(program: Runnable) -> None:
+        def use(program: Comparable) -> None:
             nonlocal best, least
             if program.source not in known:
                 if least[0] <= self.profile.small or len(known) >= limit:

@@ -22,8 +22,9 @@ from torch.utils._python_dispatch import _disable_current_modes
 from conformance.isolation import isolated
 from conformance.metered import metered
 from conformance.meters import Calls, Meter
-from conformance.programs import Runnable, adds_in_one_order, load
+from conformance.programs import Runnable, load
 from conformance.references import REFERENCES
+from conformance.sums import Comparable, rounding, terms_in_any_order
 from conformance.verdicts import (
     CALL_REFUSED,
     VALUES,
@@ -81,6 +82,12 @@ def _flat(value: Any) -> Iterator[Any]:
             yield from _flat(item)
     else:
         yield value
+
+
+def _floating(value: Any) -> set[torch.dtype]:
+    """The dtypes of the tensors of floating point or complex numbers in a frozen value."""
+    found = {one.dtype for one in _flat(value) if isinstance(one, Seen)}
+    return {dtype for dtype in found if dtype.is_floating_point or dtype.is_complex}
 
 
 @contextmanager
@@ -155,11 +162,11 @@ def plainly(program: Runnable, device: str, kind: Kind = "checkpoint") -> Observ
 class Case:
     """One program under one implementation on one device."""
 
-    program: Runnable
+    program: Comparable
     implementation: Implementation
     device: str
     options: dict[str, Any] = field(default_factory=dict)
-    reference: Callable[[Runnable, str, Kind], Observation] = plainly
+    reference: Callable[[Any, str, Kind], Observation] = plainly
     recomputed: bool = False
     begun: bool = False  # it has come to the note "forward"
     refusal: str = ""  # of the call itself, before what the law is about
@@ -174,14 +181,27 @@ class Case:
         return self.implementation.kind
 
     @property
-    def exact(self) -> bool:
-        claimed = self.kind != "checkpoint" or "exact-sums" in self.implementation.capabilities
-        return claimed and adds_in_one_order(self.program.source, self.device)
+    def terms(self) -> int:
+        """Of how many terms sums are that may be taken in another order than plain's; 0 where all is equal bit for bit."""
+        return terms_in_any_order(self.program, self.implementation, self.device)
 
     @functools.cached_property
     def scale(self) -> float:
-        """The magnitude of what this program computes: of plain's outputs and gradients."""
-        return largest([*self.plain.gradients, self.plain.notes.get("forward")])
+        """The magnitude of what this program computes: of all that it notes under plain."""
+        return largest([*self.plain.notes.values()])
+
+    @property
+    def units(self) -> float:
+        """By how many units of its dtype's resolution rounding may change a value that the program notes; 0 for bit for bit."""
+        dtypes = _floating([*self.plain.notes.values()])
+        coarsest = max(dtypes, key=lambda dtype: torch.finfo(dtype).eps, default=torch.float64)
+        return rounding(coarsest, self.terms) / torch.finfo(coarsest).eps * self.scale
+
+    @property
+    def blurred(self) -> bool:
+        """Whether rounding alone may change half of every gradient, so that nothing can be told."""
+        dtypes = _floating(self.plain.gradients)
+        return bool(self.terms and dtypes) and all(rounding(dtype, self.terms) > 0.5 for dtype in dtypes)
 
     def run(self, *meters: Meter) -> Observation:
         """Run under the implementation. An error that plain does not raise ends the case with its verdict."""
@@ -218,7 +238,7 @@ class Case:
         failed = self.plain.tried[len(seen.tried)] if attempt else after
         for leaf, old, new, partial in zip(require, before, after, failed, strict=True):
             now = freeze(leaf.grad)
-            if all(difference(one, now, self.exact, "", self.scale) for one in (old, new, partial)):
+            if all(difference(one, now, terms=self.terms, scale=self.scale) for one in (old, new, partial)):
                 told = f"raised {type(seen.error).__name__}, but left a gradient that is wrong: {now}, plain {new}"
                 raise Diverges(told, Measured("left"))
 
@@ -238,7 +258,7 @@ class Case:
                 continue
             if label not in seen.notes:
                 raise from_error(seen.error) if seen.error else Diverges(f"{label} is noted under plain, not here")
-            if found := difference(value, seen.notes[label], self.exact, label, self.scale):
+            if found := difference(value, seen.notes[label], label, terms=self.terms, scale=self.scale):
                 raise Diverges(found)
         return seen
 
@@ -268,20 +288,22 @@ class Case:
         if not labels:
             raise ValueError(f"the program notes nothing that it expects: {list(seen.notes)}")
         for label in labels:
-            if found := difference(seen.notes[f"expected {label}"], seen.notes.get(f"seen {label}"), True, label):
+            expected = seen.notes[f"expected {label}"]
+            if found := difference(expected, seen.notes.get(f"seen {label}"), label, terms=self.terms, scale=self.scale):
                 raise Diverges(found.replace("plain", "expected", 1), Measured("expected"))
         return seen
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The verdict on one case. ``vacuous`` says why the case proves nothing, if so."""
+    """The verdict on one case. ``vacuous`` says why the case proves nothing, if so; ``units`` are those of the case."""
 
-    program: Runnable
+    program: Comparable
     verdict: Verdict
     detail: str = ""
     vacuous: str = ""
     measured: Measured | None = VALUES
+    units: float = 0
 
 
 def judge(check: Callable[[Case], None], case: Case, *, recomputes: bool, gradients: bool) -> Outcome:
@@ -289,7 +311,7 @@ def judge(check: Callable[[Case], None], case: Case, *, recomputes: bool, gradie
     try:
         check(case)
     except Judged as judged:
-        return Outcome(case.program, judged.verdict, judged.detail, measured=judged.measured)
+        return Outcome(case.program, judged.verdict, judged.detail, measured=judged.measured, units=case.units)
     vacuous = CALL_REFUSED if case.refusal else ""
     if gradients and case.plain.error is not None:
         vacuous = f"plain raises {type(case.plain.error).__name__}"
@@ -297,4 +319,6 @@ def judge(check: Callable[[Case], None], case: Case, *, recomputes: bool, gradie
         vacuous = "all gradients are zero"
     elif recomputes and not case.recomputed:
         vacuous = vacuous or "nothing was recomputed"
+    elif gradients and case.blurred:
+        vacuous = vacuous or f"rounding alone may change half of a gradient, of {case.terms} terms"
     return Outcome(case.program, Verdict.AGREES, case.refusal, vacuous)

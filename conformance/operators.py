@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+
+from conformance.sums import Order
+
 UNARY = ("torch.sin({0})", "torch.cos({0})", "torch.tanh({0})", "torch.neg({0})")
 BINARY = ("{0} * {1}", "{0} + {1}", "{0} @ {1}", "torch.sub({0}, {1}, alpha=2)")
 LINEAR = frozenset({"torch.neg({0})", "{0} + {1}", "torch.sub({0}, {1}, alpha=2)"})  # these save nothing for backward
@@ -65,8 +69,28 @@ SAVED_LAST: dict[str, tuple[str, ...]] = {
         "torch._C._nn.rrelu_with_noise({0}, {1}.clone(), 0.1, 0.3, True)",
     ),
 }
+# Operators that add up entries: how often as many as a matrix has rows, in forward and in backward.
+_ROWS = {"{0} @ {1}": 2, VIEWS[3]: 8, **dict.fromkeys(OPERATORS["zero-size"], 4), **dict.fromkeys(OPERATORS["indices"], 2)}
+_MORE = {"SaveMany.apply({0})": 64, **dict.fromkeys(OPERATORS["late-noise"], 12)}
+_KNOWN = frozenset((*UNARY, *BINARY, *CONJUGATES, *itertools.chain(*OPERATORS.values()), *_MORE))
+_ATOMIC = OPERATORS["indices"][1:]  # the gradient of index_select is added up atomically, where a device does that
+MODULE_TERMS = 60  # of one call of a module that is drawn
 DTYPES = {"complex": "torch.complex64", "bfloat16": "torch.bfloat16", "float16": "torch.float16"}
 LACKING = {  # operators that torch has no kernels of for a dtype
     "complex": {"torch.nn.functional.dropout({0}, 0.5)", *OPERATORS["late-noise"]},
     "float16": {*OPERATORS["late-noise"]},
 }
+
+
+def terms(template: str, rows: int, *, complex_numbers: bool = False) -> int:
+    """The roundings of an operator on matrices of so many rows, in forward and in backward; see ``conformance.programs.Op``.
+
+    An operator of a law's own may have as many as any here. A product of complex numbers takes four of real ones.
+    """
+    real = 5 + rows * _ROWS.get(template, 0) + _MORE.get(template, 0) if template in _KNOWN else 5 + 8 * rows
+    return 3 * real if complex_numbers else real
+
+
+def order(template: str) -> Order:
+    """Whether an operator's sums are taken in the same order each time; of a law's own that is said for the CPU alone."""
+    return Order.SAME if template in _KNOWN and template not in _ATOMIC else Order.SAME_ON_CPU

@@ -20,25 +20,16 @@ from types import CodeType, ModuleType
 from typing import Any, Protocol
 
 from conformance.folding import folded
+from conformance.sums import DEFAULT, Order, Sums
 
 Run = Callable[..., None]
 
 
 class Runnable(Protocol):
-    """What the judge needs of a program: the text that defines ``run(checkpoint, note, device)``."""
+    """What it takes to run a program: the text that defines ``run(checkpoint, note, device)``."""
 
     @property
     def source(self) -> str: ...
-
-
-def adds_in_one_order(source: str, device: str) -> bool:
-    """Whether a program gives the same gradients to the last bit each time, under plain.
-
-    On another device than the CPU backward has a thread of its own there, and autograd's nodes are numbered by the thread
-    that makes them. So where gradients are differentiated, what else ran before decides which node comes first, and in what
-    order several gradients of one tensor are added up.
-    """
-    return (device == "cpu" and "second(device)" not in source) or "create_graph=True" not in source
 
 
 @dataclass(frozen=True)
@@ -66,11 +57,16 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Op:
-    """``target = code``, an operator of which ``args`` are the tensors that it reads, in their order in the text."""
+    """``target = code``, an operator of which ``args`` are the tensors that it reads, in their order in the text.
+
+    ``terms`` are the roundings that it adds to a way through forward and back: its own, and those of its derivative, of the
+    product with the gradient, and of that gradient's sum with another one.
+    """
 
     target: str
     template: str
     args: tuple[str, ...]
+    terms: int = 5
 
     @property
     def code(self) -> str:
@@ -122,7 +118,10 @@ Statement = Op | Line | Block | Region
 
 @dataclass(frozen=True)
 class Program:
-    """Leaves, body, the tensors that gradients are asked of, and the driver's lines that ask."""
+    """Leaves, body, the tensors that gradients are asked of, and the driver's lines that ask.
+
+    ``order`` is that of its sums; what is asked of gradients of gradients makes the way through it ``times`` as long.
+    """
 
     leaves: tuple[Leaf, ...]
     body: tuple[Statement, ...]
@@ -131,6 +130,13 @@ class Program:
     seed: int = 0
     preamble: tuple[str, ...] = ()
     features: frozenset[str] = field(default=frozenset(), compare=False)
+    order: Order = Order.SAME
+    times: int = 1
+
+    @functools.cached_property
+    def sums(self) -> Sums:
+        """Every operator may be on the longest way, and each line of the driver may add a gradient to others."""
+        return Sums(self.times * terms(self.body) + len(self.driver), self.order)
 
     @functools.cached_property
     def source(self) -> str:
@@ -162,6 +168,12 @@ def operations(body: tuple[Statement, ...]) -> int:
     """The number of operators in a body, those of its regions included."""
     inner = sum(operations(s.body) for s in body if isinstance(s, Region | Block))
     return inner + sum(isinstance(s, Op) for s in body)
+
+
+def terms(body: tuple[Statement, ...]) -> int:
+    """The roundings of all operators of a body, those of its regions included; of other statements one each."""
+    inner = sum(terms(one.body) for one in body if isinstance(one, Region | Block))
+    return inner + sum(one.terms if isinstance(one, Op) else 1 for one in body)
 
 
 def _tuple(names: Any) -> str:
@@ -208,6 +220,7 @@ class Named:
 
     function: Callable[..., None]
     arguments: tuple[tuple[str, Any], ...] = ()
+    sums: Sums = DEFAULT
 
     @functools.cached_property
     def source(self) -> str:

@@ -6,9 +6,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from conformance.programs import Runnable
 from conformance.results_file import Row, is_unexpected
 from conformance.scripts import script
+from conformance.sums import Comparable
 from conformance.verdicts import VALUES, Measured, Verdict
 from impls import Implementation, Known
 
@@ -27,11 +27,12 @@ class Result:
     verdict: Verdict
     counts: Counter[Verdict]
     detail: str
-    program: Runnable | None
+    program: Comparable | None
     vacuous: str
     seconds: float
     measured: Measured | None = VALUES
     known: Known | None = None
+    units: float = 0  # by how much of its dtype's resolution rounding may change a value of the program
 
     @property
     def cases(self) -> int:
@@ -48,7 +49,7 @@ class Result:
             return ""
         about = f"law {self.law.name}. {self.law.statement}"
         program, options = self.program.source, self.written_options()
-        return script(program, self.implementation, about, self.measured, options, self.device, self.detail)
+        return script(program, self.implementation, about, self.measured, options, self.device, self.detail, self.units)
 
     def written_options(self) -> str:
         """The law's options as the arguments of a call."""

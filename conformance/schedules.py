@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from conformance.programs import Line, Op, Program, render
 from conformance.rewriting import ASIDE, after_each, bound, breakable, failing, with_asides
 from conformance.strategies import CORE, programs
+from conformance.sums import Order, Sums
 
 # What a step may be. "whole" and "create-graph" ask for all outputs, "some", "inputs" and "grad" for asides; these all
 # retain the graph; "backward" frees it, "part" frees a part of it.
@@ -41,10 +42,17 @@ def fail(after, error, call):
 
 @dataclass(frozen=True)
 class Schedule:
-    """A program of which the body becomes ``forward``, and the lines of the steps."""
+    """A program of which the body becomes ``forward``, and the lines of the steps; ``order`` is that of the steps' sums."""
 
     program: Program
     steps: tuple[str, ...]
+    order: Order = Order.SAME
+
+    @functools.cached_property
+    def sums(self) -> Sums:
+        """Each step may add a gradient to others."""
+        own = self.program.sums
+        return Sums(own.terms + len(self.steps), own.order.and_of(self.order))
 
     @functools.cached_property
     def source(self) -> str:
@@ -95,6 +103,7 @@ class _Planner:
         self.outputs = [names.index(output) for output in program.outputs]
         self.graphs: dict[str, str] = {}
         self.lines: list[str] = []
+        self.order = Order.SAME
         self.begun = self.steps = 0
 
     def pick(self, *states: str) -> str:
@@ -159,6 +168,7 @@ class _Planner:
 
     def create_graph(self) -> None:
         text = self.asked(self.pick(WHOLE), self.outputs, ", create_graph=True", self.leaves)
+        self.order = Order.SAME_ON_CPU
         self.lines.append(f"note('first order {self.steps}', {text})")
 
     def backward(self) -> None:
@@ -234,7 +244,7 @@ def schedules(
     planner.take("backward")
     while drop and planner.graphs:
         planner.take("drop")
-    return Schedule(planner.program, tuple(planner.lines))
+    return Schedule(planner.program, tuple(planner.lines), planner.order)
 
 
 @st.composite
@@ -243,4 +253,4 @@ def exactly(draw: Any, *kinds: str, sometimes: Collection[str] = CORE, depth: in
     planner = _Planner(draw, draw(_bodies(sometimes, depth, not ASKING.isdisjoint(kinds))))
     for kind in kinds:
         planner.take(kind)
-    return Schedule(planner.program, tuple(planner.lines))
+    return Schedule(planner.program, tuple(planner.lines), planner.order)

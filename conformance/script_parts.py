@@ -33,13 +33,19 @@ UNHOOKED: Mapping[str, str] = MappingProxyType(
     }
 )
 
-SHOW = "show = lambda x: (type(x).__name__, {digits}, x.requires_grad) if torch.is_tensor(x) else x"
-NOTE = "note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})"
+SHOW = "show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x"
+# The same for two runs that may take sums in another order: what it makes of a tensor is equal but for rounding.
+SHOW_NEAR = """class Near(tuple):  # equal but for %.4g units in the last place: sums may be taken in another order
+    __eq__ = lambda a, b: len(a) == len(b) and all(abs(x - y) <= %.4g * a[0] or repr(x) == repr(y) for x, y in zip(a, b))
+near = lambda x: Near([torch.finfo((x * 1.0).dtype).eps, *x.to_dense().ravel().tolist()])
+show = lambda x: (type(x).__name__, near(x), x.requires_grad) if torch.is_tensor(x) else str(x)"""
+SHOWN_NEAR = "torch.utils._pytree.tree_map(show, value)"
+SHOWN = f"str({SHOWN_NEAR})"
+NOTE = "note = lambda label, value=None: notes.update({label: %s})"
 # Where a program counts copies between devices, those that are made to show a value are none of its own.
 NOTE_ASIDE = """def note(label, value=None):
     with torch.utils._python_dispatch._disable_current_modes():
-        notes[label] = str(torch.utils._pytree.tree_map(show, value))"""
-EXACT, ROUNDED = "x.tolist()", "[f'{y:.4g}' for y in x.ravel().tolist()]"
+        notes[label] = %s"""
 VALUES = """PLAIN
 SHOW
 NOTE
@@ -55,12 +61,13 @@ for label in wrong:
 sys.exit(len(wrong) > 0)
 """
 ERROR = VALUES.replace('"raised"', "type(error).__name__")
-LEFT = """def observe(SUBJECT):
+LEFT = """SHOW
+
+def observe(SUBJECT):
     leaves, shown = [], []
-    SHOW
     def note(label, value=None):
         leaves.extend(value if label == "leaves" else ())
-        shown.append([f"leaf {number}: {show(leaf.grad)}" for number, leaf in enumerate(leaves)])
+        shown.append([(number, show(leaf.grad)) for number, leaf in enumerate(leaves)])
     try:
         run(SUBJECT, note, DEVICE)
     except Exception as error:
@@ -70,8 +77,9 @@ LEFT = """def observe(SUBJECT):
 
 PLAIN
 expected, seen = sum(observe(plain), []), observe(SUBJECT)[-1]
-wrong = [gradient for gradient in seen if gradient not in expected]
-print("left behind by NAME:", *wrong, "which plain never has; it has:", *dict.fromkeys(expected), sep="\\n  ")
+due = [f"leaf {number}: {gradient}" for number, gradient in expected]
+wrong = [f"leaf {number}: {gradient}" for number, gradient in seen if (number, gradient) not in expected]
+print("left behind by NAME:", *wrong, "which plain never has; it has:", *dict.fromkeys(due), sep="\\n  ")
 sys.exit(len(wrong) > 0)
 """
 EXPECTED = """notes = {}

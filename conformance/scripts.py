@@ -12,7 +12,6 @@ import sys
 import textwrap
 
 from conformance import script_parts as parts
-from conformance.programs import adds_in_one_order
 from conformance.script_parts import WIDTH
 from conformance.verdicts import Measured
 from impls import Implementation, Kind
@@ -40,13 +39,17 @@ def script(
     options: str = "",
     device: str = "cpu",
     detail: str = "",
+    units: float = 0,
 ) -> str:
     """A program as a script. ``law`` is said at its head; ``options`` are arguments for checkpoint, as text.
+
+    Values are compared as :func:`~conformance.verdicts.difference` does where rounding may change them by so many ``units`` of
+    their dtype's resolution, 0 for bit for bit.
 
     Where ``measured`` is None it has no status that says something, tells so and what was found, the ``detail``, and prints
     what the program notes.
     """
-    tail = _tail(measured or Measured(), source, implementation, device)
+    tail = _tail(measured or Measured(), source, implementation, device, units)
     if measured is None:
         tail = tail.replace("sys.exit(len(wrong) > 0)\n", "")
     imported = [name for name in IMPORT.findall(source) if name.partition(".")[0] in sys.stdlib_module_names]
@@ -78,14 +81,12 @@ def _needed(bound: str, program: str, subject: str) -> str:
     return "\n".join(line for line in lines if imported.get(line, subject) == subject or text.count(imported[line]) > 1)
 
 
-def _tail(measured: Measured, source: str, implementation: Implementation, device: str) -> str:
+def _tail(measured: Measured, source: str, implementation: Implementation, device: str, units: float = 0) -> str:
     """What runs the program, compares, and ends with the status."""
-    claimed = implementation.kind != "checkpoint" or "exact-sums" in implementation.capabilities
-    exact = claimed and adds_in_one_order(source, device)
     values = {
         "PLAIN": _plain(source, implementation.kind),
-        "SHOW": parts.SHOW.format(digits=parts.EXACT if exact else parts.ROUNDED),
-        "NOTE": parts.NOTE_ASIDE if "Moves(" in source else parts.NOTE,
+        "SHOW": parts.SHOW_NEAR % (units, units) if units else parts.SHOW,
+        "NOTE": (parts.NOTE_ASIDE if "Moves(" in source else parts.NOTE) % (parts.SHOWN_NEAR if units else parts.SHOWN),
         "COSTS": ' and not label.startswith("cost")' if "note('cost" in source else "",
         "SUBJECT": parts.SUBJECTS[implementation.kind],
         "NAME": implementation.name,

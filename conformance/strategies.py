@@ -17,10 +17,12 @@ from conformance.containers import PREAMBLE
 from conformance.features import known
 from conformance.leaves import UNLIKE, made
 from conformance.nesting import allows_nesting, if_nesting
-from conformance.operators import BINARY, DTYPES, UNARY
+from conformance.operators import BINARY, DTYPES, MODULE_TERMS, UNARY
 from conformance.programs import Named, Program, render
+from conformance.sums import DEFAULT, KnownSums, Order, known_sums
 
 CORE = frozenset({"nesting"})
+SECOND_ORDER = 3  # forward and back, and back through both
 
 
 @st.composite
@@ -40,7 +42,8 @@ def programs(
         raise ValueError(f"depth is {depth}; it must be 2 at least where 'nesting' is in always")
     dtype = DTYPES.get(author.one_of(DTYPES) or "", "torch.float64")
     layout = ".t()" if author.has("non-contiguous") else ""
-    leaves = made(author, draw(st.sampled_from((2, 3))), dtype, layout)
+    author.rows = draw(st.sampled_from((2, 3)))
+    leaves = made(author, author.rows, dtype, layout)
     unlike = next((leaf.name for leaf in leaves if leaf.name == UNLIKE), "")
     alike = [leaf for leaf in leaves if leaf.name not in (*author.modules, unlike)]
     scope = Scope([leaf.name for leaf in alike], {leaf.name for leaf in alike if leaf.grad}, unlike=unlike)
@@ -50,7 +53,7 @@ def programs(
     if draw(st.booleans()):
         author.region(scope, 1)
     for _ in range(draw(st.integers(0, 2)) if author.modules else 0):
-        author.op(scope, f"checkpoint({author.pick(author.modules)}, {{0}})")
+        author.op(scope, f"checkpoint({author.pick(author.modules)}, {{0}})", MODULE_TERMS)
     outputs = [scope.current]
     partial = author.has("partial")
     if partial and not author.computed(scope)[:-1]:
@@ -63,12 +66,18 @@ def programs(
     leaves = [leaf for leaf in leaves if leaf.grad or occurs(leaf.name, text)]
     preamble = tuple(line for key, code in PREAMBLE.items() if key in text for line in (*code.splitlines(), ""))
     seed, used = draw(st.integers(0, 3)), frozenset(author.used)
-    return Program(tuple(leaves), tuple(scope.statements), tuple(outputs), lines, seed, preamble, used)
+    times, order = (SECOND_ORDER, Order.SAME_ON_CPU) if "create-graph" in used else (1, author.order)
+    return Program(tuple(leaves), tuple(scope.statements), tuple(outputs), lines, seed, preamble, used, order, times)
 
 
-def named(function: Callable[..., None], **arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[Named]:
-    """Programs written by hand, with arguments that are drawn; ``nested`` is False where programs may not nest."""
+def named(
+    function: Callable[..., None], sums: KnownSums = DEFAULT, /, **arguments: st.SearchStrategy[Any]
+) -> st.SearchStrategy[Named]:
+    """Programs written by hand, with arguments that are drawn; ``nested`` is False where programs may not nest.
+
+    ``sums`` is what is known of the program's sums, or tells it from the arguments that are drawn.
+    """
     if "nested" in arguments:
         arguments["nested"] = if_nesting(arguments["nested"], False)
     pairs = [st.tuples(st.just(name), strategy) for name, strategy in arguments.items()]
-    return st.builds(Named, st.just(function), st.tuples(*pairs))
+    return st.tuples(*pairs).map(lambda drawn: Named(function, drawn, known_sums(sums, drawn)))

@@ -22,10 +22,10 @@ from conformance import judge
 from conformance.exploring import Explorer
 from conformance.judge import Outcome
 from conformance.law import LAWS, Law, Profile
-from conformance.programs import Runnable
 from conformance.result import Result
 from conformance.second_device import second
 from conformance.smoke import MORE, PROBES, Smoke, probed
+from conformance.sums import Comparable
 from conformance.verdicts import Measured, Verdict
 from impls import Implementation, Kind
 
@@ -57,7 +57,7 @@ class Telling(Explorer):
         self.claims, self.shrinking = claims, False
         return super().hold(law, implementation, claims)
 
-    def judge(self, law: Law, program: Runnable, implementation: Implementation) -> Outcome:
+    def judge(self, law: Law, program: Comparable, implementation: Implementation) -> Outcome:
         if not self.shrinking:
             self._will(law, implementation, Outcome(program, Verdict.CRASHES, measured=Measured("ends")))
         return super().judge(law, program, implementation)

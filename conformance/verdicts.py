@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 import torch
 
+from conformance.sums import rounding
+
 # Found once, before what is judged runs: it may replace methods of tensors, and then would decide what is equal.
 _clone, _detach, _to_dense = torch.clone, torch.detach, torch.Tensor.to_dense
 _abs, _all, _eq, _isnan, _le, _max, _nan_to_num = (
@@ -197,27 +199,27 @@ def largest(value: Any) -> float:
     return float(_max(_nan_to_num(_abs(_dense(value.values)), 0, 0, 0)))
 
 
-def difference(expected: Any, seen: Any, exact: bool, path: str = "", scale: float = 0.0) -> str | None:
+def difference(expected: Any, seen: Any, path: str = "", *, terms: int = 0, scale: float = 0.0) -> str | None:
     """Where and how two frozen values differ first, None if they do not.
 
-    ``exact`` compares tensors bit for bit; otherwise sums may have been taken in another order, and each entry may
-    differ by 16 units of the dtype's resolution relative to the largest entry of its tensor, or to ``scale``: what
-    another order changes is relative to the terms of a sum, which may be far larger than a sum in which they cancel.
+    Without ``terms`` tensors are compared bit for bit. With them, sums of so many terms may have been taken in another order:
+    each entry may differ by what that rounds, see :func:`~conformance.sums.rounding`, relative to the largest entry of its
+    tensor, or to ``scale``: the terms of a sum may be far larger than a sum in which they cancel.
     """
     if isinstance(expected, Seen) and isinstance(seen, Seen):
-        return _tensor_difference(expected, seen, exact, path, scale)
+        return _tensor_difference(expected, seen, path, terms, scale)
     if isinstance(expected, tuple) and isinstance(seen, tuple) and len(expected) != len(seen):
         return f"{path}: plain {expected}, here {seen}"  # tuples of tensors have no ==
     if isinstance(expected, tuple) and isinstance(seen, tuple):
         for index, (one, other) in enumerate(zip(expected, seen, strict=True)):
-            found = difference(one, other, exact, f"{path}[{index}]", scale)
+            found = difference(one, other, f"{path}[{index}]", terms=terms, scale=scale)
             if found:
                 return found
         return None
     return None if type(expected) is type(seen) and expected == seen else f"{path}: plain {expected}, here {seen}"
 
 
-def _tensor_difference(expected: Seen, seen: Seen, exact: bool, path: str, scale: float) -> str | None:
+def _tensor_difference(expected: Seen, seen: Seen, path: str, terms: int, scale: float) -> str | None:
     for name in ("kind", "dtype", "shape", "device", "requires_grad"):
         if getattr(expected, name) != getattr(seen, name):
             return f"{path}: {name} {getattr(expected, name)} under plain, {getattr(seen, name)} here"
@@ -228,10 +230,9 @@ def _tensor_difference(expected: Seen, seen: Seen, exact: bool, path: str, scale
     if one.is_complex():
         one, other = _view_as_real(_resolve_conj(one)), _view_as_real(_resolve_conj(other))
     same = _or(_eq(one, other), _and(_isnan(one), _isnan(other)))
-    if one.is_floating_point():
-        if exact:
-            same = _and(same, _or(_eq(_signbit(one), _signbit(other)), _isnan(one)))  # 0 and -0 are equal, and not the same
-        else:
-            allowed = 16 * torch.finfo(one.dtype).eps * max(largest(expected), scale, 1e-30)
-            same = _or(same, _le(_abs(_sub(one, other)), allowed))
+    if one.is_floating_point() and terms:
+        allowed = rounding(one.dtype, terms) * max(largest(expected), scale, 1e-30)
+        same = _or(same, _le(_abs(_sub(one, other)), allowed))
+    elif one.is_floating_point():
+        same = _and(same, _or(_eq(_signbit(one), _signbit(other)), _isnan(one)))  # 0 and -0 are equal, and not the same
     return None if bool(_all(same)) else f"{path}: plain {expected}, here {seen}"

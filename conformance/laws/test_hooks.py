@@ -14,6 +14,7 @@ from conformance.ledger import all_freed, no_growth
 from conformance.operators import DTYPES, OPERATORS
 from conformance.schedules import schedules
 from conformance.strategies import CORE, named, programs
+from conformance.sums import DIFFERENTIATED
 from conformance.written import graph_hook_errors as errors
 from conformance.written import graph_hooks as hooks
 from conformance.written import graph_saved as saved
@@ -131,7 +132,7 @@ def test_hooks_belong_to_a_thread(case: Case) -> None:
     case.as_expected()
 
 
-@graph_law(named(hooks.later, around=BOTH, create=BOTH), floor=3)
+@graph_law(named(hooks.later, DIFFERENTIATED, around=BOTH, create=BOTH), floor=3)
 def test_what_a_pair_packed_it_unpacks(case: Case) -> None:
     """A backward asks the pair that packed; the pair around backward is asked for what backward saves."""
     case.as_expected()

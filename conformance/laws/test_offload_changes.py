@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from conformance.judge import Case
 from conformance.law import law
-from conformance.offloaded import as_expected, equals_plain, offloaded, written
+from conformance.offloaded import SPLIT, as_expected, equals_plain, offloaded, written
 from conformance.pieces import SMOOTH
 from conformance.written import offload_changes, offload_uses
 
@@ -28,7 +28,7 @@ def test_a_generator_that_a_slice_is_given_is_replayed(case: Case) -> None:
 STARTS = st.lists(st.sampled_from((-1, 1)), min_size=2, max_size=3).map(tuple)
 
 
-@counted_law(written(offload_changes.seldom, starts=STARTS, slices=st.integers(1, 2), checkpoint=st.booleans()))
+@counted_law(written(offload_changes.seldom, SPLIT, starts=STARTS, slices=st.integers(1, 2), checkpoint=st.booleans()))
 def test_a_buffer_that_some_microbatches_change(case: Case) -> None:
     """A buffer that not every microbatch changes is, in each run of each of them, what the plain model has on that part."""
     as_expected(case)

@@ -16,6 +16,7 @@ from conformance.programs import Named, Program
 from conformance.references import GRAPH
 from conformance.schedules import exactly, schedules
 from conformance.strategies import CORE, named, programs
+from conformance.sums import DIFFERENTIATED
 from conformance.verdicts import Diverges
 from conformance.written import graph_host as host
 from conformance.written import graph_saved as saved
@@ -52,11 +53,7 @@ def test_saved_tensors_come_back_to_the_device(case: Case) -> None:
     case.equals_plain()
 
 
-# Memory that is pinned may come back laid out in another way, and then complex kernels round in another way.
-ROUNDED = [feature for feature in FEATURES if feature not in ("complex", "non-contiguous")]
-
-
-@graph_law(_there(PINNED, ROUNDED), effort=0.5, floor=2)
+@graph_law(_there(PINNED, FEATURES), effort=0.5, floor=2)
 def test_pinned_copies_do_not_race(case: Case) -> None:
     """With pinned memory, where copies both ways end only when somebody waits for them, gradients equal plain's."""
     case.equals_plain()
@@ -233,7 +230,14 @@ NAMES = st.lists(st.sampled_from(["exp", "tanh", "sin", "matmul", "function"]), 
 
 
 @graph_law(
-    named(saved.freed, hooks=st.sampled_from(["save_on_cpu", "pinned"]), operators=NAMES, leaf=BOTH, steps=FREEING),
+    named(
+        saved.freed,
+        DIFFERENTIATED,
+        hooks=st.sampled_from(["save_on_cpu", "pinned"]),
+        operators=NAMES,
+        leaf=BOTH,
+        steps=FREEING,
+    ),
     gradients=False,
     effort=0.5,
     floor=4,

@@ -76,4 +76,4 @@ def test_what_scripts_bind_does_what_is_judged(name: str) -> None:
         pytest.skip("it computes on CUDA alone")
     assert one.error is other.error is None
     assert one.calls == other.calls
-    assert [difference(value, other.notes[label], True, label) for label, value in one.notes.items()] == [None] * 2
+    assert [difference(value, other.notes[label], label) for label, value in one.notes.items()] == [None] * 2

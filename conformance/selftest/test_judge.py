@@ -13,7 +13,6 @@ from conformance import judge as judging
 from conformance.judge import Case, Outcome, execute, judge
 from conformance.meters import Meter
 from conformance.programs import Named
-from conformance.scripts import script
 from conformance.selftest.single_cases import TWICE, Checkpoint, case, equal, flat, outcome, raises, raising
 from conformance.verdicts import Diverges, Hangs, Judged, Measured, Refuses, Verdict
 from impls import Implementation
@@ -257,21 +256,6 @@ def test_sums_in_another_order_diverge_only_if_exact_sums_are_claimed() -> None:
     case(checkpoint).equals_plain()
     with pytest.raises(Diverges):
         case(checkpoint, TWICE, "exact-sums").equals_plain()
-
-
-def _differentiating(checkpoint: Any, note: Any, device: str) -> None:
-    p = torch.full((2,), 0.3, device=device, requires_grad=True)
-    note("leaves", (p,))
-    (grad,) = torch.autograd.grad(checkpoint(torch.sin, p).sum(), p, create_graph=True)
-    note("gradients 0", [grad.sum()])
-
-
-@pytest.mark.parametrize(("device", "exact"), [("cpu", True), ("cuda", False)])
-def test_gradients_of_gradients_are_the_same_to_the_last_bit_on_the_cpu_alone(device: str, exact: bool) -> None:
-    claims, program = Implementation("fake", nested, capabilities=frozenset({"exact-sums"})), Named(_differentiating)
-    assert Case(program, claims, device).exact == exact
-    assert Case(TWICE, claims, device).exact
-    assert ("x.tolist()" in script(program.source, claims, "a_law", Measured(), device=device)) == exact
 
 
 def test_calls_of_regions_are_counted() -> None:

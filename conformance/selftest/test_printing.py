@@ -103,7 +103,7 @@ def assert_same(printed: Observation, drawn: Observation, text: str) -> None:
     assert theirs == ours, text
     assert list(printed.notes) == list(drawn.notes), text
     for label, value in drawn.notes.items():
-        assert difference(value, printed.notes[label], True, label) is None, text
+        assert difference(value, printed.notes[label], label) is None, text
 
 
 @pytest.mark.parametrize("seed", range(6))

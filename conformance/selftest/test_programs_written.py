@@ -32,6 +32,7 @@ from conformance.selftest.replayed import replayed, tries
 from conformance.selftest.synthetic_results import HEADER, row
 from conformance.smaller import SCREEN
 from conformance.standing_in import FAKE, on_second_device
+from conformance.sums import DEFAULT, Sums
 from conformance.verdicts import VALUES
 from impls import get
 
@@ -260,6 +261,7 @@ class Printed:
     """The program in a script."""
 
     source: str
+    sums: Sums = DEFAULT
 
     def __getattr__(self, name: str) -> Any:
         raise NeedsMore(name)

@@ -164,10 +164,47 @@ def test_the_status_says_whether_what_is_due_was_seen(index: int, of_cases: list
     assert code == CASES[index][3] or (code == 3 and CASES[index][3] == 2), output  # replay runs no hook, and tells it by 3
 
 
+def _rounding(checkpoint: Any, note: Any, device: str, *, off: float) -> None:
+    x = torch.tensor([1.0, -3.0], dtype=torch.float64, device=device, requires_grad=True)  # type: ignore[name-defined]  # noqa: F821
+    note("leaves", (x,))
+
+    def f(h):  # type: ignore[no-untyped-def]
+        calls.append(None)
+        return (h * (1 + off * (len(calls) > 1))).square()
+
+    calls = []  # type: ignore[var-annotated]
+    y = checkpoint(f, x)
+    note("forward", {"y": y, "kinds": (y > 0, None, "text")})
+    y.sum().backward()
+    note("gradients 0", [x.grad])
+    if off > 1e-12:
+        raise ValueError("the program's own")
+
+
+UNIT = 2.0**-52
+ROUNDED = [
+    (measured, off, units, status)
+    for measured in ("values", "left")
+    for off, units, status in [(0.0, 0, 0), (4 * UNIT, 0, 1), (4 * UNIT, 64, 0), (1e-9, 64, 1)]
+]
+
+
+def test_a_script_takes_for_a_difference_what_the_verdict_took_for_one() -> None:
+    texts = [
+        script(Named(_rounding, (("off", off),)).source, NESTED, "law", Measured(measured), units=units)  # type: ignore[arg-type]
+        for measured, off, units, _ in ROUNDED
+    ]
+    found = replayed(texts)
+    assert [status for status, _ in found] == [status for *_, status in ROUNDED], found
+
+
 def test_no_line_of_a_script_is_too_long() -> None:
     long = replace(NESTED, name="torch-nonreentrant-full")
     texts = [
-        script(source, one, "law", measured) for source, _, measured, _ in CASES[:-1] for one in (long, get("legacy"), GRAPH)
+        script(source, one, "law", measured, units=units)
+        for source, _, measured, _ in CASES[:-1]
+        for one in (long, get("legacy"), GRAPH)
+        for units in (0, 123456.789)
     ]
     assert max(len(line) for text in texts for line in text.splitlines()) <= WIDTH
 

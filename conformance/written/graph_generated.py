@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from conformance.programs import Program, render
 from conformance.schedules import Schedule
+from conformance.sums import Order, Sums
 
 PLAIN = "checkpoint = lambda function, *args, **kwargs: function(*args, **kwargs)"
 SECOND = "from conformance.second_device import second"
@@ -30,6 +31,12 @@ class Around:
     checkpoint: str = "plain"
     place: str = ""
     due: int = 0
+
+    @functools.cached_property
+    def sums(self) -> Sums:
+        """What comes back from pinned memory may be laid out in another way, and then has other kernels."""
+        order = Order.ANY if self.context == PINNED else _order(self.program.order, self.place)
+        return replace(self.program.sums, order=order)
 
     @functools.cached_property
     def source(self) -> str:
@@ -57,6 +64,12 @@ class Steps:
     place: str = ""
 
     @functools.cached_property
+    def sums(self) -> Sums:
+        """As those of a program in a context."""
+        own = self.schedule.sums
+        return replace(own, order=Order.ANY if self.context == PINNED else _order(own.order, self.place))
+
+    @functools.cached_property
     def source(self) -> str:
         text = self.schedule.source.splitlines()
         start, end = (
@@ -68,6 +81,10 @@ class Steps:
         prepared = _indented(_prepared("plain", self.place, None))
         lines = [*text[:head], *_imports(self.context, self.place), "def run(graph, note, device):", *prepared]
         return "\n".join([*lines, *text[head + 1 : start + 1], *forward, *text[end:]]) + "\n"
+
+
+def _order(order: Order, place: str) -> Order:
+    return order.away if place == "second" else order
 
 
 def _prepared(checkpoint: str, place: str, seed: int | None) -> list[str]:

@@ -47,10 +47,10 @@ def boundaries(OffloadModel, note, device, place, *, widths, slices, microbatche
     note("leaves", (x, *model.parameters()))
     note("made")
     y = model(x)
-    note("forward" if microbatches < 2 else "cost forward", y)
+    note("forward", y)
     note("bytes", 4 * rows * (widths[-1] + sum(widths[(indices[0] + 1) // 2] for indices in made)))
     y.sum().backward()
-    note_gradients(note, model, microbatches)
+    note_gradients(note, model)
 
 
 def sliced(OffloadModel, note, device, place, *, counts, slices):  # noqa: N803
@@ -91,7 +91,7 @@ def resident(OffloadModel, note, device, place, *, widths, slices, microbatches,
     for turn in range(passes):
         loss.backward(retain_graph=turn < passes - 1)
         note("cost over")
-    note_gradients(note, model, microbatches)
+    note_gradients(note, model)
 
 
 def packed(OffloadModel, note, device, place, *, widths, slices, microbatches):  # noqa: N803

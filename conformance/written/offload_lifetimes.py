@@ -33,7 +33,7 @@ def dropped(OffloadModel, note, device, place, *, widths, slices, microbatches, 
     ys.clear()
     note("empty", [])
     model(x).sum().backward()
-    note_gradients(note, model, microbatches)
+    note_gradients(note, model, "gradients" if microbatches < 2 else "cost gradients")  # masks are drawn by parts
 
 
 def retained(OffloadModel, note, device, place, *, widths, slices, microbatches, passes, some):  # noqa: N803
@@ -48,7 +48,7 @@ def retained(OffloadModel, note, device, place, *, widths, slices, microbatches,
     for turn in range(passes):
         y.backward(one, retain_graph=True, inputs=[list(model.parameters())[some % 2]] if some else None)
         note(f"cost again {turn}", [y, one])
-    note_gradients(note, model, microbatches)
+    note_gradients(note, model, "gradients" if microbatches < 2 else "cost gradients")  # masks are drawn by parts
 
 
 def failing(OffloadModel, note, device, place, *, widths, slices, checkpoint, index, where, error):  # noqa: N803
@@ -95,7 +95,7 @@ def steps(OffloadModel, note, device, place, *, widths, slices, microbatches, fa
     for _ in range(10):
         y = model(torch.randn(4, widths[0], device=place))
         y.sum().backward()
-        note_gradients(note, model, microbatches)
+        note_gradients(note, model, "gradients" if microbatches < 2 else "cost gradients")  # masks are drawn by parts
         model.zero_grad()
         if failing:
             handle = layers[0].weight.register_hook(fail)

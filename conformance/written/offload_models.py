@@ -36,9 +36,8 @@ def many_inputs(OffloadModel, note, device, place, *, others, keyword, table, mi
     z.sum().backward()
     note("seen forward", here([z]))
     note("seen gradients of inputs", here(t.grad for t in given))
-    if microbatches < 2:
-        note("expected gradients", here(p.grad for layer in (first, *rest) for p in layer.parameters()))
-        note("seen gradients", here(p.grad for layer in layers for p in layer.parameters()))
+    note("expected gradients", here(p.grad for layer in (first, *rest) for p in layer.parameters()))
+    note("seen gradients", here(p.grad for layer in layers for p in layer.parameters()))
 
 
 def outputs(OffloadModel, note, device, place, *, kind, microbatches, checkpoint):  # noqa: N803
@@ -72,7 +71,7 @@ def outputs(OffloadModel, note, device, place, *, kind, microbatches, checkpoint
     note("one object", leaves[0] is leaves[-1])
     grad = [t for t in leaves if t.requires_grad]
     torch.autograd.backward(grad, [torch.ones_like(t) for t in grad])
-    note_gradients(note, model, microbatches)
+    note_gradients(note, model)
 
 
 def repeated(OffloadModel, note, device, place, *, kind, first, microbatches, slices):  # noqa: N803
@@ -103,7 +102,7 @@ def repeated(OffloadModel, note, device, place, *, kind, first, microbatches, sl
     y = model(Paired()(x)) if first else model(x)
     note("forward", here([y]))
     y.sum().backward()
-    note_gradients(note, model, microbatches)
+    note_gradients(note, model)
 
 
 def handed_on(OffloadModel, note, device, place, *, kind, microbatches, modules, slices):  # noqa: N803
@@ -137,7 +136,7 @@ def handed_on(OffloadModel, note, device, place, *, kind, microbatches, modules,
     note("kind of the size", type(size).__name__)
     note("forward", here([y]))
     y.sum().backward()
-    note_gradients(note, model, microbatches)
+    note_gradients(note, model)
 
 
 def parts(OffloadModel, note, device, place, *, rows, widths, slices, steps):  # noqa: N803

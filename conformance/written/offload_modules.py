@@ -126,7 +126,7 @@ def chain(widths):
     return layers
 
 
-def note_gradients(note, model, microbatches):
+def note_gradients(note, model, label="gradients"):
     grads = here(p.grad for p in model.parameters())
     note("grad anywhere", torch.stack([grad.any() for grad in grads if grad is not None]).any())
-    note("gradients" if microbatches < 2 else "cost gradients", grads)  # sums over microbatches are taken in another order
+    note(label, grads)
