@@ -13,7 +13,7 @@ from conformance.judge import Case
 from conformance.law import law
 from conformance.meters import Calls, Kernels, Storages
 from conformance.nesting import allows_nesting, if_nesting
-from conformance.operators import SAVED_LAST
+from conformance.operators import SAVED_LAST, terms
 from conformance.oracle import costs
 from conformance.programs import Block, Leaf, Line, Named, Op, Program, Region, Statement
 from conformance.rewriting import ending_in_a_region
@@ -127,7 +127,11 @@ def _before_a_tail(template: str) -> Program:
         Leaf("c", made.format("rand", ""), False),
         Leaf("x", made.format("randn", ", requires_grad=True"), True),
     )
-    body = (Op("h", "torch.sin({0})", ("x",)), Op("last", template, ("h", "c")), Op("end", "tail({0})", ("last",)))
+    body = (
+        Op("h", "torch.sin({0})", ("x",)),
+        Op("last", template, ("h", "c"), terms(template, 3)),
+        Op("end", "tail({0})", ("last",)),
+    )
     region = Region("f", ("x",), (), "x", ("x",), body, "end", ("end",), (("y", ""),))
     driver = ("y.backward(torch.ones_like(y))", "note('gradients 0', [x.grad])", "note('expected tail', 1)",
               "note('seen tail', len(ran))")  # fmt: skip
