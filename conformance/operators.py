@@ -71,7 +71,7 @@ SAVED_LAST: dict[str, tuple[str, ...]] = {
 }
 # Operators that add up entries: how often as many as a matrix has rows, in forward and in backward.
 _ROWS = {"{0} @ {1}": 2, VIEWS[3]: 8, **dict.fromkeys(OPERATORS["zero-size"], 4), **dict.fromkeys(OPERATORS["indices"], 2)}
-_MORE = {"SaveMany.apply({0})": 64, **dict.fromkeys(OPERATORS["late-noise"], 12)}
+_MORE = {"SaveMany.apply({0})": 64, **dict.fromkeys(OPERATORS["late-noise"], 16)}
 _KNOWN = frozenset((*UNARY, *BINARY, *CONJUGATES, *itertools.chain(*OPERATORS.values()), *_MORE))
 _ATOMIC = OPERATORS["indices"][1:]  # the gradient of index_select is added up atomically, where a device does that
 MODULE_TERMS = 60  # of one call of a module that is drawn
@@ -87,7 +87,7 @@ def terms(template: str, rows: int, *, complex_numbers: bool = False) -> int:
 
     An operator of a law's own may have as many as any here. A product of complex numbers takes four of real ones.
     """
-    real = 5 + rows * _ROWS.get(template, 0) + _MORE.get(template, 0) if template in _KNOWN else 5 + 8 * rows
+    real = 5 + rows * _ROWS.get(template, 0) + _MORE.get(template, 0) if template in _KNOWN else 24 + 8 * rows
     return 3 * real if complex_numbers else real
 
 

@@ -274,7 +274,7 @@ def _branches(draw: st.DrawFn) -> Program:
     for branch in ("left", "right"):
         ops = ["torch.sin({0})", *draw(st.lists(st.sampled_from(unary), max_size=3))]
         names = ["x", *(f"{branch}{i}" for i in range(1, len(ops))), f"{branch}_end"]
-        lines = [Op(target, op, (source,)) for op, source, target in zip(ops, names, names[1:], strict=False)]
+        lines = [Op(target, op, (source,), terms(op, 2)) for op, source, target in zip(ops, names, names[1:], strict=False)]
         inner = (Region(branch, ("x",), (), "x", ("x",), tuple(lines), names[-1], (names[-1],), ((names[-1], ""),)),)
         body += inner if draw(if_nesting(st.booleans(), False)) else lines
     ends = ("left_end", "right_end")
