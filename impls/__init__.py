@@ -25,6 +25,7 @@ __all__ = [
     "get",
     "installed",
     "load",
+    "module_of",
     "names",
 ]
 
@@ -88,6 +89,18 @@ def get(name: str) -> Implementation:
         there = f"there are {', '.join(_MODULES)}, the peers {', '.join(PEERS)}, or pkg.mod:attr"
         raise ValueError(f"no implementation is called {name!r}; {there}")
     return importlib.import_module(_MODULES[name][1]).IMPLEMENTATION
+
+
+def module_of(name: str) -> str:
+    """The name of the module in which an implementation is declared, built in or the adapter of a peer; it is not imported.
+
+    Raises ValueError when there is none of that name.
+    """
+    if name in PEERS:
+        return f"impls.peers.{PEERS[name].module}"
+    if name not in _MODULES:
+        raise ValueError(f"no implementation is called {name!r}; there are {', '.join((*_MODULES, *PEERS))}")
+    return _MODULES[name][1]
 
 
 def installed() -> Mapping[str, str]:
