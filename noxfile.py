@@ -1,6 +1,7 @@
 """The jobs of the project: judge implementations, reproduce papers, test the suite itself, check the code.
 
-A bare ``nox`` does all of them but ``soak``, ``compare``, and ``peers``, which needs packages that do not install everywhere.
+A bare ``nox`` does all of them but ``soak``, ``compare``, ``published``, and ``peers``, which needs packages that do not
+install everywhere.
 
 After ``--``, every session takes ``--torch VERSION``, another release than the pinned one; ``conformance``, ``peers``
 and ``tests`` pass the rest on to the conformance run, ``soak`` to ``python -m conformance.soak``. The user's current
@@ -58,10 +59,18 @@ def _conformance(session: nox.Session, *arguments: str) -> None:
     session.run("python", "-m", "pytest", "conformance", *WORKERS, *arguments, env=_importable(session))
 
 
+def _mark(session: nox.Session) -> None:
+    """Mark in README and on the pages what was measured on older code: all of it, whenever a part is written anew."""
+    session.run("python", "-m", "benches.staleness", "--mark")
+
+
 @nox.session
 def conformance(session: nox.Session) -> None:
     """Judge implementations by the laws."""
-    _conformance(session, *_install(session, "suite"))
+    rest = _install(session, "suite")
+    _conformance(session, *rest)
+    if not rest:  # else nothing is published
+        _mark(session)
 
 
 @nox.session
@@ -86,6 +95,8 @@ def peers(session: nox.Session) -> None:
     _install_peers(session)
     chosen = any(word.partition("=")[0] == "--impl" for word in rest)
     _conformance(session, *([] if chosen else ["--peers"]), *rest)
+    if not rest:
+        _mark(session)
 
 
 @nox.session
@@ -94,6 +105,7 @@ def reproduce(session: nox.Session) -> None:
     names = _install(session, "benches")
     session.install("pyrevolve==2.2.8", success_codes=[0, 1])  # a peer that has to be compiled; without it, its row says so
     session.run("python", "-m", "benches.reproduce", *names)
+    _mark(session)
 
 
 @nox.session(default=False)
@@ -102,6 +114,14 @@ def compare(session: nox.Session) -> None:
     options = _install(session, "benches", "peers-need")
     _install_peers(session)
     session.run("python", "-m", "benches.compare", *options, env=_importable(session))
+    if {"--write", "--redraw"} & {*options}:
+        _mark(session)
+
+
+@nox.session(default=False)
+def published(session: nox.Session) -> None:
+    """Check that published results were measured on the code that is there; --mark marks in README and pages what was not."""
+    session.run("python", "-m", "benches.staleness", *_install(session, "suite"))
 
 
 @nox.session

@@ -1,8 +1,9 @@
 """``python -m benches.budget``: a network that exceeds memory budgets plain, trained within them by plans and by segments.
 
-Everything is measured, printed, and written to ``results/budget.json``; with ``--write`` the table goes to README.md as
-well. ``--check`` measures nothing. The status is 1 when plain fits a budget or a plan does not, and then nothing is
-written; with ``--check`` when README.md has another table than that of the results.
+Everything is measured, printed, and written to ``results/budget.json``, or to ``results/runs`` where changes are not
+committed; with ``--write`` the table goes to README.md as well. ``--check`` measures nothing. The status is 1 when plain
+fits a budget or a plan does not, and then nothing is written; with ``--check`` when README.md has another table than that of
+the results, apart from marks.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,10 +22,13 @@ from rich.console import Console
 from rich.table import Table
 
 from benches.budget_costs import Row, measured, mebi
-from benches.published import between, measured_on
+from benches.published import between, measured_on, older_mark, older_note
+from conformance import provenance
 from conformance.results_file import ROOT
+from conformance.staleness import Now, unmarked
 
 BEGIN, END = "<!-- budget:begin -->", "<!-- budget:end -->"
+CODE = ["benches.budget_costs:measured"]
 HEADINGS = "peak, MiB", "extra time", "layers run again", "extra FLOPs"
 
 
@@ -47,7 +52,8 @@ def _table(content: Mapping[str, Any]) -> list[list[str]]:
         low, middle, high = (f"{100 * (time - 1):+.0f}" for time in row.times)
         fits = ["yes" if row.peak <= budget else "no" for budget in budgets]
         again = f"{middle} % ({low} to {high})", str(row.kernels), f"{100 * row.flops / content['flops']:+.1f} %"
-        lines.append([row.name, f"{row.peak / 2**20:.2f}", *fits, *(again if row.name != "plain" else ("–",) * 3)])
+        name = row.name + older_mark(content, table="rows")
+        lines.append([name, f"{row.peak / 2**20:.2f}", *fits, *(again if row.name != "plain" else ("–",) * 3)])
     return lines
 
 
@@ -62,7 +68,7 @@ def notes(content: Mapping[str, Any]) -> list[str]:
         f"{content['kernels']} layers have a kernel that can run again. Gradients equal plain's to the last bit. Choosing all "
         f"of the above took {planning['seconds']:.1f} s, and {mebi(planning['peak'])} MiB while layers were measured alone."
     )
-    return [measured_how, measured_on(content)]
+    return [measured_how, measured_on(content) + older_note(content)]
 
 
 def markdown(content: Mapping[str, Any]) -> str:
@@ -98,30 +104,44 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     action.add_argument("--check", action="store_true", help="fail when README.md does not have the table of the results")
     options = parser.parse_args(arguments)
     results, readme = root / "results" / "budget.json", root / "README.md"
+    origin = provenance.begin()
     try:
         if options.check:
             return _check(readme, json.loads(results.read_text(encoding="utf-8")))
-        present = readme.read_text(encoding="utf-8") if options.write else ""
         if options.write:
-            updated(present, "")  # no markers is known before anything is measured
+            updated(readme.read_text(encoding="utf-8"), "")  # no markers is known before anything is measured
+            origin.require()
         torch.set_num_threads(1)  # as in the example
-        content = json.loads(json.dumps(measured()))
+        fingerprints = {"table": {"rows": provenance.of_roots(origin.sources, CODE)}}
+        content = json.loads(json.dumps({**measured(), "suite": origin.suite, "fingerprints": fingerprints}))
         console = Console()
         show(content, console if console.is_terminal else Console(width=180))  # a log has no width of its own
         if found := broken(content):
             raise ValueError("; ".join(found))
-        results.parent.mkdir(parents=True, exist_ok=True)
-        results.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        fault = origin.fault()
+        path = root / "results" / "runs" / f"budget-{time.strftime('%Y%m%d-%H%M%S')}.json" if fault else results
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        if fault:
+            sys.stderr.write(f"{path} is not published: {fault}\n")
+            return int(options.write)
         if options.write:
-            readme.write_text(updated(present, markdown(content)), encoding="utf-8")
+            write_table(root, content)
     except (OSError, ValueError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0
 
 
+def write_table(root: Path, content: Mapping[str, Any], now: Now | None = None) -> None:
+    """Put the table into README.md, with marks at what is older than the code."""
+    readme = root / "README.md"
+    text = markdown((now or Now()).of_table(content))
+    readme.write_text(updated(readme.read_text(encoding="utf-8"), text), encoding="utf-8")
+
+
 def _check(readme: Path, content: Mapping[str, Any]) -> int:
-    present = readme.read_text(encoding="utf-8")
+    present = unmarked(readme.read_text(encoding="utf-8"))
     if present == updated(present, markdown(content)):
         return 0
     sys.stderr.write(f"the budget table in {readme} is stale: python -m benches.budget --write\n")

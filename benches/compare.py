@@ -27,6 +27,7 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from benches import compare_code
 from benches import compare_limits as limits
 from benches import compare_page as page
 from benches.compare_measuring import Row, Subject
@@ -34,7 +35,8 @@ from benches.compare_steps import Comparison, Entry
 from benches.contenders import Contender, contenders
 from benches.workloads import FAKE, KINDS, SIZES, Workload, device_type, sweeps, workload
 from conformance import page as html
-from conformance import results_file, usable
+from conformance import provenance, results_file, usable
+from conformance.provenance import Origin
 from conformance.results_file import ROOT
 
 ROUNDS = 15
@@ -107,12 +109,13 @@ class _Display:
             page.show(one.name, [json.loads(json.dumps(asdict(row))) for row in of_this], self.console)
 
 
-def measured(options: argparse.Namespace, console: Console) -> dict[str, Any]:
+def measured(options: argparse.Namespace, console: Console, origin: Origin) -> dict[str, Any]:
     """Run the comparison: all that was measured, as it is stored. Raises ValueError for options, RuntimeError for pytest's."""
     torch.set_num_threads(1)
     device = FAKE if options.size == "XL" else options.device
     _require(device)
-    head = results_file.header(seed=0, profile="compare", device="cpu" if device == FAKE else device)  # before what takes long
+    host = "cpu" if device == FAKE else device
+    head = results_file.header(seed=0, profile="compare", device=host, suite=origin.suite)  # before what takes long
     picked, missing = contenders(device, options.backend, options.budget, options.impl or ())
     compared = entries(options.workload or (), options.size, device, picked)
     display = _Display(console, sum(len(entry.contenders) for entry in compared))
@@ -132,9 +135,10 @@ def measured(options: argparse.Namespace, console: Console) -> dict[str, Any]:
         raise RuntimeError(f"pytest ended with status {int(status)}; what it printed says why")
     there = {one.metadata["Name"] for one in metadata.distributions()}
     names = [name for name in ("pytest-benchmark", "numpy", "matplotlib") if name in there]
+    versions = {name: metadata.version(name) for name in names} | compare_code.versions_of(picked)
     content = {
         **{key: head[key] for key in ("versions", "machine", "suite", "date")},
-        "versions": {**head["versions"], **{name: metadata.version(name) for name in names}},
+        "versions": {**head["versions"], **versions},
         "device": device,
         "size": options.size,
         "backend": options.backend,
@@ -143,6 +147,7 @@ def measured(options: argparse.Namespace, console: Console) -> dict[str, Any]:
         "workloads": display.subjects,
         "left_out": [asdict(one) for one in missing],
         "rows": [asdict(row) for row in display.rows],
+        "fingerprints": compare_code.of_all(origin.sources, picked, display.subjects),
     }
     return content | {"limits": limits.stored(limits.limits(json.loads(json.dumps(content))))}
 
@@ -164,6 +169,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
         _parser().error("--redraw measures nothing: without --write, --impl, --workload, --budget and --results")
     if options.write and (options.impl or options.workload or options.budget or options.results):
         _parser().error("--write publishes a complete run: without --impl, --workload, --budget and --results")
+    origin = provenance.begin()
     try:
         if options.check:
             return page.check(root)
@@ -171,17 +177,15 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
             return page.redraw(root) or _shown_anew(root)
         if options.write:
             page.require_markers(root)
+            origin.require()
         terminal = os.fdopen(os.dup(sys.stdout.fileno()), "w", 1, encoding="utf-8")  # pytest takes the other for itself
         console = Console(file=terminal)
         console = console if console.is_terminal else Console(file=terminal, width=200)  # a log has no width of its own
         started = time.perf_counter()
-        content = json.loads(json.dumps(measured(options, console)))
-        path = options.results or _place(options, content, root)
-        page.store(path, content)
-        if options.write:
-            page.publish(root, content)
-            if _shown_anew(root):
-                return 1
+        content = json.loads(json.dumps(measured(options, console, origin)))
+        path = _stored(options, content, origin, root)
+        if options.write and _shown_anew(root):
+            return 1
         judged = limits.limits(content)
         if shown := limits.table(judged):
             console.print(shown)
@@ -199,11 +203,17 @@ def _shown_anew(root: Path) -> int:
     return html.main([], root) if (root / "results" / "index.html").exists() else 0
 
 
-def _place(options: argparse.Namespace, content: dict[str, Any], root: Path) -> Path:
-    kind = device_type(content["device"])
+def _stored(options: argparse.Namespace, content: dict[str, Any], origin: Origin, root: Path) -> Path:
+    """Where the results are stored, and with ``--write`` published; ValueError when they are not the work of the commit."""
+    fault, kind = origin.fault() if options.write else "", device_type(content["device"])
+    name = f"compare-{kind}" if options.write and not fault else f"runs/compare-{kind}-{time.strftime('%Y%m%d-%H%M%S')}"
+    path: Path = options.results or root / "results" / f"{name}.json"
+    page.store(path, content)
+    if fault:
+        raise ValueError(f"{path} is not published: {fault}")
     if options.write:
-        return root / "results" / f"compare-{kind}.json"
-    return root / "results" / "runs" / f"compare-{kind}-{time.strftime('%Y%m%d-%H%M%S')}.json"
+        page.publish(root, content)
+    return path
 
 
 if __name__ == "__main__":

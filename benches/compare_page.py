@@ -13,8 +13,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benches import compare_plots as plots
-from benches.published import between, measured_on
+from benches.published import between, measured_on, older_mark, older_note
 from benches.workloads import FAKE
+from conformance.staleness import Now, unmarked
 
 BEGIN, END = "<!-- compare:begin -->", "<!-- compare:end -->"
 SHOWN = "attention"  # the workload whose table is in README.md
@@ -129,11 +130,17 @@ def store(path: Path, content: Stored) -> None:
 
 
 def publish(root: Path, content: Stored) -> None:
-    """Draw the plots, and put the table of the CPU into README.md."""
-    plots.draw_all(content, root / "results" / "compare")
+    """Draw the plots, and put the table of the CPU into README.md, with marks at what is older than the code."""
+    plots.draw_all(Now().of_table(content), root / "results" / "compare")
     if content["device"] == "cpu" and content["size"] == "S":
-        readme = root / "README.md"
-        readme.write_text(updated(readme.read_text(encoding="utf-8"), markdown(content)), encoding="utf-8")
+        write_table(root, content)
+
+
+def write_table(root: Path, content: Stored, now: Now | None = None) -> None:
+    """Put the table into README.md, with marks at what is older than the code."""
+    readme = root / "README.md"
+    text = markdown((now or Now()).of_table(content))
+    readme.write_text(updated(readme.read_text(encoding="utf-8"), text), encoding="utf-8")
 
 
 def redraw(root: Path) -> int:
@@ -150,16 +157,17 @@ def markdown(content: Stored) -> str:
     """The table of one workload, its notes and links to the plots, as README.md has them."""
     heads = "contender", "time / plain", "time / ideal", "peak", "kept after forward", "FLOPs again"
     rows = [row for row in content["rows"] if row["workload"] == SHOWN]
-    lines = [heads, ["---"] * len(heads), *(_short(row) for row in rows)]
+    lines = [heads, ["---"] * len(heads), *(_short(row, content) for row in rows)]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     names = [plot.name for plot in plots.figures(content)]
     links = ", ".join(f"[{name.split('-', 1)[1]}](results/compare/{name}.svg)" for name in names)
     return "\n\n".join([table, *notes(content), f"Plots: {links}."])
 
 
-def _short(row: Stored) -> list[str]:
+def _short(row: Stored, content: Stored) -> list[str]:
     name, times, ideal_times, peak, kept, flops, *_ = cells(row)
-    return [f"`{name}`", times, ideal_times, peak, kept, flops]
+    older = older_mark(content, contender=row["contender"], workload=row["workload"])
+    return [f"`{name}`{older}", times, ideal_times, peak, kept, flops]
 
 
 def notes(content: Stored) -> list[str]:
@@ -174,7 +182,8 @@ def notes(content: Stored) -> list[str]:
         f"{content['backend']}."
     )
     left_out = [f"{one['name']} ({one['reason'].partition(';')[0]})" for one in content["left_out"]]
-    return [how + (f" Left out: {', '.join(left_out)}." if left_out else ""), measured_on(content)]
+    told = how + (f" Left out: {', '.join(left_out)}." if left_out else "")
+    return [told, measured_on(content) + older_note(content)]
 
 
 def updated(readme: str, text: str) -> str:
@@ -188,11 +197,11 @@ def require_markers(root: Path) -> None:
 
 
 def check(root: Path) -> int:
-    """0 when README.md has the table of the results and every plot is there, else 1 with the reason on stderr.
+    """0 when README.md has the table of the results, apart from marks, and every plot is there, else 1, with why on stderr.
 
     Where no results are published, README.md must have no table.
     """
-    results, present = root / "results" / "compare-cpu.json", (root / "README.md").read_text(encoding="utf-8")
+    results, present = root / "results" / "compare-cpu.json", unmarked((root / "README.md").read_text(encoding="utf-8"))
     if not results.exists():
         if f"{BEGIN}\n{END}" in present:
             return 0

@@ -34,6 +34,7 @@ class Contender:
     ``plan`` says which blocks of a workload run again, ``prepare`` makes of functions, a plan and an example of the input
     what runs them. ``compiled`` is for what calls the functions while it compiles, and not afterwards: their calls mean
     nothing, and its gradients may be rounded in another way.
+    ``implementation`` is the name of the one that it runs, if that is one of ours or of the peers.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Contender:
     prepare: Callable[[Sequence[Function], Plan, Tensor], Forward]
     plan: Callable[[Workload], Plan]
     compiled: bool = False
+    implementation: str = ""
 
 
 Make = Callable[[], Contender]
@@ -64,8 +66,8 @@ def no_region(workload: Workload) -> Plan:
     return kept(0, len(workload.blocks))
 
 
-def checkpointing(name: str, family: str, checkpoint: Callable[..., Any]) -> Contender:
-    """Each block is checkpointed by ``checkpoint(function, value)``."""
+def checkpointing(name: str, family: str, checkpoint: Callable[..., Any], implementation: str = "") -> Contender:
+    """Each block is checkpointed by ``checkpoint(function, value)``, which may be that of a named implementation."""
 
     def prepare(functions: Sequence[Function], plan: Plan, example: Tensor) -> Forward:
         def forward(value: Tensor) -> Tensor:
@@ -75,7 +77,7 @@ def checkpointing(name: str, family: str, checkpoint: Callable[..., Any]) -> Con
 
         return forward
 
-    return Contender(name, family, prepare, each_block)
+    return Contender(name, family, prepare, each_block, implementation=implementation)
 
 
 def _run(functions: Sequence[Function]) -> Forward:
@@ -87,10 +89,14 @@ def _run(functions: Sequence[Function]) -> Forward:
     return forward
 
 
-PLAIN = Contender("plain", "plain", lambda functions, plan, example: _run(functions), no_region)
+def _plainly(functions: Sequence[Function], plan: Plan, example: Tensor) -> Forward:
+    return _run(functions)
 
 
-def on_host(name: str, namespace: Any) -> Contender:
+PLAIN = Contender("plain", "plain", _plainly, no_region)
+
+
+def on_host(name: str, namespace: Any, implementation: str = "") -> Contender:
     """What is saved lives in memory of the host, by ``save_on_cpu`` of a namespace like ``torch.autograd.graph``."""
 
     def prepare(functions: Sequence[Function], plan: Plan, example: Tensor) -> Forward:
@@ -102,7 +108,7 @@ def on_host(name: str, namespace: Any) -> Contender:
 
         return forward
 
-    return Contender(name, "host", prepare, no_region)
+    return Contender(name, "host", prepare, no_region, implementation=implementation)
 
 
 def compiled(budget: float, backend: str) -> Contender:
@@ -143,6 +149,11 @@ def planned(name: str, plan: Callable[[Workload], Plan]) -> Contender:
     return Contender(name, "plan", prepare, plan)
 
 
+def sqrt_segments(workload: Workload) -> Plan:
+    """Segments as Chen et al. cut them."""
+    return schedules.sqrt_segments(len(workload.blocks))
+
+
 def within(budget: str) -> Contender:
     """The fastest plan within a budget: bytes, or with a point in it a fraction of what plain takes at its peak.
 
@@ -177,24 +188,24 @@ def offered(device: str, backend: str) -> dict[str, Make]:
         if peer.kind == "checkpoint" and name not in COMPILED_HERE:
             made[name] = functools.partial(_peer, name, "cpu" if device == FAKE else device)
     for name in ("graph", "torch-graph"):
-        made[f"{name}-save_on_cpu"] = functools.partial(on_host, f"{name}-save_on_cpu", impls.get(name).provides)
+        made[f"{name}-save_on_cpu"] = functools.partial(on_host, f"{name}-save_on_cpu", impls.get(name).provides, name)
     reason = functools.cache(functools.partial(uncompilable, device, backend))  # tried out when first asked for
     for way in (compiled_regions(backend), *(compiled(fraction, backend) for fraction in FRACTIONS)):
         made[way.name] = functools.partial(_unless, reason, way)
-    made["chen-sqrt"] = lambda: planned("chen-sqrt", lambda workload: schedules.sqrt_segments(len(workload.blocks)))
+    made["chen-sqrt"] = lambda: planned("chen-sqrt", sqrt_segments)
     return made
 
 
 def _built_in(name: str, called: str = "", **options: Any) -> Contender:
     family = "torch" if name.startswith("torch-") else "ours"
-    return checkpointing(called or name, family, functools.partial(impls.get(name).checkpoint, **options))
+    return checkpointing(called or name, family, functools.partial(impls.get(name).checkpoint, **options), name)
 
 
 def _peer(name: str, device: str) -> Contender:
     peer = impls.PEERS[name]
     if not peer.runs_on(device):
         raise ValueError(f"it computes on {peer.device} alone")
-    return checkpointing(name, "peer", peer.load().checkpoint)
+    return checkpointing(name, "peer", peer.load().checkpoint, name)
 
 
 def _unless(reason: Callable[[], str], contender: Contender) -> Contender:

@@ -30,11 +30,13 @@ from benches.compare_page import store
 from benches.papers.korthikanti2022 import FORMULAS, OF_22B, PAPER, TIMES, Run, run
 from benches.papers.layer_times import Lap, Layer, timed
 from benches.papers.transformer_layer import Shape, Technique, paper_bytes
-from conformance import results_file, usable
+from conformance import provenance, results_file, usable
+from conformance.provenance import Origin
 from conformance.results_file import ROOT
 
 ROUNDS = 15
 DTYPE = torch.bfloat16
+CODE = ["benches.layer:measured"]
 TOLD = (
     "The whole layer on one device. The paper's times (table 4) are of one of 8 tensor parallel ranks on A100s. Bytes are what "
     "autograd saves, statistics of layer norm apart, which the formulas neglect."
@@ -153,23 +155,29 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     options = parser.parse_args(arguments)
     if options.rounds < 2:
         parser.error(f"rounds is {options.rounds}; it must be 2 or more")
+    origin = provenance.begin()
     try:
         usable.require_cuda(options.device, "the paper's layer is one of a GPU")
+        if options.write:
+            origin.require()
         rows = measured(OF_22B, options.device, options.rounds)
     except ValueError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    kind = "layer-cuda" if options.write else f"runs/layer-cuda-{time.strftime('%Y%m%d-%H%M%S')}"
+    fault = origin.fault() if options.write else ""
+    kind = "layer-cuda" if options.write and not fault else f"runs/layer-cuda-{time.strftime('%Y%m%d-%H%M%S')}"
     path = root / "results" / f"{kind}.json"
-    store(path, json.loads(json.dumps(content(rows, options.device, options.rounds))))
+    store(path, json.loads(json.dumps(content(rows, options.device, options.rounds, origin))))
     console = Console()
     (console if console.is_terminal else Console(width=200)).print(table(rows), TOLD, f"results: {path}", sep="\n")
-    return 0 if all(row.status == MEASURED for row in rows) else 1
+    if fault:
+        sys.stderr.write(f"{path} is not published: {fault}\n")
+    return 0 if all(row.status == MEASURED for row in rows) and not fault else 1
 
 
-def content(rows: Sequence[Row], device: str, rounds: int) -> dict[str, Any]:
+def content(rows: Sequence[Row], device: str, rounds: int, origin: Origin) -> dict[str, Any]:
     """What is stored."""
-    head = results_file.header(seed=0, profile="layer", device=device)
+    head = results_file.header(seed=0, profile="layer", device=device, suite=origin.suite)
     return {
         **{key: head[key] for key in ("versions", "machine", "suite", "date")},
         "device": device,
@@ -179,6 +187,7 @@ def content(rows: Sequence[Row], device: str, rounds: int) -> dict[str, Any]:
         "tensor_parallel": 1,
         "paper": {"source": PAPER.source, "place": "table 4", "tensor_parallel": 8, "times": TIMES},
         "rows": [asdict(row) for row in rows],
+        "fingerprints": {"table": {"rows": provenance.of_roots(origin.sources, CODE)}},
     }
 
 

@@ -35,7 +35,7 @@ from benches.compare_page import size as shown_size
 from benches.compare_page import store
 from benches.rounds import interleaved
 from benches.workloads import KINDS, Workload, workload
-from conformance import results_file, usable
+from conformance import provenance, results_file, usable
 from conformance.results_file import ROOT
 from conformance.second_device import Moves
 from impls.graph.streams import Lane
@@ -43,6 +43,7 @@ from impls.offload import OffloadModel
 from impls.offload.route import Route
 
 ROUNDS = 15
+CODE = ["benches.offload:measured"]
 COPYING = (Route, "load"), (Route, "bring"), (Lane, "fetch"), (Lane, "send")
 
 
@@ -246,23 +247,30 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     options = parser.parse_args(arguments)
     if options.rounds < 2:
         parser.error(f"rounds is {options.rounds}; it must be 2 or more")
+    origin = provenance.begin()
     try:
         require(options.device)
+        if options.write:
+            origin.require()
         rows = measured(options.workload, options.size, options.device, options.rounds)
     except ValueError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    head = results_file.header(seed=0, profile="offload", device=options.device)
+    head = results_file.header(seed=0, profile="offload", device=options.device, suite=origin.suite)
     content = {key: head[key] for key in ("versions", "machine", "suite", "date")}
     content |= {name: getattr(options, name) for name in ("device", "workload", "size", "rounds")}
     content["rows"] = [asdict(row) for row in rows]
+    content["fingerprints"] = {"table": {"rows": provenance.of_roots(origin.sources, CODE)}}
     kind = torch.device(options.device).type
-    name = f"offload-{kind}" if options.write else f"runs/offload-{kind}-{time.strftime('%Y%m%d-%H%M%S')}"
+    fault = origin.fault() if options.write else ""
+    name = f"offload-{kind}" if options.write and not fault else f"runs/offload-{kind}-{time.strftime('%Y%m%d-%H%M%S')}"
     path = root / "results" / f"{name}.json"
     store(path, json.loads(json.dumps(content)))
     console = Console()
     (console if console.is_terminal else Console(width=180)).print(table(rows), f"results: {path}", sep="\n")
-    return 1 if any(row.status == VOID for row in rows) else 0
+    if fault:
+        sys.stderr.write(f"{path} is not published: {fault}\n")
+    return 1 if fault or any(row.status == VOID for row in rows) else 0
 
 
 if __name__ == "__main__":

@@ -28,10 +28,13 @@ from benches.overhead_bytes import peaks
 from benches.overhead_chain import LENGTHS
 from benches.overhead_figures import growth, memory, overhead
 from benches.overhead_ladder import climbed
-from conformance import results_file
+from conformance import provenance, results_file
+from conformance.provenance import Origin
 from conformance.results_file import ROOT
 
 PARTS = "memory", "growth", "profile", "bytes"
+FIGURES = [f"benches.overhead_figures:{name}" for name in ("overhead", "memory", "growth")]
+CODE = {"readings": FIGURES, "ladder": ["benches.overhead_ladder:climbed"], "bytes": ["benches.overhead_bytes:peaks"]}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -47,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def measured(chosen: Sequence[str], scale: float) -> dict[str, Any]:
+def measured(chosen: Sequence[str], scale: float, origin: Origin) -> dict[str, Any]:
     """Measure these parts, "ratios" among them; as it is stored. Raises ValueError where gradients are not plain's."""
     torch.set_num_threads(1)
     found = [*overhead(scale)] if "ratios" in chosen else []
@@ -55,7 +58,7 @@ def measured(chosen: Sequence[str], scale: float) -> dict[str, Any]:
     found += [*growth(scale)] if "growth" in chosen else []
     steps = climbed(scale) if "profile" in chosen else []
     most = [*peaks()] if "bytes" in chosen else []
-    head = results_file.header(seed=0, profile="overhead", device="cpu")
+    head = results_file.header(seed=0, profile="overhead", device="cpu", suite=origin.suite)
     return {
         **{key: head[key] for key in ("versions", "machine", "suite", "date")},
         "scale": scale,
@@ -65,6 +68,7 @@ def measured(chosen: Sequence[str], scale: float) -> dict[str, Any]:
         "readings": [asdict(one) for one in found],
         "ladder": [asdict(one) for one in steps],
         "bytes": [asdict(one) for one in most],
+        "fingerprints": {"table": {name: provenance.of_roots(origin.sources, roots) for name, roots in CODE.items()}},
     }
 
 
@@ -78,17 +82,23 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     if options.write and (chosen or options.check or options.scale < 1):
         parser.error(f"--write publishes a complete run: without {', '.join(f'--{part}' for part in PARTS)} or --check, and "
                      f"with a scale of 1 or more, not {options.scale:g}")  # fmt: skip
+    origin = provenance.begin()
     try:
         if options.check:
             return page.check(root)
         if options.write:
             page.require_markers(root)
+            origin.require()
         parts = ["ratios", *PARTS] if options.write else chosen or ["ratios", "memory"]
-        content = json.loads(json.dumps(measured(parts, options.scale)))
-        if options.write:
+        content = json.loads(json.dumps(measured(parts, options.scale, origin)))
+        fault = origin.fault() if options.write else ""
+        if options.write and not fault:
             page.publish(root, content)
         else:
-            page.store(root / "results" / "runs" / f"overhead-{time.strftime('%Y%m%d-%H%M%S')}.json", content)
+            path = root / "results" / "runs" / f"overhead-{time.strftime('%Y%m%d-%H%M%S')}.json"
+            page.store(path, content)
+        if fault:
+            raise ValueError(f"{path} is not published: {fault}")
     except (OSError, ValueError) as error:
         sys.stderr.write(f"{error}\n")
         return 1

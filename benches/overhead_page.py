@@ -16,7 +16,8 @@ from rich.table import Table
 from benches.overhead_bytes import Peak
 from benches.overhead_figures import Reading
 from benches.overhead_ladder import Step
-from benches.published import between, measured_on
+from benches.published import between, measured_on, older_mark, older_note
+from conformance.staleness import Now, unmarked
 
 BEGIN, END = "<!-- overhead:begin -->", "<!-- overhead:end -->"
 RESULTS = Path("results") / "overhead-cpu.json"
@@ -31,7 +32,8 @@ def figures(content: Stored) -> Lines:
     lines = [["figure", "ours", "PyTorch's", "replay", "ratio", "limit", ""]]
     for one in (Reading(**stored) for stored in content["readings"]):
         parts = [NONE if part is None else f"{part:,.1f} {one.unit}" for part in (one.ours, one.torch, one.floor)]
-        lines.append([one.name, *parts, f"{one.value:.3f}", f"{one.limit:.2f}", _reached(one.holds)])
+        name = one.name + older_mark(content, table="readings")
+        lines.append([name, *parts, f"{one.value:.3f}", f"{one.limit:.2f}", _reached(one.holds)])
     return lines
 
 
@@ -41,6 +43,7 @@ def ladder(content: Stored) -> Lines:
     for index, one in enumerate(Step(**stored) for stored in content["ladder"]):
         name = f"+ {one.ingredient}" if index and "`" not in one.ingredient and one.name != "torch" else one.ingredient
         cells = zip(one.added, one.ratios, strict=True)
+        name += older_mark(content, table="ladder")
         lines.append([name, *(f"{added:,.1f} µs ({ratio:.2f})" for added, ratio in cells)])
     return lines
 
@@ -51,7 +54,8 @@ def peaks(content: Stored) -> Lines:
     for one in (Peak(**stored) for stored in content["bytes"]):
         limit = "equal" if one.limit == 0 else f"within {one.limit:.0%}"
         cells = f"{one.predicted:,}", f"{one.measured:,}", f"{one.ratio:.4f}", limit
-        lines.append([one.name, one.meter, *cells, _reached(one.holds)])
+        name = one.name + older_mark(content, table="bytes")
+        lines.append([name, one.meter, *cells, _reached(one.holds)])
     return lines
 
 
@@ -107,7 +111,7 @@ def markdown(content: Stored) -> str:
     )
     made = " ".join(details(content))
     parts = [above, _table(figures(content)), made, below, _table(ladder(content)), bytes_told, _table(peaks(content))]
-    return "\n\n".join([*parts, measured_on(content)])
+    return "\n\n".join([*parts, measured_on(content) + older_note(content)])
 
 
 def _table(lines: Sequence[Sequence[str]]) -> str:
@@ -128,8 +132,14 @@ def state_bytes() -> int:
 def publish(root: Path, content: Stored) -> None:
     """Write the results and the tables of README.md."""
     store(root / RESULTS, content)
+    write_tables(root, content)
+
+
+def write_tables(root: Path, content: Stored, now: Now | None = None) -> None:
+    """Put the tables into README.md, with marks at what is older than the code."""
     readme = root / "README.md"
-    readme.write_text(updated(readme.read_text(encoding="utf-8"), markdown(content)), encoding="utf-8")
+    text = markdown((now or Now()).of_table(content))
+    readme.write_text(updated(readme.read_text(encoding="utf-8"), text), encoding="utf-8")
 
 
 def store(path: Path, content: Stored) -> None:
@@ -144,8 +154,8 @@ def require_markers(root: Path) -> None:
 
 
 def check(root: Path) -> int:
-    """0 when README.md has the tables of the results, or says that there are none, else 1 with the reason on stderr."""
-    results, present = root / RESULTS, (root / "README.md").read_text(encoding="utf-8")
+    """0 when README.md has the tables of the results, apart from marks, or says that there are none; else 1, told on stderr."""
+    results, present = root / RESULTS, unmarked((root / "README.md").read_text(encoding="utf-8"))
     text = markdown(json.loads(results.read_text(encoding="utf-8"))) if results.exists() else NOTHING
     if present == updated(present, text):
         return 0

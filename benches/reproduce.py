@@ -47,9 +47,9 @@ def reproduce(paper: Paper, claims: Sequence[Claim], directory: Path, watch: Wat
     watch.doing(f"{paper.name}: figures")
     figures = list(paper.figures())
     seconds = time.perf_counter() - started
+    page.store(directory / f"{paper.name}.json", paper, rows, figures, seconds)
     for figure in figures:
         plots.draw(figure, directory / f"{figure.name}.svg")
-    page.store(directory / f"{paper.name}.json", paper, rows, figures, seconds)
     watch.done(Text(f"{paper.name}: {len(rows)} claims and {len(figures)} figures in {seconds:.1f} s", style="bold"))
     return rows
 
@@ -58,28 +58,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benches.reproduce", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"papers; all without any: {', '.join(NAMES)}")
-    parser.add_argument("--output", type=Path, default=page.RESULTS, metavar="DIR", help="where results go")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="where results go")
     options = parser.parse_args(arguments)
     for name in options.names:
         if name not in NAMES:
             parser.error(f"there is no paper {name!r}; there are {', '.join(NAMES)}")
+    output = options.output or page.place()
     torch.set_num_threads(1)
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or each profile writes lines of its own into the bar
     console = Console(highlight=False)
     papers = [load(name) for name in dict.fromkeys(options.names or NAMES)]
     claims = [paper.claims() for paper in papers]
     with Watch(console, total=sum(map(len, claims)) + len(papers)) as watch:
-        rows = [
-            row for paper, some in zip(papers, claims, strict=True) for row in reproduce(paper, some, options.output, watch)
-        ]
-    target = options.output / "README.md"
-    target.write_text(page.page(options.output), encoding="utf-8")
+        rows = [row for paper, some in zip(papers, claims, strict=True) for row in reproduce(paper, some, output, watch)]
+    target = output / "README.md"
+    target.write_text(page.page(output), encoding="utf-8")
     failed = [row for row in rows if row.failed]
     for row in failed:
         expected = page.text(row.expected) or str(row.says)
         told = f"{row.claim}: expected {expected}, measured {page.text(row.measured)}"
         console.print(Text.assemble((row.verdict, _colour(row.verdict)), "  ", told), soft_wrap=True)
     console.print(Text(f"{len(rows)} claims, {len(failed)} failed; see {target}"), soft_wrap=True)
+    if not options.output and output != page.RESULTS:
+        console.print(Text(f"not published: {page.origin().fault()}"), soft_wrap=True)
     return 1 if failed else 0
 
 

@@ -15,12 +15,13 @@ import pytest
 import torch
 
 import impls
-from conformance import destination, matrix, page, programs_written, releases, report, results_file, usable
+from conformance import destination, matrix, page, programs_written, provenance, releases, report, results_file, usable
 from conformance.arguments import command, gibibytes, natural
 from conformance.choosing import DEFAULT, Subject, subjects
 from conformance.gathering import PROPERTY, Gathering
 from conformance.law import LAWS, PROFILES, Law, all_laws
 from conformance.progress import Live
+from conformance.provenance import Origin
 from conformance.results_file import Results, Row, is_unexpected
 from conformance.summary import nothing_selected, summary
 from conformance.telling import Setting
@@ -30,6 +31,7 @@ GATHERING = pytest.StashKey[Gathering]()
 CHOSEN = pytest.StashKey[list[Subject]]()
 WARNINGS = pytest.StashKey[list[str]]()
 LEFT_OUT = pytest.StashKey[dict[str, str]]()
+ORIGIN = pytest.StashKey[Origin]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -61,6 +63,7 @@ def pytest_configure(config: pytest.Config) -> None:
     try:
         config.stash[CHOSEN] = subjects(config.option, config.getoption("--impl") or offered)
         if not hasattr(config, "workerinput"):  # a worker of xdist, which leaves reporting to its controller
+            config.stash[ORIGIN] = provenance.begin()  # before workers import what they run
             config.pluginmanager.register(config.stash[GATHERING])
             config.stash[WARNINGS] = [warning for one in config.stash[CHOSEN] for warning in one.smoke()]
     except ValueError as error:
@@ -73,7 +76,15 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    return config.stash[WARNINGS]
+    judges = not config.option.keyword and not _asks_for_selftest(config)
+    fault = config.stash[ORIGIN].fault() if judges and _is_whole(config) else ""
+    return [*config.stash[WARNINGS], *([f"this run will not be published: {fault}"] if fault else [])]
+
+
+def _is_whole(config: pytest.Config) -> bool:
+    """Whether a run with these options is published if all is as declared."""
+    given = [config.getoption(name) for name in ("--results", "--impl", "--seed")]
+    return config.getoption("--profile") == "default" and not any(given)
 
 
 def _peers(config: pytest.Config) -> bool:
@@ -102,8 +113,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Tests of the suite itself run when they are asked for, not when implementations are judged."""
-    asked = any("selftest" in argument for argument in config.args)
-    return True if "selftest" in collection_path.parts and not asked else None
+    return True if "selftest" in collection_path.parts and not _asks_for_selftest(config) else None
+
+
+def _asks_for_selftest(config: pytest.Config) -> bool:
+    return any("selftest" in argument for argument in config.args)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -172,10 +186,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
         terminalreporter.write_line(f"left out: {name}: {reason}")
     for law, lacking in _not_judged(config).items():
         terminalreporter.write_line(f"not judged here: {law}: it takes {lacking}")
-    path, published = _destination(config, rows)
-    options = config.option
-    header = results_file.header(options.seed, options.profile, options.device)
+    path, published, fault = _destination(config, rows)
+    options, origin = config.option, config.stash[ORIGIN]
+    header = results_file.header(options.seed, options.profile, options.device, origin.suite)
     header["versions"] |= _distributions(row["impl"] for row in rows)
+    rows = [{**row, "fingerprints": provenance.of_row(origin.sources, row, header)} for row in rows]
     if published and (other := releases.counterpart(Results(path, header, tuple(rows), {}), _published_already())):
         rows = releases.without_repeated_programs(rows, other)
     results_file.write(path, header, rows)  # before what takes time and may be interrupted
@@ -185,14 +200,20 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
     results_file.write(path, header, rows)
     if told := summary(rows, [*config.stash[WARNINGS]]):
         terminalreporter.write_line(told)
-    of_some = "" if config.getoption("--results") or _all_held(config, rows) else " of some laws only"
-    terminalreporter.write_line(f"results{of_some}: {path}")
-    for name in dict.fromkeys(row["impl"] for row in rows if row["program"]):
-        terminalreporter.write_line(f"programs: {command('report', '--show', name, '--results', path)}")
+    _tell_where(terminalreporter, path, rows, some=not config.getoption("--results") and not _all_held(config, rows))
+    if fault:
+        terminalreporter.write_line(f"complete and as declared, but not published: {fault}")
     if published:
         report.main(["--write"])
         page.main([])
     _declare(terminalreporter, config, path, rows)
+
+
+def _tell_where(reporter: pytest.TerminalReporter, path: Path, rows: Iterable[Row], *, some: bool) -> None:
+    """Say where the results are, and how to see the programs in them."""
+    reporter.write_line(f"results{' of some laws only' if some else ''}: {path}")
+    for name in dict.fromkeys(row["impl"] for row in rows if row["program"]):
+        reporter.write_line(f"programs: {command('report', '--show', name, '--results', path)}")
 
 
 def _published_already() -> tuple[Results, ...]:
@@ -214,15 +235,20 @@ def _distributions(names: Iterable[str]) -> dict[str, str]:
     return {name: metadata.version(name) for name in sorted(needed)}
 
 
-def _destination(config: pytest.Config, rows: list[Row]) -> tuple[Path, bool]:
-    """Where the results go. A complete run in which all is as declared is published: README's matrix is made from it."""
+def _destination(config: pytest.Config, rows: list[Row]) -> tuple[Path, bool, str]:
+    """Where the results go, whether they are published, and why a complete run in which all is as declared is not.
+
+    README's matrix is made from what is published.
+    """
     if config.getoption("--results"):
-        return config.getoption("--results"), False
-    device, profile = config.getoption("--device"), config.getoption("--profile")
-    chosen, peers = config.getoption("--impl"), _peers(config)
-    if profile == "default" and not chosen and not config.getoption("--seed") and _complete(config, rows):
-        return destination.published(device, peers=peers, torch=torch.__version__), True
-    return destination.of_a_run(profile, device, chosen, peers=peers, some=not _all_held(config, rows)), False
+        return config.getoption("--results"), False, ""
+    device, peers = config.getoption("--device"), _peers(config)
+    whole = _is_whole(config) and _complete(config, rows)
+    fault = config.stash[ORIGIN].fault() if whole else ""
+    if whole and not fault:
+        return destination.published(device, peers=peers, torch=torch.__version__), True, ""
+    chosen, some = config.getoption("--impl"), not _all_held(config, rows)
+    return destination.of_a_run(config.getoption("--profile"), device, chosen, peers=peers, some=some), False, fault
 
 
 def _complete(config: pytest.Config, rows: list[Row]) -> bool:

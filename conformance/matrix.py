@@ -9,6 +9,7 @@ from typing import Any
 
 from conformance.releases import by_subject, release
 from conformance.results_file import VERDICTS, Results, Row, is_unexpected
+from conformance.staleness import MARK, MEANING, count, marked, note
 
 SYMBOLS: Mapping[str, str] = {"agrees": "✓", "refuses": "–", "diverges": "≠", "crashes": "!", "hangs": "∞"}
 STYLES: Mapping[str, str] = {
@@ -63,6 +64,8 @@ def markdown(results: Results) -> str:
         tables = [_markdown_table(_of(rows, subject=kind)) for kind in _distinct(rows, "subject")]
         measured = [_measured_on(run.header, device) for run in results.runs or (results,) if _of(run.rows, device=device)]
         parts += [*measured, *tables]
+        if older := count(rows):
+            parts[-1] += marked(f"\n\n{MEANING}: {older} of {len(rows)} verdicts")
     return "\n\n".join([*parts, LEGEND.replace(UNEXPECTED, f"\\{UNEXPECTED}")])
 
 
@@ -79,13 +82,14 @@ def differences(results: Results, other: Results) -> str:
     changed = [about for about, verdicts in mine.items() if theirs.get(about) != verdicts]
     judged = {(impl, device) for _, impl, device in mine}
     gone = [about for about in theirs if about not in mine and about[1:] in judged]
+    older = marked(f" {MEANING}: {n} of {len(results.rows)} verdicts.") if (n := count(results.rows)) else ""
     same = f"{len(mine) - len(changed)} of {len(mine)} verdicts with {names[1]} are those with {names[0]}"
     lines = [["law", "implementation", *names], ["---"] * 4]
     for about in [*changed, *gone]:
         verdicts = (", ".join(one.get(about, ("not judged",))) for one in (theirs, mine))
         lines.append([about[0], f"`{about[1]}`", *verdicts])
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return f"{measured} {same}{':' if len(lines) > 2 else '.'}" + (f"\n\n{table}" if len(lines) > 2 else "")
+    return f"{measured}{older} {same}{':' if len(lines) > 2 else '.'}" + (f"\n\n{table}" if len(lines) > 2 else "")
 
 
 def _markdown_table(rows: Sequence[Row]) -> str:
@@ -101,14 +105,15 @@ def _markdown_table(rows: Sequence[Row]) -> str:
 
 
 def _tally(rows: Sequence[Row]) -> str:
-    """``✓ 12 ≠ 2`` and so on; unexpected verdicts are counted once more, after the mark, and laws with conflicting ones."""
+    """``✓ 12 ≠ 2`` and so on; unexpected and older verdicts are counted once more, after their marks, and conflicts."""
     counts = Counter(row["verdict"] for row in rows)
     parts = [f"{SYMBOLS[name]} {counts[name]}" for name in VERDICTS if counts[name]]
     if unexpected := sum(map(is_unexpected, rows)):
         parts.append(f"\\{UNEXPECTED} {unexpected}")
     if conflicts := sum(count > 1 for count in Counter(row["law"] for row in rows).values()):
         parts.append(f"{CONFLICT} {conflicts}")
-    return "&nbsp; ".join(part.replace(" ", "&nbsp;") for part in parts)
+    older = marked(f"&nbsp; {MARK}&nbsp;{n}") if (n := count(rows)) else ""
+    return "&nbsp; ".join(part.replace(" ", "&nbsp;") for part in parts) + older
 
 
 def _measured_on(head: Mapping[str, Any], device: str) -> str:
@@ -120,7 +125,7 @@ def _measured_on(head: Mapping[str, Any], device: str) -> str:
     return (
         f"Device `{device}` on {', '.join(part for part in where if part)}; {with_versions}; "
         f"profile {head['profile']}, seed {head['seed']}, suite at {commit}, {head['date'][:10]}."
-    )
+    ) + (marked(f" {MARK} {gone}.") if (gone := note(head)) else "")
 
 
 def _table(rows: Sequence[Row], device: str, width: int | None, color: bool) -> str:

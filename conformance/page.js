@@ -189,7 +189,8 @@
   const told = (record) => {
     find("#panel-facts").replaceChildren();
     fact("Implementation", record.impl);
-    fact("Measured with", `torch ${record.torch} on ${record.device}`);
+    const aged = find(".older", buttons.get(current)) ? ", with older code than when this page was made" : "";
+    fact("Measured with", `torch ${record.torch} on ${record.device}${aged}`);
     const counts = Object.entries(record.counts).flatMap(([verdict, count]) => [" · ", made("span", `${verdict} ${count.toLocaleString("en")}`, verdict)]);
     fact("Cases", record.cases.toLocaleString("en"), ...counts);
     if (record.options) fact("Called with", made("code", record.options));

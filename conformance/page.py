@@ -1,8 +1,8 @@
 """The page of results: one HTML file with every verdict, what was seen, and the script that shows it.
 
 Run as ``python -m conformance.page`` to write ``results/index.html`` from the published results, or with ``--check``,
-which ends with status 1 when the file is another one. The page is made from the results alone: it says when and on what
-they were measured, and asks nothing of a network.
+which ends with status 1 when the file is another one. The page is made from the results alone, but for marks at what is
+older than the code, which ``--check`` ignores: it says when and on what they were measured, and asks nothing of a network.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from conformance.matrix import SYMBOLS
 from conformance.page_figures import comparisons, figures
 from conformance.page_tables import Entry, distinct, editions, entries
 from conformance.results_file import ROOT, VERDICTS, Results
+from conformance.staleness import BEGIN, END, MARK, MEANING, Now, unmarked
 
 TEMPLATE, STYLE, PROGRAM = (f"page.{ending}" for ending in ("html.j2", "css", "js"))
 MEANINGS: Mapping[str, str] = {
@@ -33,10 +34,11 @@ MEANINGS: Mapping[str, str] = {
 }
 
 
-def rendered(found: Sequence[Results], directory: Path, text: str) -> str:
+def rendered(found: Sequence[Results], directory: Path, text: str, now: Now | None = None) -> str:
     """The page of these results and of two lists in the ``text`` of README.
 
-    ``directory`` is where the page will be, and where figures and what it links to are.
+    ``directory`` is where the page will be, and where figures and what it links to are. What is older than ``now`` is
+    marked; without it, nothing is.
     Raises ValueError for results without verdicts and a README without these lists, ModuleNotFoundError without Jinja2.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # here: to judge, it is not needed
@@ -46,7 +48,7 @@ def rendered(found: Sequence[Results], directory: Path, text: str) -> str:
     environment = Environment(
         loader=FileSystemLoader(here), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    shown = entries(found)
+    shown = entries([now.of_results(one) for one in found] if now else found)
     linked = [*directory.glob("papers/README.md"), *sorted(directory.glob("compare-*.json"))]
     return environment.get_template(TEMPLATE).render(
         editions=editions(shown),
@@ -60,7 +62,12 @@ def rendered(found: Sequence[Results], directory: Path, text: str) -> str:
         dates=sorted({run.header["date"][:10] for one in found for run in one.runs or (one,)}),
         files=distinct(one.path.name for one in found),
         figures=figures(directory / "compare"),
-        comparisons=list(comparisons(directory)),
+        comparisons=list(comparisons(directory, now)),
+        older_count=sum(entry.older for entry in shown),
+        older_begin=Markup(BEGIN),
+        older_end=Markup(END),
+        older_mark=MARK,
+        older_meaning=MEANING,
         random_state=torch.get_rng_state().nbytes,
         linked=[path.relative_to(directory).as_posix() for path in linked],
         rules=[readme.spans(item) for item in readme.items(text, readme.RULES)],
@@ -85,13 +92,14 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     options = parser.parse_args(arguments)
     path = root / "results" / "index.html"
     try:
-        wanted = rendered(report.results(root), path.parent, (root / "README.md").read_text(encoding="utf-8"))
+        text = (root / "README.md").read_text(encoding="utf-8")
+        wanted = rendered(report.results(root), path.parent, text, None if options.check else Now())
     except (OSError, ValueError, ModuleNotFoundError) as error:
         sys.stderr.write(f"{path} is not made: {error}\n")
         return 1
     if not options.check:
         path.write_text(wanted, encoding="utf-8")
-    elif not path.exists() or path.read_text(encoding="utf-8") != wanted:
+    elif not path.exists() or unmarked(path.read_text(encoding="utf-8")) != wanted:
         sys.stderr.write(f"{path} is stale: python -m conformance.page\n")
         return 1
     return 0

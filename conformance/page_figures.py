@@ -11,6 +11,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 from conformance.page_tables import measured_on
+from conformance.staleness import Now, note, older_names
 
 WORDS = "{http://purl.org/dc/elements/1.1/}"  # the names of title and description in the metadata of an SVG file
 
@@ -42,9 +43,11 @@ def _figure(path: Path) -> Figure:
     return Figure(f"{path.parent.name}/{path.name}", words[0], words[1], data)
 
 
-def comparisons(directory: Path) -> Iterator[tuple[str, str]]:
-    """Of each published comparison the file, and how, on what, with what and when it was measured."""
+def comparisons(directory: Path, now: Now | None = None) -> Iterator[tuple[str, str, str]]:
+    """Of each published comparison the file; how, on what, with what and when it was measured; and what is older than now."""
     for path in sorted(directory.glob("compare-*.json")):
         head: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         how = f"{head['device']}, size {head['size']}, {head['rounds']} rounds, threads: {head['threads']}"
-        yield path.name, f"{how}, backend {head['backend']} · {measured_on(head)}"
+        present = now.of_table(head) if now else head
+        told = "; ".join(filter(None, [older_names(present), note(present)]))
+        yield path.name, f"{how}, backend {head['backend']} · {measured_on(head)}", told

@@ -15,6 +15,7 @@ import impls
 from conformance import programs_written
 from conformance.replay import standalone
 from conformance.results_file import Results, Row, is_unexpected
+from conformance.staleness import OLDER, note
 
 T = TypeVar("T", bound=Hashable)
 IMPORTS_OURS, OURS = re.compile(r"^\s*(?:from|import) (?:impls|conformance)\b", re.MULTILINE), "this project"
@@ -46,6 +47,10 @@ class Entry:
     @property
     def unexpected(self) -> bool:
         return is_unexpected(self.row)
+
+    @property
+    def older(self) -> bool:
+        return OLDER in self.row
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -155,6 +160,12 @@ class Family:
         columns = zip(*(line.cells for line in self.lines), strict=True)
         return [Counter(entry.row["verdict"] for cell in column for entry in cell) for column in columns]
 
+    @property
+    def older(self) -> list[int]:
+        """For each column how many of its verdicts were measured on older code."""
+        columns = zip(*(line.cells for line in self.lines), strict=True)
+        return [sum(entry.older for cell in column for entry in cell) for column in columns]
+
 
 @dataclass(frozen=True)
 class Table:
@@ -192,11 +203,12 @@ class Edition:
     entries: tuple[Entry, ...]
 
     @property
-    def measured(self) -> list[tuple[str, str]]:
-        """For each run: its file; and on what, with what and when it was made."""
+    def measured(self) -> list[tuple[str, str, str]]:
+        """For each run: its file; on what, with what and when it was made; and what is wrong with its commit."""
         sources = {entry.source: entry.results for entry in self.entries}.values()
         runs = [(one.path.name, run) for one in sources for run in one.runs or (one,)]
-        return [(name, measured_on(run.header)) for name, run in runs if any(r["device"] == self.device for r in run.rows)]
+        here = [(name, run.header) for name, run in runs if any(r["device"] == self.device for r in run.rows)]
+        return [(name, measured_on(header), note(header)) for name, header in here]
 
     @cached_property
     def tables(self) -> list[Table]:

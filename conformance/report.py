@@ -1,8 +1,8 @@
 """The README's matrix, made from the results files, and the limits of an implementation, each with its program.
 
-Run as ``python -m conformance.report`` with ``--write`` (put the matrix into README.md), ``--check`` (status 1 when it
-has another one, or ``results/programs`` other scripts) or ``--show IMPL`` (what IMPL does not keep, and the programs that
-show it).
+Run as ``python -m conformance.report`` with ``--write`` (put the matrix into README.md, with marks at what is older than
+the code), ``--check`` (status 1 when it has another one, apart from marks, or ``results/programs`` other scripts) or
+``--show IMPL`` (what IMPL does not keep, and the programs that show it).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from conformance import matrix, programs_written, releases
 from conformance.arguments import readable
 from conformance.merge import united
 from conformance.results_file import ROOT, Results, Row, claim, is_unexpected, read_all
+from conformance.staleness import OLDER, Now, unmarked
 
 BEGIN, END = "<!-- matrix:begin -->", "<!-- matrix:end -->"
 SCRIPT_BEGIN, SCRIPT_END = "<!-- script:begin -->", "<!-- script:end -->"
@@ -106,6 +107,7 @@ def _limit(row: Row) -> str:
         f"{row['impl']} on {row['device']}, law {row['law']}: {row.get('statement', '')}",
         found,
         *_declared(row),
+        *([f"measured on older code: {', '.join(row[OLDER])}"] if OLDER in row else []),
         *row["detail"].splitlines(),
     ]
     return "\n".join([*(f"# {line}".rstrip() for line in lines), row["program"]]).rstrip()
@@ -147,6 +149,8 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
         parser.error(f"argument --results: {error}")
     try:
         found = given or results(root)
+        if not options.check:
+            found = tuple(map(Now().of_results, found))
         if options.show:
             print(limits([row for one in found for row in one.rows], options.show, options.law))
             return 0
@@ -180,7 +184,8 @@ def _matrix(one: Results, before: Sequence[Results]) -> str:
 
 
 def _readme(path: Path, found: Iterable[Results], *, write: bool) -> int:
-    present = path.read_text(encoding="utf-8")
+    text = path.read_text(encoding="utf-8")
+    present = text if write else unmarked(text)  # marks depend on the code, and are made anew when the matrix is
     results = list(found)
     wanted = updated(present, "\n\n".join(_matrix(one, results[:place]) for place, one in enumerate(results)))
     if SCRIPT_BEGIN in present:

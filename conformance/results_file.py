@@ -27,6 +27,7 @@ HEADER_KEYS = ("versions", "machine", "seed", "profile", "suite", "date")
 FORMAT = 1
 ROOT = Path(__file__).resolve().parent.parent
 NVIDIA = Path("/sys/module/nvidia/version")
+UNKNOWN = "unknown"  # the commit where there is no git repository
 
 Row = Mapping[str, Any]
 
@@ -61,9 +62,10 @@ def totals(rows: Iterable[Row]) -> dict[str, int]:
     return {"rows": len(rows), "cases": cases, **{name: verdicts[name] for name in VERDICTS}, "unexpected": unexpected}
 
 
-def header(seed: int, profile: str, device: str) -> dict[str, Any]:
+def header(seed: int, profile: str, device: str, suite: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Versions, machine, seed, profile, commit of the suite and date.
 
+    ``suite`` is what was measured, as ``conformance.provenance`` has it; without it, what is there now.
     For an accelerator this initialises it, to ask its name: call it after the laws have run.
     """
     versions = {name: metadata.version(name) for name in ("torch", "hypothesis", "pytest")}
@@ -79,7 +81,7 @@ def header(seed: int, profile: str, device: str) -> dict[str, Any]:
         },
         "seed": seed,
         "profile": profile,
-        "suite": _suite(),
+        "suite": dict(suite) if suite else {"commit": commit(), "dirty": bool(changed())},
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 
@@ -244,15 +246,20 @@ def _nvidia_driver() -> str:
     return asked.splitlines()[0] if asked else "unknown"
 
 
-def _suite() -> dict[str, Any]:
-    """The commit that the suite is at, and whether files were changed since; generated files do not count."""
-    commit = _git("rev-parse", "HEAD")
-    changed = _git("status", "--porcelain", "--", ".", ":!results", ":!README.md")
-    return {"commit": commit or "unknown", "dirty": bool(changed)}
+def commit(root: Path = ROOT) -> str:
+    """The commit that a checkout is at, UNKNOWN if it is none."""
+    return git("rev-parse", "HEAD", root=root) or UNKNOWN
 
 
-def _git(*arguments: str) -> str | None:
-    return _output("git", "-C", str(ROOT), *arguments)
+def changed(root: Path = ROOT) -> tuple[str, ...]:
+    """The files with changes that are not committed, new ones too; generated files do not count."""
+    lines = git("status", "--porcelain", "--", ".", ":!results", ":!README.md", root=root) or ""
+    return tuple(line.split(maxsplit=1)[1] for line in lines.splitlines())
+
+
+def git(*arguments: str, root: Path = ROOT) -> str | None:
+    """What git prints about a checkout, None if it fails or is not there."""
+    return _output("git", "-C", str(root), *arguments)
 
 
 def _output(*command: str) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,14 +13,28 @@ from typing import Any
 
 from benches.papers import NAMES
 from benches.papers.paper import FAILED, KINDS, VERDICTS, Figure, Paper, Row, Said
-from conformance import results_file
+from benches.published import older_mark, older_note
+from conformance import provenance, results_file
+from conformance.provenance import Origin
+from conformance.staleness import MARK, Now, marked, note
 
 RESULTS = results_file.ROOT / "results" / "papers"
 
 
+@functools.cache
+def origin() -> Origin:
+    """The checkout as it is when this is first called, which is before anything is measured."""
+    return provenance.begin()
+
+
+def place() -> Path:
+    """Where results go: ``results/papers``, or ``results/runs`` for a checkout from which nothing may be published."""
+    return RESULTS.parent / "runs" / "papers" if origin().fault() else RESULTS
+
+
 def header() -> dict[str, Any]:
     """Versions, machine, commit of the suite and date, as in the results of a conformance run."""
-    head = results_file.header(seed=0, profile="papers", device="cpu")
+    head = results_file.header(seed=0, profile="papers", device="cpu", suite=origin().suite)
     versions = {name: metadata.version(name) for name in ("numpy", "scipy", "matplotlib")}
     return {
         "versions": {**head["versions"], **versions},
@@ -30,21 +45,29 @@ def header() -> dict[str, Any]:
 
 
 def store(path: Path, paper: Paper, rows: Sequence[Row], figures: Sequence[Figure], seconds: float) -> None:
-    """Write what was measured for a paper to ``path``; ``seconds`` is how long that took."""
+    """Write what was measured for a paper to ``path``; ``seconds`` is how long that took.
+
+    Raises ValueError where it would be published, and code was changed meanwhile.
+    """
+    if path.parent == RESULTS and (fault := origin().fault()):
+        raise ValueError(f"{path} is not published: {fault}")
+    fingerprint = provenance.of_roots(origin().sources, [f"benches.papers.{paper.name}:PAPER"])
     content = {
         **header(),
         "seconds": round(seconds, 1),
         "paper": {field: getattr(paper, field) for field in ("name", "title", "source", "method")},
         "rows": [dataclasses.asdict(row) for row in rows],
         "figures": [dataclasses.asdict(figure) for figure in figures],
+        "fingerprints": {"paper": {paper.name: fingerprint}},
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def page(directory: Path) -> str:
-    """The Markdown page for the papers whose JSON is in ``directory``."""
-    stored = [json.loads(path.read_text(encoding="utf-8")) for name in NAMES if (path := directory / f"{name}.json").exists()]
+    """The Markdown page for the papers whose JSON is in ``directory``; what is older than the code is marked."""
+    now, paths = Now(), [path for name in NAMES if (path := directory / f"{name}.json").exists()]
+    stored = [_marked(now.of_table(json.loads(path.read_text(encoding="utf-8")))) for path in paths]
     counts = [Counter(row["verdict"] for row in one["rows"]) for one in stored]
     there = [verdict for verdict in VERDICTS if any(count[verdict] for count in counts)]
     lines = [*_legend(there), "", f"| paper | {' | '.join(there)} |", f"| --- |{' --- |' * len(there)}"]
@@ -71,6 +94,13 @@ def _legend(verdicts: Sequence[str]) -> list[str]:
     ]
 
 
+def _marked(one: dict[str, Any]) -> dict[str, Any]:
+    """A paper's results, whose title and claims are marked where they are older than the code."""
+    mark = older_mark(one, paper=one["paper"]["name"])
+    rows = [{**row, "claim": row["claim"] + mark} for row in one["rows"]]
+    return {**one, "paper": {**one["paper"], "title": one["paper"]["title"] + mark}, "rows": rows}
+
+
 def _section(one: Mapping[str, Any]) -> list[str]:
     paper, machine = one["paper"], one["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in one["versions"].items())
@@ -85,7 +115,8 @@ def _section(one: Mapping[str, Any]) -> list[str]:
         lines += ["", f"![{figure['title']}]({figure['name']}.svg)"] + ([f"\n{figure['note']}"] if figure["note"] else [])
     commit = one["suite"]["commit"][:10] + (" with changes" if one["suite"]["dirty"] else "")
     where = f"{machine['processor']}, {machine['cpus']} CPUs; {versions}; suite at {commit}"
-    return [*lines, "", f"{where}, {one['date'][:10]}; {one['seconds']} s."]
+    gone = marked(f" {MARK} {told}.") if (told := note(one)) else ""
+    return [*lines, "", f"{where}, {one['date'][:10]}; {one['seconds']} s.{older_note(one)}{gone}"]
 
 
 def text(value: Any, *, inner: bool = False) -> str:

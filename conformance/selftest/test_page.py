@@ -82,7 +82,7 @@ def test_devices_and_versions_of_torch_have_tables_of_their_own(tmp_path: Path) 
     assert found == [("cpu", "2.13.0+cpu"), ("cuda", "2.14.1"), ("cpu", "2.14.1")]
     machine, drawn = "Xeon · 2 CPUs · Linux-6", "profile default · seed 7 · suite at 0123456789 · 2026-11-21 14:00 UTC"
     measured = [edition.measured for edition in editions(entries([results(), other]))]
-    assert measured[1] == [("conformance-cuda.jsonl", f"{machine} · python 3.11.9 · torch 2.14.1 · {drawn}")]
+    assert measured[1] == [("conformance-cuda.jsonl", f"{machine} · python 3.11.9 · torch 2.14.1 · {drawn}", "")]
 
 
 def test_one_implementation_by_two_suites_has_two_columns(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_figures_stand_in_the_page(tmp_path: Path) -> None:
     assert (image["src"] or "").startswith("data:image/svg+xml;base64,")
     assert found.all("a", href="compare-cpu.json")
     assert len(found.all("a", href="compare/memory-by-depth.svg")) == 2
-    ((name, about),) = page_figures.comparisons(tmp_path)
+    ((name, about, _),) = page_figures.comparisons(tmp_path)
     assert name == "compare-cpu.json"
     assert about.startswith("cpu, size S, 15 rounds, threads: 1, backend eager · ")
 
