@@ -3,78 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any
+import operator
+import weakref
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_is_leaf, tree_unflatten
 
 from impls.packed import Packed
+from impls.registrations import registered
 from impls.versions import Counter, counter
 
 _ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size, torch.Generator})
 _TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
-_FLAT = _ATOMS | _TENSORS  # certainly no containers
-_KEPT = _FLAT - {torch.Generator}
+_KEPT = (_ATOMS | _TENSORS) - {torch.Generator}  # certainly no containers
 
-
-class _Record:
-    """Taken apart once and put together once, wherever it is: a dataclass that holds tensors, or, of no kind, a container."""
-
-    __slots__ = ("fields", "kind")
-
-    def __init__(self, kind: type | None, fields: tuple[list[Any], TreeSpec]) -> None:
-        self.kind, self.fields = kind, fields
-
-    def rebuild(self, tensors: list[torch.Tensor], made: dict[int, Any]) -> Any:
-        if id(self) not in made:
-            if self.kind is None:
-                made[id(self)] = put_together(self.fields, tensors, made)
-                return made[id(self)]
-            made[id(self)] = object.__new__(self.kind)
-            vars(made[id(self)]).update(put_together(self.fields, tensors, made))
-        return made[id(self)]
-
-
-def _is_record(value: Any) -> bool:
-    """Whether an object is all in its fields, so that it can be rebuilt from them exactly."""
-    bases = type(value).__mro__[:-1]
-    return bool(bases) and all(dataclasses.is_dataclass(base) and "__slots__" not in vars(base) for base in bases)
-
-
-class _Position(int):
-    """Stands for the tensor with that index."""
-
-
-class Hooked:
-    """Tensors with the hooks that they have now. What a function registers on them when it runs again is one hook too many."""
-
-    __slots__ = ("before", "tensors")
-
-    def __init__(self, tensors: list[torch.Tensor]) -> None:
-        self.tensors, self.before = tensors, [_hooks(tensor) for tensor in tensors]
-
-    def restore(self) -> None:
-        """Take off the hooks that have come since."""
-        for tensor, before in zip(self.tensors, self.before, strict=True):
-            now = _hooks(tensor)
-            if now == before:
-                continue
-            for registered in (tensor._backward_hooks, tensor._post_accumulate_grad_hooks):
-                for key in set(registered or ()) - before:
-                    registered.pop(key)  # type: ignore[union-attr]
-
-
-def _hooks(tensor: torch.Tensor) -> frozenset[int]:
-    backward, accumulated = tensor._backward_hooks, tensor._post_accumulate_grad_hooks
-    return _NO_HOOKS if backward is None and accumulated is None else frozenset((*(backward or ()), *(accumulated or ())))
-
-
-_NO_HOOKS: frozenset[int] = frozenset()
-
-
-# The leaves, and either how pytree puts them together or, where all are arguments themselves, the names of the last ones.
-Structure = tuple[list[Any], TreeSpec | tuple[str, ...]]
+Call = tuple[tuple[Any, ...], dict[str, Any], list[torch.Tensor]]  # arguments, and the tensors among them
 
 
 def taken(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs | Held:
@@ -96,12 +42,13 @@ class Held:
     ``versions`` is None if there is a tensor without version counter, made in inference mode: then this will not do.
     """
 
-    __slots__ = ("args", "kwargs", "tensors", "versions")
+    __slots__ = ("args", "ended", "kwargs", "registered", "tensors", "versions")
     generators: tuple[torch.Generator, ...] = ()
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.args: tuple[Any, ...] | None = args
         self.kwargs = kwargs
+        self.registered, self.ended = registered(), -1
         self.tensors: list[Any] = [one for one in (*args, *kwargs.values()) if type(one) in _TENSORS]
         self.versions: list[int] | None
         try:
@@ -116,74 +63,77 @@ class Held:
             return None
         return next(index for index, then in enumerate(self.versions or ()) if now[index] != then)
 
-    def release(self) -> None:
-        """Let go of the tensors; the arguments cannot be put together any more."""
-        self.args, self.kwargs = None, {}
-        self.tensors = [counter(one) for one in self.tensors]
+    def end(self) -> None:
+        """Forward is over. If it changed a tensor in place, let go of all: one may be an output, which holds the region."""
+        self.ended = registered()
+        if self.changed() is not None:
+            self.args, self.kwargs = None, {}
+            self.tensors = [counter(one) for one in self.tensors]
 
-    def restore(self) -> tuple[tuple[Any, ...], dict[str, Any], Hooked]:
-        """The arguments, and their hooks."""
+    def registering(self) -> bool:
+        """Whether hooks were registered while forward ran, on arguments or elsewhere."""
+        return (registered() if self.ended == -1 else self.ended) != self.registered
+
+    def restore(self) -> Call:
+        """The arguments."""
         assert self.args is not None
-        return self.args, self.kwargs, Hooked(self.tensors)
+        return self.args, self.kwargs, self.tensors
+
+    def put_back(self) -> None:
+        """Nothing here can be changed by a run but tensors."""
 
 
 class Inputs:
     """The arguments of one call. Tensors at any depth become saved tensors of the enclosing region, each once (rule 2).
 
     Reached are positional and keyword arguments, containers that pytree knows, and dataclasses that are all in their
-    fields; what is there several times is one object in the recomputation, too. Other objects, and dataclasses without
-    a tensor, are kept as they are: a tensor inside one is not watched.
+    fields; what is there several times is one object in the recomputation, too. A container of Python's own that still holds
+    what it held, and no tensor that comes back as another object, goes through as it is; others are made anew. Other
+    objects are kept as they are: a tensor inside one is not watched.
     """
 
-    __slots__ = ("counters", "generators", "indices", "packed", "records", "repeated", "structure", "versions",
-                 "watched")  # fmt: skip
+    __slots__ = ("__weakref__", "args", "containers", "counters", "ended", "generators", "indices", "known", "kwargs",
+                 "packed", "registered", "versions", "watched")  # fmt: skip
 
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.packed: list[Packed | torch.Tensor] | None = []
         # Where nobody watches what is saved, autograd would keep the tensor itself, and so does this.
         self.watched = _watched()
+        self.registered, self.ended = registered(), -1
         self.counters: list[Counter] = []
         self.versions: list[int] = []
         self.generators: list[torch.Generator] = []
+        self.containers: list[_Container] = []  # those that are kept, the ones inside of others first
         self.indices: dict[int, _Position] = {}
-        self.records: dict[int, Any] = {}
-        self.repeated: set[int] = set()
-        self.structure: Structure
-        if _FLAT.issuperset(map(type, args)) and _FLAT.issuperset(map(type, kwargs.values())):
-            # Nearly always so, and pytree takes longer than everything else that a region costs.
-            self.structure = [self._leaf(leaf) for leaf in (*args, *kwargs.values())], tuple(kwargs)
-        else:
-            tree = tuple(args), dict(kwargs)
-            self.repeated = _repeated(tree)
-            self.structure = self.take_apart(tree)
-        for each in (self.indices, self.records, self.repeated):
+        self.known: dict[int, _Container] = {}
+        self.args = [self._take(one) for one in args]
+        self.kwargs = {name: self._take(one) for name, one in kwargs.items()}
+        for each in (self.indices, self.known):
             each.clear()  # identities are valid only while the arguments are alive
+        if self.containers:
+            _look_after(self)
 
-    def take_apart(self, tree: Any) -> tuple[list[Any], TreeSpec]:
-        inner = self.repeated - {id(tree)}
-        leaves, spec = tree_flatten(tree, lambda node: id(node) in inner or type(node) is torch.Size)  # which gives a tuple
-        return [self._leaf(leaf) for leaf in leaves], spec
-
-    def _leaf(self, leaf: Any) -> Any:
-        if isinstance(leaf, torch.Tensor):
-            return self._tensor(leaf)
-        if type(leaf) in _ATOMS:
-            if isinstance(leaf, torch.Generator):
-                self.generators.append(leaf)
-            return leaf
-        if id(leaf) in self.repeated and not tree_is_leaf(leaf):
-            if id(leaf) not in self.records:
-                self.records[id(leaf)] = _Record(None, self.take_apart(leaf))
-            return self.records[id(leaf)]
-        return self._record(leaf) if _is_record(leaf) else leaf
-
-    def _record(self, value: Any) -> Any:
-        if id(value) not in self.records:
-            self.records[id(value)] = value  # one that contains itself is kept as it is
-            fields = self.take_apart(dict(vars(value)))
-            if any(isinstance(leaf, _Position | _Record) for leaf in fields[0]):
-                self.records[id(value)] = _Record(type(value), fields)
-        return self.records[id(value)]
+    def _take(self, value: Any) -> Any:
+        kind = type(value)
+        if kind in _TENSORS or (kind not in _ATOMS and isinstance(value, torch.Tensor)):
+            return self._tensor(value)
+        if kind in _ATOMS:
+            if kind is torch.Generator:
+                self.generators.append(value)
+            return value
+        if id(value) in self.known:
+            return self.known[id(value)]
+        parts = _apart(value)
+        if parts is None:
+            return value
+        container = self.known[id(value)] = _Container([self._take(one) for one in parts.children], parts.form)
+        if kind in _PYTHONS or isinstance(value, tuple) or isinstance(parts.form, _Fields):
+            container.itself = value
+            if container.holds(map(self._present, container.children)):
+                self.containers.append(container)
+            else:
+                container.itself = _GONE
+        return container
 
     def _tensor(self, tensor: torch.Tensor) -> _Position:
         position = self.indices.get(id(tensor))
@@ -199,6 +149,22 @@ class Inputs:
             self.versions.append(self.counters[-1]._version)
         return position
 
+    def _present(self, child: Any) -> Any:
+        """What a child was, as far as it is here without anything being unpacked or made; _GONE otherwise."""
+        if type(child) is _Position:
+            packed = None if self.packed is None else self.packed[child]
+            whole = packed.parameter if type(packed) is Packed else packed
+            return _GONE if whole is None else whole
+        return child.itself if type(child) is _Container else child
+
+    def settle(self) -> bool:
+        """Let go of containers that hold something else by now, which are made anew; whether others are left."""
+        for container in self.containers:
+            if not container.holds(map(self._present, container.children)):
+                container.itself = _GONE
+        self.containers = [one for one in self.containers if one.itself is not _GONE]
+        return bool(self.containers)
+
     def changed(self) -> int | None:
         """The index of the first tensor that was changed in place since the call, None when there is none."""
         for index, then in enumerate(self.versions):
@@ -206,58 +172,156 @@ class Inputs:
                 return index
         return None
 
-    def release(self) -> None:
-        """Let go of the tensors; the arguments cannot be put together any more."""
-        self.packed = None
-        self.counters = [counter(one) if isinstance(one, torch.Tensor) else one for one in self.counters]
+    def end(self) -> None:
+        """Forward is over. If it changed a tensor in place, let go of all: one may be an output, which holds the region."""
+        self.ended = registered()
+        self.settle()
+        if self.changed() is not None:
+            self.args, self.kwargs, self.packed, self.containers = [], {}, None, []
+            self.counters = [counter(one) if isinstance(one, torch.Tensor) else one for one in self.counters]
 
-    def restore(self) -> tuple[tuple[Any, ...], dict[str, Any], Hooked]:
-        """The arguments anew, and their hooks. Containers are fresh, so nothing that happened to them since is seen."""
+    def registering(self) -> bool:
+        """Whether hooks were registered while forward ran, on arguments or elsewhere."""
+        return (registered() if self.ended == -1 else self.ended) != self.registered
+
+    def restore(self) -> Call:
+        """The arguments. Containers hold what they held at the call, whatever has happened to them since."""
         assert self.packed is not None
         tensors = [
             packed if isinstance(packed, torch.Tensor) else packed.unpack(version)
             for packed, version in zip(self.packed, self.versions, strict=True)
         ]
-        leaves, spec = self.structure
-        if isinstance(spec, TreeSpec):
-            return *put_together((leaves, spec), tensors, {}), Hooked(tensors)
-        values = [tensors[leaf] if type(leaf) is _Position else leaf for leaf in leaves]
-        positional = len(values) - len(spec)
-        return tuple(values[:positional]), dict(zip(spec, values[positional:], strict=True)), Hooked(tensors)
+        made: dict[int, Any] = {}
+        args = tuple(_whole(one, tensors, made) for one in self.args)
+        return args, {name: _whole(one, tensors, made) for name, one in self.kwargs.items()}, tensors
+
+    def put_back(self) -> None:
+        """Undo what a run has done to containers that went through as they are; it may have been stopped half-way."""
+        for container in self.containers:
+            container.refill([self._present(one) for one in container.children])
 
 
-def _repeated(tree: Any) -> set[int]:
-    """The identities of what is there several times.
+class _Position(int):
+    """Stands for the tensor with that index."""
 
-    A function that pytree is given is kept until the garbage collector runs: so it is to hold no tensor.
+
+_PYTHONS = frozenset({list, dict, OrderedDict, defaultdict, deque})
+_GONE = object()
+
+
+class _Parts(NamedTuple):
+    """A container as its children, and what makes one of these again."""
+
+    children: list[Any]
+    form: Any
+
+
+class _Fields(NamedTuple):
+    """A dataclass, and the names of what an instance holds."""
+
+    kind: type
+    names: tuple[str, ...]
+
+
+class _Container:
+    """Stands for a container. ``itself`` is the container as long as that is known to hold what it held, or else _GONE."""
+
+    __slots__ = ("children", "form", "itself")
+
+    def __init__(self, children: list[Any], form: Any) -> None:
+        self.children, self.form, self.itself = children, form, _GONE
+
+    def holds(self, children: Iterable[Any]) -> bool:
+        """Whether the container is here, and has these children."""
+        return self.with_children([*children]) is not _GONE
+
+    def with_children(self, children: list[Any]) -> Any:
+        """The container itself if it has these children, _GONE otherwise."""
+        value = self.itself
+        now = None if value is _GONE else _apart(value)
+        same = now is not None and now.form == self.form and _identical(now.children, children)
+        return value if same else _GONE
+
+    def refill(self, children: list[Any]) -> None:
+        """Give the container these children again."""
+        value: Any = self.itself
+        if value is _GONE or self.with_children(children) is value:
+            return
+        whole = _together(children, self.form)
+        if isinstance(self.form, _Fields):
+            vars(value).clear()
+            vars(value).update(vars(whole))
+        elif isinstance(value, list):
+            value[:] = whole
+        elif not isinstance(value, tuple):
+            value.clear()
+            value.update(whole) if isinstance(value, dict) else value.extend(whole)
+
+
+def _apart(value: Any) -> _Parts | None:
+    """What a container consists of; None if it is none."""
+    kind = type(value)
+    if kind is list or kind is tuple:
+        return _Parts(list(value), kind)
+    if kind is dict:
+        return _Parts([*value.values()], tuple(value))
+    if not tree_is_leaf(value):
+        own = id(value)  # the function is kept until the garbage collector runs: so it is to hold no tensor
+        return _Parts(*tree_flatten(value, lambda node: id(node) != own))
+    if _is_record(value):
+        fields = vars(value)
+        return _Parts([*fields.values()], _Fields(kind, tuple(fields)))
+    return None
+
+
+def _is_record(value: Any) -> bool:
+    """Whether an object is all in its fields, so that it can be rebuilt from them exactly."""
+    bases = type(value).__mro__[:-1]
+    return bool(bases) and all(dataclasses.is_dataclass(base) and "__slots__" not in vars(base) for base in bases)
+
+
+def _together(children: list[Any], form: Any) -> Any:
+    """A container anew; a dataclass without its constructor."""
+    if isinstance(form, TreeSpec):
+        return tree_unflatten(children, form)
+    if isinstance(form, _Fields):
+        record: Any = object.__new__(form.kind)
+        vars(record).update(zip(form.names, children, strict=True))
+        return record
+    return form(children) if isinstance(form, type) else dict(zip(form, children, strict=True))
+
+
+def _whole(value: Any, tensors: list[torch.Tensor], made: dict[int, Any]) -> Any:
+    """What ``value`` stands for, with these tensors in their places; ``made`` has the containers that are done."""
+    if type(value) is _Position:
+        return tensors[value]
+    if type(value) is not _Container:
+        return value
+    if id(value) not in made:
+        children = [_whole(one, tensors, made) for one in value.children]
+        itself = value.with_children(children)
+        made[id(value)] = _together(children, value.form) if itself is _GONE else itself
+    return made[id(value)]
+
+
+def _identical(some: list[Any], others: list[Any]) -> bool:
+    return len(some) == len(others) and all(map(operator.is_, some, others))
+
+
+_kept: deque[weakref.ref[Inputs]] = deque()
+
+
+def _look_after(inputs: Inputs) -> None:
+    """Look at the containers that two earlier calls keep, and at these later on.
+
+    A list that an output was appended to since holds the region that keeps it, through the graph, where the garbage
+    collector does not see it. With two looks a call such lists cannot gather.
     """
-    seen: dict[int, Any] = {}
-    repeated: set[int] = set()
-    trees = [tree]
-
-    def again(node: Any) -> bool:
-        if id(node) in seen:
-            repeated.add(id(node))
-            return True
-        seen[id(node)] = node  # alive from here on, as pytree may have made it for this alone
-        if _is_record(node):
-            trees.append(dict(vars(node)))
-        return False
-
-    for each in trees:
-        tree_flatten(each, again)
-    seen.clear()
-    trees.clear()
-    return repeated
-
-
-def put_together(structure: tuple[list[Any], TreeSpec], tensors: list[torch.Tensor], made: dict[int, Any]) -> Any:
-    """What was taken apart, with these tensors at their places; ``made`` are the records that are done."""
-    leaves, spec = structure
-
-    def whole(leaf: Any) -> Any:
-        if isinstance(leaf, _Position):
-            return tensors[leaf]
-        return leaf.rebuild(tensors, made) if isinstance(leaf, _Record) else leaf
-
-    return tree_unflatten([whole(leaf) for leaf in leaves], spec)
+    for _ in range(min(2, len(_kept))):
+        try:
+            earlier = _kept.popleft()()
+        except IndexError:  # another thread was first
+            break
+        if earlier is not None and earlier.settle():
+            _kept.append(weakref.ref(earlier))
+    _kept.append(weakref.ref(inputs))

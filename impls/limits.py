@@ -95,6 +95,9 @@ SINGLE_NODE: dict[str, Known] = {
         "the argument when the function runs again: it is applied twice",
         "seen here",
         "hooks_that_a_function_registers_on_its_argument",
+        "hooks_that_a_function_registers_on_its_arguments_node",
+        "hooks_that_a_function_replaces_on_its_argument",
+        "hooks_that_another_thread_registers_meanwhile",
     ),
     **known(
         "diverges",

@@ -108,9 +108,7 @@ def checkpoint(
     finally:
         _pop_hooks()
         region.enclosing = region.look = None
-        if region.inputs.changed() is not None:
-            # An input that became an output of the region would keep the region alive, also where the function raised.
-            region.inputs.release()
+        region.inputs.end()  # also where the function raised
     if not region.complete:
         region.refuse("the forward context of context_fn swallowed an exception, so there is no value to return")
     if preserve_rng_state and started is None and accelerators.initialised() is not None:

@@ -159,5 +159,11 @@ IMPLEMENTATION = Implementation(
     known=SINGLE_NODE
     | RUNS_TO_THE_END
     | PEAKS_WITH_OUTPUTS
-    | known("diverges", "forward runs without grad mode", "see grad_mode_is_forwards", "backward_in_inference_mode"),
+    | known("diverges", "forward runs without grad mode", "see grad_mode_is_forwards", "backward_in_inference_mode")
+    | known(
+        "diverges",
+        "containers are kept as they are: one that an output is put into holds the node, and the node the container",
+        "seen here",
+        "lists_that_outputs_are_appended_to",
+    ),
 )

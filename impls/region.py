@@ -21,6 +21,7 @@ import torch
 from impls.inputs import Held, Inputs
 from impls.operators import Operators, listing
 from impls.recomputation import Recomputation, Values
+from impls.registrations import undone
 from impls.state import modes, random_numbers, streams, under_way
 from impls.state.restoration import Restoration
 from impls.state.turns import NoTurnError, undisturbed
@@ -166,17 +167,18 @@ class Region:
         if changed is not None:
             self.refuse(f"input tensor {changed} was changed in place since it was passed, so forward cannot be repeated. "
                         "Clone it before changing it")  # fmt: skip
-        args, kwargs, hooked = self.inputs.restore()  # rule 2: unpacking these recomputes the parent first
+        args, kwargs, tensors = self.inputs.restore()  # rule 2: unpacking these recomputes the parent first
         run = Recomputation(wanted, self.slots, self.inside, self.unpack, complete=complete, early_stop=self.early_stop,
                             check=self.check, log=self.operators is not None)  # fmt: skip
         group = None if task == -1 else _group()
         shared = group is not None or (task != -1 and len([one for one in wanted if one is not None]) > 1)
         try:
-            with streams.on(self.stream):  # backward may come from another: of a node that forward ran elsewhere
+            # Backward may come from another stream: of a node that forward ran elsewhere.
+            with streams.on(self.stream), undone(tensors, registering=self.inputs.registering()):
                 surroundings = Restoration(self.modes, self.states, self.left)
                 values = run.run(lambda: self.function(*args, **kwargs), surroundings, self.context)  # keeps rule 3
         finally:
-            hooked.restore()
+            self.inputs.put_back()
         if run.mismatch is not None:
             self.refuse(f"recomputation differs from forward: {run.mismatch}. The function must do the same in both runs",
                         run.operators)  # fmt: skip

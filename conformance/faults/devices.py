@@ -11,7 +11,7 @@ FAULTS = (
            "else (host, (kind, _autocasts(kind), _autocast_dtype(kind)))",
            "else ((kind, _autocasts(kind), _autocast_dtype(kind)),)", profile="default"),
     Mutant("recomputes-on-the-stream-of-backward", "devices", "side_streams_under_delays", "region",
-           "with streams.on(self.stream):", "with streams.on(None):"),
+           "with streams.on(self.stream),", "with"),
     Mutant("does-not-wait-for-forwards-stream", "devices", "side_streams_under_delays", "state.streams",
            "        present.wait_stream(wanted)", "        pass"),
     Mutant("hands-over-other-values", "devices", "a_function_on_two_streams_under_delays", "recomputation",

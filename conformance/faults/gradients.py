@@ -80,8 +80,8 @@ FAULTS = (
     Mutant("goes-through-numpy", "gradients", "bfloat16_tensors", "recomputation", _KEPT,
            "self.values[index] = torch.from_numpy(tensor.detach().numpy())"),
     Mutant("casts-arguments-to-the-dtype-of-the-first", "gradients", "leaves_of_other_shapes_and_dtypes", "inputs",
-           "return self.args, self.kwargs, Hooked",
-           "return tuple(one.to(self.args[0].dtype) for one in self.args), self.kwargs, Hooked"),
+           "return self.args, self.kwargs, self.tensors",
+           "return tuple(one.to(self.args[0].dtype) for one in self.args), self.kwargs, self.tensors"),
     Mutant("brings-what-was-broadcast-as-it-was-used", "gradients", "leaves_of_other_shapes_and_dtypes", "recomputation", _KEPT,
            "before = [one for one in self.values.values() if one.dim() > tensor.dim()]\n"
            "            self.values[index] = tensor.expand_as(before[-1]) if before else tensor"),

@@ -26,9 +26,9 @@ FAULTS = (
            "        if outer is not None:\n            outer[0](tensor)\n"
            "        hooks._push_saved_tensors_default_hooks(self.pack, self.unpack)\n        return slot\n"),
     Mutant("does-not-take-lists-apart", "nesting", "hooks_see_inputs_in_containers", "inputs",
-           "lambda node: id(node) in inner", "lambda node: type(node) is list"),
+           "if kind is list or kind is tuple:", "if kind is list:\n        return None\n    if kind is tuple:"),
     Mutant("does-not-take-dataclasses-apart", "nesting", "hooks_see_inputs_in_containers", "inputs",
-           "self._record(leaf) if _is_record(leaf) else leaf", "leaf", profile="default"),
+           "    if _is_record(value):", "    if False:", profile="default"),
     Mutant("packs-a-repeated-argument-twice", "nesting", "hooks_see_repeated_inputs_once", "inputs",
            "self.indices.get(id(tensor))", "self.indices.get(-1)"),
     Mutant("detaches-what-a-region-inside-is-given", "nesting", "trees_of_regions", "inputs",
@@ -40,7 +40,7 @@ FAULTS = (
            "        return impls.reentrant.checkpoint(function, *args)\n"
            "    forward_context, recompute_context = context_fn()\n", profile="default"),
     Mutant("saves-no-keyword-arguments", "nesting", "hooks_see_inputs_passed_by_keyword", "inputs",
-           "for leaf in (*args, *kwargs.values())]", "for leaf in args] + list(kwargs.values())"),
+           "{name: self._take(one) for name, one in kwargs.items()}", "dict(kwargs)"),
     Mutant("saves-no-inputs-without-grad", "nesting", "hooks_see_the_outermost_inputs_alone", "inputs",
            "if self.watched or tensor.is_inference():", "if self.watched and tensor.requires_grad or tensor.is_inference():",
            profile="default"),

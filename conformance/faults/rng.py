@@ -20,7 +20,7 @@ FAULTS = (
     Mutant("always-preserves-random-numbers", "rng", "preserve_rng_state_switched_off", "nested", "if preserve_rng_state:",
            "if True:"),
     Mutant("overlooks-explicit-generators", "rng", "explicit_generators_are_replayed", "inputs",
-           "isinstance(leaf, torch.Generator)", "False"),
+           "if kind is torch.Generator:", "if False:"),
     Mutant("lets-two-threads-recompute-at-once", "rng", "two_threads_draw_their_own", "state.turns",
            "            if self.holders and", "            if False and"),
     Mutant("forgets-the-second-normal", "rng", "all_distributions_are_replayed", "state.random_numbers",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -77,7 +79,10 @@ def test_dropping_the_outputs_frees_everything(case: Case) -> None:
     all_freed(case)
 
 
-@law(named(lifetimes.contained, kind=st.sampled_from(["list", "tuple", "dict"]), passes=PASSES), needs=["containers"], floor=4)
+CONTAINERS = st.sampled_from(["list", "tuple", "dict", "deque"])
+
+
+@law(named(lifetimes.contained, kind=CONTAINERS, passes=PASSES), needs=["containers"], floor=4)
 def test_arguments_in_containers_are_freed(case: Case) -> None:
     """What a region is passed in a container is freed with the graph, and does not wait for the collector."""
     all_freed(case)
@@ -215,3 +220,27 @@ _OBJECTS = {"where": st.sampled_from(["argument", "list", "function"]), "passes"
 def test_objects_are_let_go_with_the_graph(case: Case) -> None:
     """What a region is passed or its function holds that is no tensor is let go with the outputs, at once."""
     case.equals_plain()
+
+
+_FILLED = functools.partial(named, kept.filled, kind=st.sampled_from(["list", "dict", "dataclass"]))
+_NO_BACKWARD: dict[str, Any] = {"gradients": False, "recomputes": False}
+
+
+@law(_FILLED(when=st.just("inside"), steps=st.just(1)), needs=["non-tensor-arguments"], floor=3, **_NO_BACKWARD)
+def test_what_a_function_puts_into_its_arguments_is_freed(case: Case) -> None:
+    """A tensor that the function puts into a container that it is passed is freed with that, before any backward."""
+    all_freed(case)
+
+
+@law(_FILLED(when=st.just("afterwards"), steps=st.integers(8, 12)), needs=["non-tensor-arguments"], floor=3, **_NO_BACKWARD)
+def test_lists_that_outputs_are_appended_to(case: Case) -> None:
+    """Graphs whose outputs are put into containers that their regions were passed do not gather, without any backward."""
+    storages = Storages()
+    case.seen = case.run(storages)
+    case.equals_plain()
+    alive = [(moment.label, len(moment.kept)) for moment in storages.moments if moment.label.startswith("step")]
+    allowed = max(count for _, count in alive[:4])
+    for label, count in alive[4:]:
+        if count > allowed:
+            told = f"at '{label}' {count} storages are alive that the program does not hold, in the first four steps {allowed}"
+            raise Diverges(told, Measured("alive", ((label, allowed),), at_most=True))

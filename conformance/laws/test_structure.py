@@ -145,3 +145,51 @@ def test_hooks_that_a_function_registers_on_its_argument(case: Case) -> None:
 def test_hooks_on_arguments_by_keyword_and_in_containers(case: Case) -> None:
     """Hooks that the function registers on what comes by keyword or in a list are there once, however often it runs again."""
     case.equals_plain()
+
+
+_REHOOKING = {"steps": st.integers(1, 2), "passes": st.integers(1, 2), "nested": st.booleans()}
+
+
+@law(named(structure.rehooking, leaf=st.booleans(), accumulated=st.booleans(), **_REHOOKING), floor=6)
+def test_hooks_that_a_function_replaces_on_its_argument(case: Case) -> None:
+    """A hook that the function takes off and registers anew on its argument is there once, and its last handle removes it."""
+    case.equals_plain()
+
+
+_MEANWHILE = {"leaf": st.booleans(), "hooking": st.booleans(), "removing": st.booleans(), "nested": st.booleans()}
+
+
+@law(named(structure.hooked_meanwhile, **_MEANWHILE), floor=6)
+def test_hooks_that_another_thread_registers_meanwhile(case: Case) -> None:
+    """A hook that another thread registers on an argument while the function runs again stays, as do the function's own."""
+    case.equals_plain()
+
+
+_ON_NODES = {"kind": st.sampled_from(["before", "after", "several"]), "passes": st.integers(1, 2), "nested": st.booleans()}
+
+
+@law(named(structure.hooking_nodes, leaf=st.booleans(), **_ON_NODES), floor=6)
+def test_hooks_that_a_function_registers_on_its_arguments_node(case: Case) -> None:
+    """Hooks that the function registers on the node of its argument, before or after it runs, are there once."""
+    case.equals_plain()
+
+
+KINDS = st.sampled_from(["list", "dict", "tuple", "deep", "dataclass"])
+_identified = functools.partial(named, structure.identified, keyword=st.just(False))
+
+
+@law(_identified(kind=KINDS, holds=st.booleans(), nested=st.just(False))
+     | _identified(kind=KINDS | st.just("empty"), holds=st.just(False), nested=st.booleans()),
+     needs=["non-tensor-arguments"], floor=6)  # fmt: skip
+def test_containers_that_the_function_identifies(case: Case) -> None:
+    """A container is the same object in each run, unless a tensor in it belongs to an enclosing region."""
+    case.equals_plain()
+
+
+_BORROWED = {"kind": st.sampled_from(["list", "deque", "dict", "dataclass"]), "holds": st.booleans(), "nested": st.booleans()}
+
+
+@law(named(structure.borrowed, **_BORROWED), needs=["non-tensor-arguments"], floor=6)
+def test_containers_that_the_function_changes_for_a_while(case: Case) -> None:
+    """What the function changes in a container that it is passed, and changes back, is so after backward, too."""
+    case.equals_plain()

@@ -102,3 +102,38 @@ def read_again(checkpoint, note, device, *, saved, times, before, after, passes,
     for turn in range(passes):
         y.backward(torch.ones_like(y), retain_graph=turn < passes - 1)
         note(f"gradients {turn}", [p.grad])
+
+
+def filled(checkpoint: Any, note: Any, device: str, *, kind: str, when: str, steps: int) -> None:
+    from dataclasses import dataclass
+
+    @dataclass
+    class Box:
+        scale: float
+
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    p.sin()
+
+    def put(box, value):
+        if kind == "list":
+            box.append(value)
+        elif kind == "dict":
+            box["value"] = value
+        else:
+            box.value = value
+
+    def f(h, box):
+        h = h.sin()
+        if when == "inside":
+            put(box, h)
+        return h.exp()
+
+    for step in range(steps):
+        box = {"list": [2.0], "dict": {"scale": 2.0}, "dataclass": Box(2.0)}[kind]
+        y = checkpoint(f, p, box)
+        if when == "afterwards":
+            put(box, y)
+        note(f"held {step}", [y])
+        del y, box
+        note(f"step {step}", [])

@@ -49,10 +49,12 @@ def chain(checkpoint: Any, note: Any, device: str, *, length: int, passes: int) 
 
 
 def contained(checkpoint: Any, note: Any, device: str, *, kind: str, passes: int) -> None:
+    from collections import deque
+
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
     h = p.cos()
-    box = {"list": [h], "tuple": (h,), "dict": {"deep": [h]}}[kind]
+    box = {"list": [h], "tuple": (h,), "dict": {"deep": [h]}, "deque": deque([h])}[kind]
 
     def f(box):
         h = box["deep"][0] if kind == "dict" else box[0]

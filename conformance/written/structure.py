@@ -85,7 +85,9 @@ def passed_twice(checkpoint, note, device, *, kind, inside, keyword, nested):
         h = one.value if kind == "dataclass" else one[0]
         return h * h if one is other else h.sin()
     def outer(one, other):
-        return (checkpoint(inner, one, other) if nested else inner(one, other)).exp()
+        if not nested:
+            return inner(one, other).exp()
+        return (checkpoint(inner, one, other=other) if keyword else checkpoint(inner, one, other)).exp()
     one = {"deep": box} if inside else box
     y = checkpoint(outer, one, other=box) if keyword else checkpoint(outer, one, box)
     note("forward", y)
@@ -155,3 +157,139 @@ def hooking(checkpoint, note, device, *, form, leaf, accumulated, passes, fails,
         y.backward(torch.ones_like(y), retain_graph=True)
         note(f"gradients {step}", [p.grad])
         note(f"hooks fired {step}", len(fired))
+
+
+def rehooking(checkpoint, note, device, *, leaf, accumulated, steps, passes, nested):
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    handles, fired = [], []
+    def inner(h):
+        return h.cos() * h
+    def f(h):
+        h.register_hook(lambda grad: grad * 3)
+        while handles:
+            handles.pop().remove()
+        if accumulated:
+            handles.append(h.register_post_accumulate_grad_hook(lambda leaf: fired.append(None)))
+        else:
+            handles.append(h.register_hook(lambda grad: grad + 1))
+        return (checkpoint(inner, h) if nested else inner(h)).tanh()
+    for step in range(steps):
+        y = checkpoint(f, p if leaf or accumulated else p.exp())
+        note("forward", y)
+        for number in range(passes):
+            y.backward(torch.ones_like(y), retain_graph=True)
+            note(f"gradients {step} {number}", [p.grad])
+            note(f"hooks fired {step} {number}", len(fired))
+    handles.pop().remove()
+    y.backward(torch.ones_like(y))
+    note("gradients without", [p.grad])
+    note("hooks fired without", len(fired))
+
+
+def hooked_meanwhile(checkpoint, note, device, *, leaf, hooking, removing, nested):
+    import threading
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    x = p if leaf else p.exp()
+    calls, handles = [], []
+    def register():
+        handles.append(x.register_hook(lambda grad: grad * 2))
+    def inner(h):
+        return h.cos() * h
+    def f(h):
+        if hooking:
+            h.register_hook(lambda grad: grad + 1)
+        calls.append(None)
+        if len(calls) == 2:
+            thread = threading.Thread(target=register)
+            thread.start()
+            thread.join()
+        return (checkpoint(inner, h) if nested else inner(h)).tanh()
+    y = checkpoint(f, x)
+    note("forward", y)
+    y.backward(torch.ones_like(y), retain_graph=True)
+    if not handles:
+        register()
+    if removing:
+        handles.pop().remove()
+    p.grad = None
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad])
+
+
+def hooking_nodes(checkpoint, note, device, *, kind, leaf, passes, nested):
+    from torch.autograd.graph import get_gradient_edge, register_multi_grad_hook
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    fired = []
+    def inner(h):
+        return h.cos() * h
+    def f(h):
+        node = get_gradient_edge(h).node
+        if kind == "before":
+            node.register_prehook(lambda gradients: tuple(grad * 2 for grad in gradients))
+        elif kind == "after":
+            node.register_hook(lambda gradients, outputs: fired.append(None))
+        else:
+            register_multi_grad_hook([h], lambda gradients: fired.append(None))
+        return (checkpoint(inner, h) if nested else inner(h)).tanh()
+    y = checkpoint(f, p if leaf else p.exp())
+    note("forward", y)
+    for number in range(passes):
+        y.backward(torch.ones_like(y), retain_graph=True)
+        note(f"gradients {number}", [p.grad])
+        note(f"hooks fired {number}", len(fired))
+
+
+def identified(checkpoint, note, device, *, kind, holds, keyword, nested):
+    import weakref
+    from dataclasses import dataclass
+    @dataclass(eq=False)
+    class Box:
+        value: object
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    value = p.detach().exp() if holds else "no tensor"
+    boxes = {"list": [value], "empty": [], "dict": {"a": value}, "tuple": (value, 1), "deep": [[value]]}
+    box = Box(value) if kind == "dataclass" else boxes[kind]
+    factors = weakref.WeakKeyDictionary({box: 3.0}) if kind == "dataclass" else {id(box): 3.0}
+    def inner(h, box=None):
+        return (h * factors.get(box if kind == "dataclass" else id(box), 1.0)).sin()
+    def outer(h, box=None):
+        return (checkpoint(inner, h.cos(), box) if nested else inner(h.cos(), box)).exp()
+    y = checkpoint(outer, p, box=box) if keyword else checkpoint(outer, p, box)
+    note("forward", y)
+    for number in range(2):
+        y.backward(torch.ones_like(y), retain_graph=True)
+        note(f"gradients {number}", [p.grad])
+
+
+def borrowed(checkpoint, note, device, *, kind, holds, nested):
+    from collections import deque
+    from dataclasses import dataclass
+    @dataclass
+    class Box:
+        value: object
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    value = p.detach().exp() if holds else 2.0
+    box = {"list": [value], "deque": deque([value]), "dict": {0: value}, "dataclass": Box(value)}[kind]
+    def f(h, box):
+        if kind == "dataclass":
+            before, box.value = box.value, 5.0
+        elif kind == "dict":
+            box[1] = 5.0
+        else:
+            box.append(5.0)
+        h = h.exp()
+        if kind == "dataclass":
+            box.value = before
+        else:
+            box.popitem() if kind == "dict" else box.pop()
+        return h + 1
+    y = checkpoint(lambda h: checkpoint(f, h.sin(), box).tanh(), p) if nested else checkpoint(f, p, box)
+    note("forward", y)
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad])
+    note("left", box.value if kind == "dataclass" else [*box])

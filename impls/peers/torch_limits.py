@@ -67,6 +67,12 @@ TORCH_REENTRANT: dict[str, Known] = {
         "parameters_read_through_a_closure",
         "a_backward_of_some_outputs_keeps_nothing",
     ),
+    **known(
+        "diverges",
+        "containers are kept as they are: one that an output is put into holds the graph, and the graph the container",
+        "seen here",
+        "lists_that_outputs_are_appended_to",
+    ),
 }
 
 # Of hooks on saved tensors, where nobody looks at the versions of what they pack.
@@ -155,6 +161,9 @@ TORCH_NONREENTRANT: dict[str, Known] = {
         "every recomputation, and is applied as often",
         "seen here",
         "hooks_that_a_function_registers_on_its_argument",
+        "hooks_that_a_function_registers_on_its_arguments_node",
+        "hooks_that_a_function_replaces_on_its_argument",
+        "hooks_that_another_thread_registers_meanwhile",
         "hooks_on_arguments_by_keyword_and_in_containers",
     ),
     **known(
@@ -201,6 +210,13 @@ TORCH_NONREENTRANT: dict[str, Known] = {
         "argument; the collector does not find this cycle",
         "seen here",
         "a_region_that_changes_its_input_makes_no_cycle",
+    ),
+    **known(
+        "diverges",
+        "containers are kept as they are: one that an output is put into holds the graph, and the graph the container",
+        "seen here",
+        "what_a_function_puts_into_its_arguments_is_freed",
+        "lists_that_outputs_are_appended_to",
     ),
     **known(
         "diverges",

@@ -31,6 +31,12 @@ IMPLEMENTATION = Implementation(
         "swallowing_the_stop_changes_no_gradient",
     )
     | known(
+        "diverges",
+        "arguments are kept as they are, and a function that is stopped early leaves what it has changed in one for a while",
+        "seen here",
+        "containers_that_the_function_changes_for_a_while",
+    )
+    | known(
         "refuses",
         "the stop is an exception, of which TorchScript's interpreter makes a RuntimeError",
         "seen here",

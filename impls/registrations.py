@@ -1,0 +1,110 @@
+"""Hooks that a function registers on its arguments: forward has registered them, so a recomputation is to add none.
+
+What the recomputation registers is taken off when it is over. A hook that it registered in place of one that it took off
+stays, so that its handle goes on working, and one that it took off for good is put back. Hooks that another thread
+registers on the same tensor meanwhile are left alone; on the tensor's node they cannot be told from the function's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils.hooks import RemovableHandle
+
+Hooks = dict[int, Callable[..., Any]]
+
+_NOTHING = nullcontext()
+
+
+def registered() -> int:
+    """The number of hooks that were ever registered in this process, on whatever: where it stays the same, none was."""
+    return RemovableHandle.next_id
+
+
+def undone(tensors: Iterable[torch.Tensor], *, registering: bool) -> AbstractContextManager[Any]:
+    """A context that leaves the hooks on these tensors as they were, for a function that may be ``registering`` some."""
+    return _Registrations(tensors) if registering else _NOTHING
+
+
+class _Registrations(TorchFunctionMode):
+    """Sees what hooks this thread registers on tensors. Costs a call of Python for each operator."""
+
+    def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
+        super().__init__()
+        self.tensors = list(tensors)
+        self.handles: list[RemovableHandle] = []
+        self.before: list[tuple[Hooks, Hooks]] = []
+        self.nodes: list[tuple[Hooks, Hooks]] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, RemovableHandle):
+            self.handles.append(result)
+        return result
+
+    def __enter__(self) -> _Registrations:
+        self.before = [(hooks, hooks.copy()) for tensor in self.tensors for hooks in _of_tensor(tensor)]
+        self.nodes = [(hooks, hooks.copy()) for tensor in self.tensors for hooks in _of_node(tensor)]
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        known = {id(hooks): before for hooks, before in self.before}
+        for tensor in self.tensors:
+            for hooks in _of_tensor(tensor):
+                mine = [handle.id for handle in self.handles if handle.hooks_dict_ref() is hooks]
+                _restore(hooks, known.get(id(hooks), {}), mine)
+        for hooks, before in self.nodes:
+            _restore(hooks, before, [key for key in hooks if key not in before])
+
+
+def _of_tensor(tensor: torch.Tensor) -> list[Hooks]:
+    both: tuple[Any, ...] = (tensor._backward_hooks, tensor._post_accumulate_grad_hooks)
+    return [hooks for hooks in both if hooks is not None]
+
+
+def _of_node(tensor: torch.Tensor) -> list[Hooks]:
+    """The hooks on the node that a tensor came from, or that accumulates its gradient, before and after it runs."""
+    if not tensor.requires_grad:
+        return []
+    node: Any = torch.autograd.graph.get_gradient_edge(tensor).node
+    found = []
+    for register in (node.register_hook, node.register_prehook):
+        handle = register(_none)  # nothing but a handle leads to them
+        found.append(handle.hooks_dict_ref())
+        handle.remove()
+    return found
+
+
+def _none(*_: Any) -> None:
+    return None
+
+
+def _restore(hooks: Hooks, before: Hooks, mine: Iterable[int]) -> None:
+    """Leave as many hooks as there were ``before``, in their order; ``mine`` are the keys that came with the recomputation."""
+    came = [key for key in mine if key in hooks]
+    order = []
+    for key, hook in before.items():
+        if key not in hooks:
+            instead = next((other for other in came if _kind(hooks[other]) is _kind(hook)), None)
+            if instead is None:
+                hooks[key] = hook
+            else:
+                came.remove(instead)
+                key = instead
+        order.append(key)
+    for key in came:
+        hooks.pop(key, None)
+    if order != list(before):
+        for key in (*order, *[key for key in hooks if key not in order]):
+            hooks[key] = hooks.pop(key)
+
+
+def _kind(hook: Callable[..., Any]) -> object:
+    """The code of a function or method, the class of another callable: the same for a closure that is made anew."""
+    return getattr(hook, "__code__", type(hook))
