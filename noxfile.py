@@ -1,11 +1,11 @@
 """The jobs of the project: judge implementations, reproduce papers, test the suite itself, check the code.
 
-A bare ``nox`` does all of them but ``soak``, ``compare``, ``published``, and ``peers``, which needs packages that do not
-install everywhere.
+A bare ``nox`` does all of them but ``portability``, ``soak``, ``compare``, ``published``, and ``peers``, which needs
+packages that do not install everywhere.
 
-After ``--``, every session takes ``--torch VERSION``, another release than the pinned one; ``conformance``, ``peers``
-and ``tests`` pass the rest on to the conformance run, ``soak`` to ``python -m conformance.soak``. The user's current
-directory and PYTHONPATH are importable there.
+After ``--``, every session takes ``--torch VERSION``, another release than the pinned one; ``conformance``, ``peers``,
+``portability`` and ``tests`` pass the rest on to the conformance run, ``soak`` to ``python -m conformance.soak``. The user's
+current directory and PYTHONPATH are importable there.
 """
 
 from __future__ import annotations
@@ -80,6 +80,12 @@ def tests(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", "conformance/selftest", *WORKERS)
     session.run("python", "-m", "pytest", "benches/selftest", *WORKERS, "--dist", "loadfile")
     _conformance(session, "--profile", "quick", *rest)
+
+
+@nox.session(default=False)
+def portability(session: nox.Session) -> None:
+    """Judge implementations on few cases under several settings of the processor's kernels: verdicts are the same."""
+    session.run("python", "-m", "conformance.portability", *_install(session, "suite"), env=_importable(session))
 
 
 @nox.session(default=False)

@@ -15,7 +15,18 @@ import pytest
 import torch
 
 import impls
-from conformance import destination, matrix, page, programs_written, provenance, releases, report, results_file, usable
+from conformance import (
+    destination,
+    kernels,
+    matrix,
+    page,
+    programs_written,
+    provenance,
+    releases,
+    report,
+    results_file,
+    usable,
+)
 from conformance.arguments import command, gibibytes, natural
 from conformance.choosing import DEFAULT, Subject, subjects
 from conformance.gathering import PROPERTY, Gathering
@@ -51,7 +62,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    torch.set_num_threads(1)  # tensors are tiny, and processes beside this one need the other cores
+    kernels.hold()
     device = config.getoption("--device")
     try:
         usable.require(device)

@@ -15,10 +15,8 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Any
 
-import torch
-
 import impls
-from conformance import judge
+from conformance import judge, kernels
 from conformance.exploring import Explorer
 from conformance.judge import Outcome
 from conformance.law import LAWS, Law, Profile
@@ -84,7 +82,6 @@ def work(connection: Connection, setting: Setting, traces: str) -> None:
         except OSError:  # raised where the implementation runs it would be taken for an error of that
             os._exit(CUT_OFF)
 
-    torch.set_num_threads(1)  # as in the process that asks
     os.setpgid(0, 0)  # so that what it starts ends with it
     os.register_at_fork(after_in_child=connection.close)  # a copy of the process is not the one that is asked
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -92,6 +89,7 @@ def work(connection: Connection, setting: Setting, traces: str) -> None:
     judge.SECONDS_PER_CASE, judge.INTERRUPTED = setting.seconds, False  # a terminal interrupts the suite's group alone
     judge.announce = functools.partial(tell, "limit")
     try:
+        kernels.hold()  # as in the process that asks
         try:
             implementation = impls.find(setting.name, setting.kind)
         except ValueError as error:

@@ -40,7 +40,7 @@ def test_each_part_is_what_the_plain_model_makes_of_it(rows: int, parts: int) ->
     actual = OffloadModel(plain, "cpu", checkpoint_activation=True, num_microbatches=parts)(x)
     actual.square().sum().backward()
     assert actual.shape == (rows, 1)
-    assert torch.equal(actual, expected)
+    torch.testing.assert_close(actual, expected)  # parts may be at other addresses, for which there are other kernels
     torch.testing.assert_close([parameter.grad for parameter in plain.parameters()], grads)
 
 
