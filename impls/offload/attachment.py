@@ -11,8 +11,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import nn
 from torch.autograd import forward_ad
 
+from impls.attributes import attributes, dressed
 from impls.graph.streams import Lane
 from impls.offload.route import Route
 
@@ -101,11 +103,19 @@ def attach(values: torch.Tensor, parameter: torch.Tensor, route: Route) -> torch
     """
     if not parameter.requires_grad:
         tangent = tangent_of(parameter)
-        return values.detach() if tangent is None else forward_ad.make_dual(values.detach(), tangent.to(values.device))
+        alias = values.detach() if tangent is None else forward_ad.make_dual(values.detach(), tangent.to(values.device))
+        return like(alias, parameter)
     mail = _Mail()
     side = route.lane if parameter.device == route.offload_device else None
     with torch.enable_grad():
-        return _Attach.apply(_Arrive.apply(parameter, mail), _Values(values), side, mail)
+        return like(_Attach.apply(_Arrive.apply(parameter, mail), _Values(values), side, mail), parameter)
+
+
+def like(alias: Any, original: torch.Tensor) -> torch.Tensor:
+    """The alias with the attributes that Python keeps with the original, as a parameter if that is one."""
+    if isinstance(original, nn.Parameter):
+        alias._is_param = True  # which isinstance asks for
+    return dressed(alias, type(alias), attributes(original))
 
 
 def tangent_of(tensor: torch.Tensor) -> torch.Tensor | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ import torch
 from torch import nn
 
 from impls.graph.edges import increment_version
+from impls.graph.memory import regions
 from impls.offload.attachment import tangent_of
 from impls.offload.cutting import Chain
 from impls.offload.saved import storage_number
@@ -26,6 +28,31 @@ class Before(NamedTuple):
     storage: int | None
 
 
+class Memory:
+    """Which parameters and buffers of a model share memory; looked for once in a call of it, if one of them changes."""
+
+    def __init__(self) -> None:
+        self.uses: list[Use] = []
+
+    @functools.cached_property
+    def tensors(self) -> dict[int, dict[str, torch.Tensor]]:
+        """Parameters and buffers by name, by the number of their storage."""
+        found: dict[int, dict[str, torch.Tensor]] = {}
+        for use in self.uses:
+            for name, tensor in use.tensors.items():
+                if (number := storage_number(tensor)) is not None:
+                    found.setdefault(number, {})[name] = tensor
+        return found
+
+    def shared_with(self, tensor: torch.Tensor) -> str:
+        """The name of another tensor that reads some of the same bytes; "" if none does."""
+        number = storage_number(tensor)
+        for name, other in self.tensors.get(-1 if number is None else number, {}).items():
+            if other is not tensor and any(one.overlaps(two) for one in regions(tensor) for two in regions(other)):
+                return name
+        return ""
+
+
 class Changes:
     """The changes of one turn.
 
@@ -35,8 +62,8 @@ class Changes:
     microbatch what it started from; ``since`` is from which of them on a name stands for what was assigned last.
     """
 
-    def __init__(self, title: str, use: Use, chain: Chain) -> None:
-        self.title, self.use, self.chain, self.route = title, use, chain, use.residence.route
+    def __init__(self, title: str, use: Use, chain: Chain, memory: Memory) -> None:
+        self.title, self.use, self.chain, self.route, self.memory = title, use, chain, use.residence.route, memory
         self.names: set[str] = set()
         self.silent: set[str] = set()
         self.redirected: set[str] = set()
@@ -59,11 +86,21 @@ class Changes:
         for name, copy in copies.items():
             version, node, storage = before[name]
             told, assigned = copy._version != version, after[name] is not copy
+            if copy._backward_hooks:
+                raise RuntimeError(
+                    f"{self.title} registered a hook on {name!r} in forward, where it is a copy that goes with this call. "
+                    "Register it before, on the parameter of the model"
+                )
             redirected = not told and storage_number(copy) != storage
             changed = told or redirected or storage_number(copy) in updated
             if not (changed or assigned):
                 continue
             self.refuse(name, copy, after[name], copy.grad_fn is not node)
+            if changed and (other := self.memory.shared_with(self.use.tensors[name])):
+                raise RuntimeError(
+                    f"{self.title} changed {name!r} in forward, which shares memory with {other!r}; their copies do not. Give "
+                    "them memory of their own, by clone, or make them one tensor"
+                )
             if name not in self.names:
                 self.remember(name)
                 self.silent.add(name)

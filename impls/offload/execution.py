@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -30,6 +32,19 @@ def execute(use: Use, chain: Chain, given: Tensors, start: Start, args: tuple[An
                     vars(module)[name] = attributes[name]  # or it would keep the copies, which it has in lists of its own
         _collect(given, put, use.places)
         return value
+
+
+@contextmanager
+def in_modes(modes: Sequence[tuple[nn.Module, bool]]) -> Iterator[None]:
+    """Modules train, or do not, as they did; afterwards as before."""
+    changed = [(module, training) for module, training in modes if module.training != training]
+    try:
+        for module, training in changed:
+            module.training = training
+        yield
+    finally:
+        for module, training in changed:
+            module.training = not training
 
 
 def _collect(given: Tensors, put: Tensors, places: dict[str, str]) -> None:

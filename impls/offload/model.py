@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from impls.offload.changes import Memory
 from impls.offload.containers import taken_apart
 from impls.offload.cutting import Chain, children, refuse_shared, slices
 from impls.offload.microbatches import Call, join, split
@@ -52,14 +53,18 @@ class OffloadModel(nn.Module):
     Tangents of forward-mode differentiation go through. RuntimeError in backward when a slice that had any must run again, and
     in forward inside transforms of ``torch.func`` that would not see the parameters.
 
+    When a slice runs again its modules train, or do not, as they did. A parameter that forward sees is one, with its
+    attributes, but no leaf and without ``grad``. RuntimeError in forward when what it changes shares memory with something
+    else, and when it registers a hook on a parameter.
+
     Not checked: that rows do not depend on each other; changes in forward of parameters and buffers through numpy, which are
-    lost; buffers that share memory with each other do not in forward. A parameter in
-    several slices, or used several times in one and in several forwards, gets its gradients summed slice by slice and
-    forward by forward, which is another order than plain's. Under autocast a weight that one slice uses several times is
-    cast each time, so gradients are added in its own dtype. A module that checkpoints itself reads its own parameters when
-    it is recomputed, and raises where these are on another device. Memory that modules keep in attributes of their own
-    stays where it is, as does what cuDNN makes of an LSTM's weights. Of the user's saved-tensor hooks around a
-    checkpointed model those for inputs of slices are asked, and decide where these live.
+    lost; other state of modules, which changes again when a slice runs again. A parameter in several slices, or used several
+    times in one and in several forwards, gets its gradients summed slice by slice and forward by forward, which is another
+    order than plain's. Under autocast a weight that one slice uses several times is cast each time, so gradients are added
+    in its own dtype. A module that checkpoints itself reads its own parameters when it is recomputed, and raises where these
+    are on another device. Memory that modules keep in attributes of their own stays where it is, as does what cuDNN makes of
+    an LSTM's weights. Of the user's saved-tensor hooks around a checkpointed model those for inputs of slices are asked, and
+    decide where these live.
 
     Threads may share a model; a module's own ``parameters()``, unlike the model's, gives copies while another thread runs
     it. Source: FairScale's OffloadModel; Pudipeddi et al. 2020 (arXiv 2002.05645); Ren et al. 2021 (arXiv 2101.06840).
@@ -101,8 +106,9 @@ class OffloadModel(nn.Module):
         if self._num_microbatches > 1:
             self._warn_of_statistics()
         calls = split(*_to_device(args, kwargs, self._route.device), self._num_microbatches)
+        memory = Memory()
         turns = [
-            Turn(index, Chain({name: self.get_submodule(name) for name in names}), self._residence)
+            Turn(index, Chain({name: self.get_submodule(name) for name in names}), self._residence, memory)
             for index, names in enumerate(names for names in self._cut if names)
         ]
         try:

@@ -11,11 +11,11 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from impls.nested import checkpoint
-from impls.offload.attachment import attach, attach_to_nothing, tangent_of
+from impls.offload.attachment import attach, attach_to_nothing, like, tangent_of
 from impls.offload.boundary import Boundary
-from impls.offload.changes import Before, Changes
+from impls.offload.changes import Before, Changes, Memory
 from impls.offload.cutting import Chain
-from impls.offload.execution import execute
+from impls.offload.execution import execute, in_modes
 from impls.offload.microbatches import Call
 from impls.offload.residence import Residence
 from impls.offload.saved import storage_number
@@ -28,13 +28,15 @@ Tensors = dict[str, torch.Tensor]
 class Turn:
     """One slice in one call of the model; ``copies`` are what its modules are given."""
 
-    def __init__(self, index: int, chain: Chain, residence: Residence) -> None:
+    def __init__(self, index: int, chain: Chain, residence: Residence, memory: Memory) -> None:
         self.index, self.chain, self.residence, self.route = index, chain, residence, residence.route
+        self.memory = memory
         self.title = f"slice {index} ({', '.join(chain._modules)})"
         self.use = Use(index, chain, residence)
         self.loaded: Loaded | None = None
         self.copies: Tensors = {}
-        self.changes = Changes(self.title, self.use, chain)
+        self.changes = Changes(self.title, self.use, chain, memory)
+        memory.uses.append(self.use)
         self.reading: list[Any] = []
 
     def load(self) -> None:
@@ -48,7 +50,7 @@ class Turn:
         if not present.same(self.use) or any(turn.changes.concern(present) for turn in earlier):
             for turn in earlier:
                 turn.settle()  # what they wrote back has to be there before it is read
-            self.use, self.changes = present, Changes(self.title, present, self.chain)
+            self.use, self.changes = present, Changes(self.title, present, self.chain, self.memory)
             self.load()
         assert self.loaded is not None
         self.use.below, self.use.recomputed = below, checkpointed and torch.is_grad_enabled()
@@ -127,6 +129,7 @@ class _Region:
         self.start = turn.changes.starts[-1]
         self.flags = {name: tensor.requires_grad for name, tensor in turn.use.tensors.items()}
         self.has_tangents = boundary.has_tangents or any(tangent_of(tensor) is not None for tensor in turn.use.tensors.values())
+        self.modes = [(module, module.training) for module in self.chain.modules()]
         self.first: Callable[[], Any] | None = None
         self.thread: int | None = None  # on which forward runs, until it is over
         self.__qualname__ = turn.title
@@ -155,8 +158,10 @@ class _Region:
             own.wait()
             copies |= own.copies
         given = {name: attach_to_nothing(copies[name], flag) for name, flag in self.flags.items()}
+        given = {name: like(alias, self.use.tensors[name]) for name, alias in given.items()}
         args, kwargs = self.boundary.restore()
-        return execute(self.use, self.chain, given, self.start, args, kwargs)
+        with self.use.residence.turn(), in_modes(self.modes):
+            return execute(self.use, self.chain, given, self.start, args, kwargs)
 
 
 def nodes_of(values: Any) -> tuple[Any, ...]:

@@ -1,0 +1,49 @@
+"""Offloaded models whose modules look at more than values: flags, classes, attributes, hooks, shared memory."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from hypothesis import strategies as st
+
+from conformance.judge import Case
+from conformance.law import law
+from conformance.offloaded import equals_plain, plain_runs, written
+from conformance.written import offload_seen
+
+offload_law = functools.partial(law, kind="offload", family="offload-models", recomputes=False, effort=0.4, floor=3)
+HERE, BOTH = st.just(False), st.booleans()
+CUT: dict[str, st.SearchStrategy[Any]] = {"slices": st.integers(1, 2), "checkpoint": BOTH}
+
+
+@offload_law(written(offload_seen.flags, kind=st.sampled_from(("asking", "dropout", "norm")), training=BOTH, **CUT))
+def test_modules_train_when_they_run_again_as_they_did(case: Case) -> None:
+    """When train() or eval() is called between forward and backward, gradients are plain's, and flags stay as they were set."""
+    equals_plain(case)
+
+
+LOOKS = st.sampled_from(("class", "class of a buffer", "attribute", "attribute of a buffer"))
+
+
+@offload_law(written(offload_seen.parameters, looks=LOOKS, frozen=BOTH, **CUT))
+def test_a_parameter_looks_like_one(case: Case) -> None:
+    """In forward, and again in backward, a parameter is an nn.Parameter and has the attributes that it was given."""
+    equals_plain(case)
+
+
+WHAT = st.sampled_from(("a part", "apart", "a weight", "read alone"))
+
+
+@offload_law(written(offload_seen.memory, what=WHAT, away=HERE, **CUT))
+def test_memory_that_is_shared_is_changed_for_all(case: Case) -> None:
+    """When forward changes a buffer that shares memory with another or a weight, all is plain's, or it is refused."""
+    plain_runs(case)
+    case.equals_plain_or_refuses(in_forward=True)
+
+
+@offload_law(written(offload_seen.hooked_inside, stays=BOTH, **CUT))
+def test_a_hook_that_forward_registers_stays_or_is_refused(case: Case) -> None:
+    """A hook that forward registers on its weight acts in this step and the next, as in plain, or forward refuses it."""
+    plain_runs(case)
+    case.equals_plain_or_refuses(in_forward=True)
