@@ -100,9 +100,9 @@ FAULTS = (
            "route.lane", profile="default"),
     Mutant("attaches-nothing-without-grad-mode", "offload-models", "a_backward_inside_a_slice_sees_its_weights",
            "offload.attachment",
-           "    with torch.enable_grad():\n        return _Attach.apply(_Arrive",
+           "    with torch.enable_grad():\n        return like(_Attach.apply(_Arrive",
            "    with torch.enable_grad() if torch.is_grad_enabled() else torch.no_grad():\n"
-           "        return _Attach.apply(_Arrive", profile="default"),
+           "        return like(_Attach.apply(_Arrive", profile="default"),
     Mutant("forgets-what-another-slice-wrote", "offload-models", "a_buffer_that_two_slices_share", "offload.changes",
            "        return any(tensor is written for tensor in use.tensors.values() for written in self.written)",
            "        return False", profile="default"),

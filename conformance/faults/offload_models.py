@@ -100,9 +100,9 @@ FAULTS = (
     Mutant("keeps-the-modules-it-was-made-of", "offload-models", "modules_come_in_any_sequence_and_may_be_replaced",
            "offload.model",
            "        turns = [\n"
-           "            Turn(index, Chain({name: self.get_submodule(name) for name in names}), self._residence)",
+           "            Turn(index, Chain({name: self.get_submodule(name) for name in names}), self._residence, memory)",
            "        kept = self.__dict__.setdefault('_kept', dict(self._modules))\n        turns = [\n"
-           "            Turn(index, Chain({name: kept[name] for name in names}), self._residence)", profile="default"),
+           "            Turn(index, Chain({name: kept[name] for name in names}), self._residence, memory)", profile="default"),
     Mutant("drops-modules-that-were-added", "offload-models", "modules_come_in_any_sequence_and_may_be_replaced",
            "offload.model",
            "        if tuple(self._modules) != tuple(name for names in self._cut for name in names):",
