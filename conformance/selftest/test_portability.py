@@ -126,13 +126,17 @@ def test_what_the_environment_says_reaches_a_run_and_its_workers(workers: str) -
     assert "a setting did not reach it" in done.stdout + done.stderr
 
 
-def test_a_setting_without_effect_ends_with_its_reason(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_setting_without_effect_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(portability, "probed", lambda environment: (HERE, ""))
-    assert main(["--settings", "native", "two-threads", "-k", "no_law_at_all"]) == 2
-    told = capsys.readouterr().err
-    assert "under setting 'native' the run ended with 5" in told or "setting 'two-threads' has no effect: there are 1" in told
+    with pytest.raises(RuntimeError, match="setting 'two-threads' has no effect: there are 1 threads; expected two"):
+        portability.settled(NAMED["two-threads"], Machine(HERE, None))
+
+
+def test_a_run_that_judges_nothing_ends_with_its_reason(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr(portability, "machine", lambda directory: Machine(HERE, None))
+    monkeypatch.setattr(portability, "settled", lambda setting, there: dict(os.environ))
+    assert main(["--settings", "native", "two-threads", "-k", "no_law_at_all", "-n", "0"]) == 2
+    assert "under setting 'native' the run ended with 5" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [["--settings", "native"], ["--settings", "other", "native"], ["--results=x"]])
