@@ -52,6 +52,12 @@ SINGLE_NODE: dict[str, Known] = {
     ),
     **known(
         "diverges",
+        "modes of the whole process that the function sets when it runs again are not put back",
+        "seen here",
+        "modes_that_a_function_sets",
+    ),
+    **known(
+        "diverges",
         "the backward inside the node goes on into whatever the function reads besides its arguments: it accumulates by "
         "itself, and runs over graphs outside of the region, before the outer backward comes to them",
         "pytorch#37266, pytorch#24005; seen here",
@@ -174,6 +180,8 @@ DRAWS_ANEW: dict[str, Known] = known(
     "fork_rng_inside",
     "an_error_leaves_the_stream_alone",
     "two_threads_draw_their_own",
+    "two_implementations_draw_their_own",
+    "a_recomputation_that_waits_for_another",
     "every_device_is_replayed",
     "another_thread_draws_the_same",
     "the_same_call_draws_anew",

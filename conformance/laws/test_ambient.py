@@ -9,7 +9,7 @@ from conformance.law import law
 from conformance.strategies import named
 from conformance.sums import Sums
 from conformance.verdicts import Diverges, Measured
-from conformance.written import ambient, flags, modules
+from conformance.written import ambient, flags, modules, process_modes
 
 MODE = st.sampled_from(["as is", "grad", "no_grad"])
 
@@ -90,6 +90,23 @@ FLAG = st.sampled_from(["off", "on", "warn"])
 @law(named(ambient.deterministic, forward=FLAG, backward=FLAG, passes=PASSES, nested=st.booleans()))
 def test_deterministic_flags_are_forwards(case: Case) -> None:
     """A function sees forward's determinism flags in both runs, and backward leaves its own in force."""
+    case.equals_plain()
+
+
+MODE_OF_ALL, FIRST_TWO = st.sampled_from(["default dtype", "determinism"]), st.integers(0, 1)
+_SET = {"mode": MODE_OF_ALL, "backward": FIRST_TWO, "nested": st.booleans()}
+
+
+# On an accelerator one thread runs the backwards of all.
+@law(named(process_modes.set_meanwhile, forward=FIRST_TWO, **_SET), effort=0.4, floor=3, devices=["cpu"])
+def test_modes_that_another_thread_sets_stay(case: Case) -> None:
+    """A default dtype or determinism that another thread sets during a recomputation stays, and sees no other meanwhile."""
+    case.equals_plain()
+
+
+@law(named(process_modes.set_inside, stays=st.booleans(), **_SET))
+def test_modes_that_a_function_sets(case: Case) -> None:
+    """A function may set default dtype or determinism, for itself or for good, and backward leaves its own in force."""
     case.equals_plain()
 
 

@@ -12,7 +12,7 @@ from conformance.ledger import all_freed, nothing_kept
 from conformance.schedules import KINDS, Schedule, exactly, schedules
 from conformance.strategies import named
 from conformance.verdicts import Diverges, Measured
-from conformance.written import lifetimes, threads
+from conformance.written import lifetimes, threads, turns
 from impls import Implementation
 
 law = functools.partial(laws.law, family="lifetimes")
@@ -106,6 +106,21 @@ _APART = {"where": st.sampled_from(["forward", "backward"]), "nested": st.boolea
 @law(named(threads.apart, **_APART), needs=["rng-option"], floor=3, effort=0.3, devices=["cpu"], preserve_rng_state=False)
 def test_regions_of_two_threads_run_at_once(case: Case) -> None:
     """Functions on two threads may wait for each other, also run again."""
+    case.equals_plain()
+
+
+_CROSSING = {"order": st.sampled_from(["ya", "ay"]), "draws": st.booleans()}
+
+
+@law(named(turns.crossing, **_CROSSING), needs=["subset-requests", "nesting"], floor=2, effort=0.3, devices=["cpu"])
+def test_two_threads_ask_for_parts_of_nested_regions(case: Case) -> None:
+    """Threads may ask at once for an output and an intermediate that escaped, where only some regions replay their draws."""
+    case.equals_plain()
+
+
+@law(named(turns.forked, nested=st.booleans()), floor=2, effort=0.3, devices=["cpu"])
+def test_a_fork_while_another_thread_recomputes(case: Case) -> None:
+    """A process that is forked while another thread recomputes can recompute."""
     case.equals_plain()
 
 

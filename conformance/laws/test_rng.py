@@ -9,7 +9,7 @@ from conformance.law import law
 from conformance.operators import BINARY, OPERATORS, UNARY
 from conformance.strategies import named, programs
 from conformance.verdicts import Diverges, Measured
-from conformance.written import rng, structure
+from conformance.written import rng, structure, turns
 
 MIXED = (*UNARY, *BINARY, *OPERATORS["dropout"])
 DISTRIBUTIONS = (
@@ -158,9 +158,32 @@ def test_an_error_leaves_the_stream_alone(case: Case) -> None:
     case.equals_plain()
 
 
-@law(named(rng.threads, draws=st.integers(1, 6), retain=st.booleans()), needs=["rng"], effort=0.2, floor=2)
+_MEETING = {"first": st.booleans(), "seconds": st.sampled_from([0.2, 5]), "nested": st.booleans()}
+_THREADS = named(rng.threads, draws=st.integers(1, 6), retain=st.booleans())
+
+
+# On an accelerator one thread runs the backwards of all.
+@law(_THREADS | named(turns.beside, other=st.just(""), **_MEETING), needs=["rng"], effort=0.3, floor=2, devices=["cpu"])
 def test_two_threads_draw_their_own(case: Case) -> None:
     """Two threads that run backward at once, over a graph each, draw the numbers of their own forward."""
+    case.equals_plain()
+
+
+OTHER = st.sampled_from(["nested", "reentrant"])
+
+
+@law(named(turns.beside, other=OTHER, **_MEETING), needs=["rng"], effort=0.2, floor=2, devices=["cpu"])
+def test_two_implementations_draw_their_own(case: Case) -> None:
+    """A recomputation draws its own numbers while another thread runs one by another implementation, and waits for it."""
+    case.equals_plain()
+
+
+_JOINING = {"other": st.just("") | OTHER, "pool": st.booleans(), "passes": st.integers(1, 2)}
+
+
+@law(named(turns.joining, **_JOINING), needs=["rng"], effort=0.3, floor=3, devices=["cpu"])
+def test_a_recomputation_that_waits_for_another(case: Case) -> None:
+    """A function may wait, also run again, for a thread that recomputes itself, and both draw their own numbers."""
     case.equals_plain()
 
 

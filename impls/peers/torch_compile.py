@@ -86,6 +86,7 @@ _TRACED: dict[str, Known] = {
         "device_context_is_forwards",
         "deterministic_flags_are_forwards",
         "default_dtype_is_forwards",
+        "modes_that_a_function_sets",
     ),
     **known(
         "diverges",
@@ -144,6 +145,12 @@ _INTERNAL: dict[str, Known] = known(
     "all_claimed_features_combined",
     "trees_of_regions_that_share_values_through_closures",
     seed=2,
+)
+_INTERNAL |= known(
+    "crashes",
+    "a value that a region inside a region hands out past its result ends in an internal error of Dynamo",
+    _SEEN,
+    "two_threads_ask_for_parts_of_nested_regions",
 )
 
 _REFUSED: dict[str, Known] = {

@@ -53,6 +53,7 @@ TORCH_REENTRANT: dict[str, Known] = {
         "recomputations on two threads set the one default generator without taking turns",
         "seen here",
         "two_threads_draw_their_own",
+        "two_implementations_draw_their_own",
     ),
     **known(
         "diverges",
@@ -115,6 +116,12 @@ TORCH_NONREENTRANT: dict[str, Known] = {
         "pytorch#147995; seen here",
         "device_context_is_forwards",
         "deterministic_flags_are_forwards",
+    ),
+    **known(
+        "diverges",
+        "modes of the whole process that the function sets when it runs again are not put back",
+        "seen here",
+        "modes_that_a_function_sets",
     ),
     **known(
         "refuses",
@@ -245,6 +252,7 @@ TORCH_NONREENTRANT: dict[str, Known] = {
         "recomputations on two threads set the one default generator without taking turns",
         "seen here",
         "two_threads_draw_their_own",
+        "two_implementations_draw_their_own",
     ),
 }
 

@@ -140,5 +140,6 @@ IMPLEMENTATION = Implementation(
         "its own errors; seen here, torch 2.13",
         "autocast_is_forwards_on_another_thread",
         "backward_inside_a_region_without_early_stop",
+        "two_threads_over_one_graph",
     ),
 )
