@@ -35,9 +35,13 @@ def metered(checkpoint: Callable[..., Any], meters: Sequence[Meter]) -> Callable
     """The checkpoint, with meters around the functions that it is given; one function stays one function."""
     known: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
-    def through(function: Any, *args: Any, **kwargs: Any) -> Any:
-        if not callable(function):
-            return checkpoint(function, *args, **kwargs)
+    def through(function: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if function is None and not args:
+            decorate = checkpoint(**kwargs)
+            return lambda decorated: decorate(around(decorated))
+        return checkpoint(around(function) if callable(function) else function, *args, **kwargs)
+
+    def around(function: Any) -> Any:
         compiling = torch.compiler.is_compiling()  # what is known here is nothing that a compiler could see through
         made = None if compiling else known.get(id(function))  # it holds the function, so the identity is taken
         if made is None:
@@ -48,6 +52,6 @@ def metered(checkpoint: Callable[..., Any], meters: Sequence[Meter]) -> Callable
                 made = MeteredModule(function, made)
             if not compiling:
                 known[id(function)] = made
-        return checkpoint(made, *args, **kwargs)
+        return made
 
     return through

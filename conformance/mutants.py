@@ -20,6 +20,7 @@ from types import ModuleType
 import impls
 from conformance import faults
 from impls import Implementation
+from impls.user_hooks import ROUTES, SINCE
 
 # The implementations that faults are put into, in the order of their laws. Each owns the modules of its package.
 ORIGINALS = ("nested", "graph", "offload")
@@ -42,6 +43,10 @@ UNBREAKABLE = {
     **dict.fromkeys(
         ("a_captured_graph_replays_regions", "capturing_a_region_is_right_or_refused"),
         "it takes CUDA graphs, and the simulated device has none",
+    ),
+    **dict.fromkeys(
+        () if ROUTES else ("a_policy_takes_no_hooks_for_the_users", "hooks_get_what_a_policy_keeps_if_asked_to"),
+        f"policies ask for no hooks before torch {SINCE}",
     ),
     "generators_of_several_devices_are_replayed": "it takes two devices with generators of their own, and one is simulated",
 }

@@ -19,6 +19,7 @@ CAPABILITIES: Mapping[str, str] = MappingProxyType(
         "closure-gradients": "a region of which no input requires grad still gives gradients to what its function reads",
         "containers": "tensors inside lists, tuples, dicts and dataclasses take part in autograd, inputs and outputs",
         "context-fn": "the context_fn option, and through it selective checkpointing",
+        "decorator": "without a function, options alone give a decorator",
         "determinism-check": "a recomputation that saves other tensors than forward did is reported",
         "early-stop": "a recomputation ends as soon as what is needed is there",
         "early-stop-option": "early_stop=False runs every recomputation to its end",

@@ -32,6 +32,14 @@ RUN_TWICE: dict[str, Known] = known(
     "a_module_updates_its_buffers_once",
 )
 
+# Of PyTorch's selective policies, before torch 2.14.
+BYPASSED: dict[str, Known] = known(
+    "refuses",
+    "what a policy keeps is out of sight of hooks before torch 2.14, and to ask for it is refused",
+    "https://docs.pytorch.org/docs/2.15/checkpoint.html, respect_saved_tensors_hooks",
+    "hooks_get_what_a_policy_keeps_if_asked_to",
+)
+
 # What a node with a backward of its own does, whoever wrote it: forward runs without a graph inside that node.
 SINGLE_NODE: dict[str, Known] = {
     **known(

@@ -15,28 +15,36 @@ engine's task, so that they go with it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any
 
 import torch
+from torch.utils.checkpoint import SAC_IGNORED_OPS as SAC_IGNORED_OPS
+from torch.utils.checkpoint import CheckpointPolicy as CheckpointPolicy
+from torch.utils.checkpoint import GraphExecGroup as GraphExecGroup
+from torch.utils.checkpoint import SelectiveCheckpointContext as SelectiveCheckpointContext
+from torch.utils.checkpoint import create_selective_checkpoint_contexts as create_selective_checkpoint_contexts
 
 from impls.implementation import CAPABILITIES, Implementation
 from impls.inputs import taken
-from impls.limits import RUN_TWICE
+from impls.limits import BYPASSED, RUN_TWICE
 from impls.operators import Operators
 from impls.recomputation import NOTHING
 from impls.region import CheckpointError as CheckpointError
 from impls.region import Region
 from impls.sequential import sequential
 from impls.state import accelerators, modes, random_numbers
+from impls.user_hooks import ROUTES, around, packing, respect
 
 Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
 
 _push_hooks = torch._C._autograd._push_saved_tensors_default_hooks
 _pop_hooks = torch._C._autograd._pop_saved_tensors_default_hooks
 _early_stop_override: ContextVar[bool | None] = ContextVar("early_stop_override", default=None)
+_debug_override: ContextVar[bool | None] = ContextVar("debug_override", default=None)
 
 
 def noop_context_fn() -> Contexts:
@@ -54,17 +62,30 @@ def set_checkpoint_early_stop(enable: bool) -> Iterator[None]:
         _early_stop_override.reset(token)
 
 
+@contextmanager
+def set_checkpoint_debug_enabled(enabled: bool | None) -> Iterator[None]:
+    """Switch ``debug`` on or off for the regions whose forward runs inside, whatever their argument says; None leaves it."""
+    token = _debug_override.set(None if enabled is None else bool(enabled))
+    try:
+        yield
+    finally:
+        _debug_override.reset(token)
+
+
 def checkpoint(
-    function: Callable[..., Any],
+    function: Callable[..., Any] | None = None,
     *args: Any,
     preserve_rng_state: bool = True,
     context_fn: Callable[[], Contexts] = noop_context_fn,
     determinism_check: str = "default",
     debug: bool = False,
     early_stop: bool = True,
+    respect_saved_tensors_hooks: bool | None = None,
     **kwargs: Any,
 ) -> Any:
     """Call ``function(*args, **kwargs)`` and return its value; what it saves for backward is dropped and recomputed.
+
+    Without a function, ``checkpoint(**options)`` is a decorator, for functions and methods.
 
     Args:
         preserve_rng_state: recompute with forward's random numbers and leave the ambient streams where they were.
@@ -72,16 +93,66 @@ def checkpoint(
         determinism_check: ``"default"`` compares count, shape, dtype and device of what both runs save; ``"none"`` does not.
         debug: write down the operators of both runs, for the message of a CheckpointError.
         early_stop: end a recomputation as soon as what is needed is there.
+        respect_saved_tensors_hooks: hand what a policy of ``create_selective_checkpoint_contexts`` keeps to the user's hooks
+            for saved tensors; False does not, and neither does None, with a warning of PyTorch's. Others keep nothing.
 
-    Raises TypeError or ValueError for arguments that are not as described, before the function runs; CheckpointError when
+    Raises TypeError or ValueError for arguments that are not as described, before the function runs; NotImplementedError
+    for hooks to be respected before torch 2.14; CheckpointError when
     a device is first initialised inside the region, or random numbers are to be preserved while a CUDA graph is captured;
     CheckpointError in backward when a saved or passed tensor was changed in place, or when the recomputation saves
     something else than forward did. Not checked: that both runs compute the same values, and tensors that the function
     reads from elsewhere without autograd saving them. Buffers that a module updates in forward are updated again.
     Source: the nesting rules of PyTorch pull request 90105; early stop as in 96866.
     """
+    options = preserve_rng_state, context_fn, determinism_check, debug, early_stop, respect_saved_tensors_hooks
+    if function is None and not args:
+        return _decorator(options, kwargs)
     _validate(function, context_fn, determinism_check, kwargs)
+    return _run(function, args, kwargs, *options)
+
+
+class _Decorated:
+    """A function that is called through a checkpoint each time; a method where it is an attribute of a class."""
+
+    def __init__(self, function: Callable[..., Any], options: tuple[Any, ...]) -> None:
+        functools.update_wrapper(self, function, updated=())
+        self._function, self._options = function, options
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return _run(self._function, args, kwargs, *self._options)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        bind = None if instance is None else getattr(self._function, "__get__", None)
+        return self if bind is None else _Decorated(bind(instance, owner), self._options)
+
+
+def _decorator(options: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[Callable[..., Any]], _Decorated]:
+    _validate(_Decorated, options[1], options[2], kwargs)
+    if kwargs:
+        raise ValueError(f"{', '.join(kwargs)}: no option of checkpoint, and without a function it takes no others. "
+                         "Pass arguments when the decorated function is called")  # fmt: skip
+
+    def decorate(function: Callable[..., Any]) -> _Decorated:
+        _validate(function, options[1], options[2], {})
+        return _Decorated(function, options)
+
+    return decorate
+
+
+def _run(
+    function: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    preserve_rng_state: bool,
+    context_fn: Callable[[], Contexts],
+    determinism_check: str,
+    debug: bool,
+    early_stop: bool,
+    respect_saved_tensors_hooks: bool | None,
+) -> Any:
     forward_context, recompute_context = context_fn()
+    if forward_context is not NOTHING or respect_saved_tensors_hooks is not None:
+        respect(forward_context, respect_saved_tensors_hooks)
     if not torch.is_grad_enabled():
         with forward_context:
             return function(*args, **kwargs)
@@ -89,6 +160,8 @@ def checkpoint(
     region.check = determinism_check == "default"
     override = _early_stop_override.get()
     region.early_stop = early_stop if override is None else override
+    override = _debug_override.get()
+    debug = debug if override is None else override
     region.operators = Operators() if debug else None
     started = accelerators.initialised() if preserve_rng_state else None
     if preserve_rng_state:
@@ -96,7 +169,8 @@ def checkpoint(
             region.refuse("a graph of the device's work is being captured, in which random numbers cannot be preserved. "
                           "Pass preserve_rng_state=False, or capture without the region")  # fmt: skip
         region.states = random_numbers.states(tuple(region.inputs.generators))
-    _push_hooks(region.pack, region.unpack)
+    region.around = around()
+    _push_hooks(packing(region, forward_context is not NOTHING), region.unpack)
     try:
         if forward_context is NOTHING and not debug:
             output = function(*args, **kwargs)
@@ -107,7 +181,7 @@ def checkpoint(
                 region.complete = True
     finally:
         _pop_hooks()
-        region.enclosing = region.look = None
+        region.enclosing = region.look = region.around = None
         region.inputs.end()  # also where the function raised
     if not region.complete:
         region.refuse("the forward context of context_fn swallowed an exception, so there is no value to return")
@@ -141,5 +215,5 @@ IMPLEMENTATION = Implementation(
     summary="non-reentrant, nests, stops early, checks versions",
     source="PyTorch pull requests 90105 and 96866",
     capabilities=frozenset(CAPABILITIES),
-    known=RUN_TWICE,
+    known=RUN_TWICE if ROUTES else RUN_TWICE | BYPASSED,
 )

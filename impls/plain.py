@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from impls.implementation import CAPABILITIES, Implementation, known
 
 
-def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call ``function(*args, **kwargs)`` and return its value."""
+def checkpoint(function: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """Call ``function(*args, **kwargs)`` and return its value; a decorator that changes nothing without a function."""
+    if function is None and not args:
+        return lambda decorated: decorated
     return function(*args, **kwargs)
 
 
@@ -51,6 +52,7 @@ IMPLEMENTATION = Implementation(
         "what_a_request_did_not_need_dies_with_it",
         "a_backward_that_is_refused_keeps_nothing",
         "what_a_group_left_dies_with_it",
+        "options_alone_give_a_decorator",
         "hooks_see_the_outermost_inputs_alone",
         "hooks_see_inputs_passed_by_keyword",
         "hooks_see_inputs_in_containers",

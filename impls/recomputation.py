@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from impls.operators import Operators
 from impls.state.modes import Modes, process_wide
 from impls.state.restoration import Restoration
+from impls.user_hooks import Within, around, packing
 from impls.versions import Look, described, detached, look
 
 NOTHING = nullcontext()  # the one that options stand for by default, and that is not worth entering
@@ -64,7 +65,7 @@ class _Ending(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-class Recomputation:
+class Recomputation(Within):
     """What one run is to bring, and what it has brought.
 
     ``slots`` stand for the tensors that forward saved, as (index, counter, look); ``wanted`` has None in place of those
@@ -195,7 +196,8 @@ class Recomputation:
         graded = torch.is_grad_enabled()
         self.dispatch_modes = _dispatch_modes()
         # Rule 3: hooks do not stack, so with these on top nothing that is active around backward is asked.
-        torch._C._autograd._push_saved_tensors_default_hooks(self.pack, self.unpack)
+        self.around = around()
+        torch._C._autograd._push_saved_tensors_default_hooks(packing(self), self.unpack)
         try:
             torch._C._set_grad_enabled(True)
             function()
@@ -210,4 +212,5 @@ class Recomputation:
                 self.ending.__exit__(None, None, None)
             torch._C._set_grad_enabled(graded)
             torch._C._autograd._pop_saved_tensors_default_hooks()
+            self.around = None
             self.values, self.wanted = Values(), ()  # the recomputed graph owns this object, and is not to own them

@@ -25,6 +25,7 @@ from impls.registrations import undone
 from impls.state import modes, random_numbers, streams, under_way
 from impls.state.restoration import Restoration
 from impls.state.turns import NoTurnError, undisturbed
+from impls.user_hooks import Within
 from impls.versions import Counter, Look, counter, described, look
 
 # What regions have recomputed for a group of backward calls, owned by neither: it is gone with the group or with the graph.
@@ -68,7 +69,7 @@ def _read_with(slot: Slot) -> set[int]:
     return own if id(slot) in own else {id(slot)}
 
 
-class Region:
+class Region(Within):
     """One call of ``checkpoint``: its inputs, its slots, and how to run it again."""
 
     def __init__(self, function: Callable[..., Any], inputs: Inputs | Held, context: AbstractContextManager[Any]) -> None:
@@ -147,7 +148,8 @@ class Region:
 
     def adopted(self, task: int, group: Any) -> Values | None:
         """What is left of the recomputation for a group of backward calls, of which this is another one."""
-        values = _grouped.get(group, {}).get(self)
+        regions = _grouped.get(group)
+        values = None if regions is None else regions.get(self)
         if values is not None:
             self.values[task] = weakref.ref(values)
         return values

@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from conformance.mutants import Mutant
+from impls.user_hooks import ROUTES
+
+# What can go wrong where PyTorch's policies ask for hooks, which they do from torch 2.14 on.
+_ROUTED = (
+    Mutant("shows-a-policy-its-own-hooks", "errors", "a_policy_takes_no_hooks_for_the_users", "user_hooks",
+           "_checkpoint_internal = True", "_checkpoint_internal = False"),
+    Mutant("hides-the-users-hooks-from-a-policy", "errors", "hooks_get_what_a_policy_keeps_if_asked_to", "user_hooks",
+           "return self.__self__.around ", "return None "),
+)  # fmt: skip
 
 FAULTS = (
+    *(_ROUTED if ROUTES else ()),
     Mutant("overlooks-changes-since-forward", "errors", "changed_outputs", "region", "if now != version:", "if False:"),
     Mutant("compares-no-versions-when-it-recomputes", "errors", "gradients_beside_a_changed_weight", "recomputation",
            "if tensor._version != version:", "if False:"),

@@ -78,10 +78,10 @@ FAULTS = (
            "        time.sleep(0.001)\n", "        raise RuntimeError(\"another thread recomputes this region\")\n"),
     Mutant("stays-locked-after-a-fork", "lifetimes", "a_fork_while_another_thread_recomputes", "state.turns",
            "after_in_child=TURN.after_fork", "after_in_child=list"),
-    Mutant("has-regions-of-each-thread", "lifetimes", "backward_in_another_thread", "region", "class Region:",
-           "import threading\n\n\nclass Region(threading.local):"),
+    Mutant("has-regions-of-each-thread", "lifetimes", "backward_in_another_thread", "region", "class Region(Within):",
+           "import threading\n\n\nclass Region(threading.local, Within):"),
     Mutant("saves-in-the-newest-region", "lifetimes", "a_forward_on_another_thread_meanwhile", "nested",
-           "    _push_hooks(region.pack, region.unpack)\n",
+           "    _push_hooks(packing(region, forward_context is not NOTHING), region.unpack)\n",
            "    vars(_validate)['newest'] = region\n"
            "    _push_hooks(lambda tensor: vars(_validate)['newest'].pack(tensor), region.unpack)\n"),
     Mutant("refuses-while-forward-is-under-way-elsewhere", "lifetimes", "backward_of_a_region_that_is_under_way", "region",

@@ -12,7 +12,7 @@ from conformance.meters import Calls, Kernels
 from conformance.operators import UNARY
 from conformance.strategies import named, programs
 from conformance.verdicts import Diverges, Measured, Refuses
-from conformance.written import contexts, errors
+from conformance.written import contexts, errors, observed
 from impls.plain import checkpoint as plain
 
 TRIES = st.integers(1, 2)
@@ -150,6 +150,32 @@ def test_selective_checkpointing(case: Case) -> None:
     if here.counts != there.counts:
         measured = Measured("kernels", (("mm", there.counts["mm"]),))
         raise Diverges(f"mm runs {there.counts['mm']} times under plain, {here.counts['mm']} here", measured)
+
+
+_PRODUCTS = {"products": st.integers(1, 3), "nested": st.booleans()}
+
+
+@law(
+    named(observed.kept_by_a_policy, hooks=st.just(True), **_PRODUCTS),
+    needs=["context-fn"],
+    floor=3,
+    context_fn=contexts.selective,
+    respect_saved_tensors_hooks=True,
+)
+def test_hooks_get_what_a_policy_keeps_if_asked_to(case: Case) -> None:
+    """With respect_saved_tensors_hooks, what PyTorch's selective contexts keep goes through the hooks around, inputs too."""
+    case.as_expected()
+
+
+@law(
+    named(observed.kept_by_a_policy, hooks=st.just(False), **_PRODUCTS),
+    needs=["context-fn"],
+    floor=3,
+    context_fn=contexts.selective,
+)
+def test_a_policy_takes_no_hooks_for_the_users(case: Case) -> None:
+    """PyTorch's selective contexts find no hooks of a user where there are none, and have nothing to warn of."""
+    case.as_expected()
 
 
 FORM = st.sampled_from(["fallback", "retry", "suppress"])

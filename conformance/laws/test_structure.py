@@ -18,6 +18,15 @@ def test_keyword_arguments(case: Case) -> None:
     case.equals_plain()
 
 
+_KINDS = st.sampled_from(("function", "callable", "method", "function of a class"))
+
+
+@law(named(structure.decorated, kind=_KINDS, early=st.booleans(), calls=st.integers(1, 3)), needs=["decorator"], floor=4)
+def test_options_alone_give_a_decorator(case: Case) -> None:
+    """Without a function, options give a decorator for functions and methods, which takes each keyword for the function's."""
+    case.as_expected()
+
+
 @law(programs(always=["containers"], sometimes={*CORE, "retain"}), needs=["containers"], floor=8)
 def test_containers_as_arguments(case: Case) -> None:
     """Tensors inside lists, tuples, dicts, namedtuples and dataclasses get plain's gradients."""

@@ -8,7 +8,16 @@ import pytest
 import torch
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
-from impls.nested import CheckpointError, checkpoint, checkpoint_sequential, noop_context_fn, set_checkpoint_early_stop
+import impls.nested
+from impls import user_hooks
+from impls.nested import (
+    CheckpointError,
+    checkpoint,
+    checkpoint_sequential,
+    noop_context_fn,
+    set_checkpoint_debug_enabled,
+    set_checkpoint_early_stop,
+)
 
 
 def _counting() -> tuple[Callable[[torch.Tensor], torch.Tensor], list[str]]:
@@ -66,6 +75,26 @@ def test_debug_lists_the_operators_of_both_runs() -> None:
 
 def _sections(error: CheckpointError) -> list[str]:
     return [part.partition(":\n")[2].strip("\n") for part in str(error).split("Operators in ")[1:]]
+
+
+@pytest.mark.parametrize(
+    ("override", "argument", "listed"), [(True, False, True), (False, True, False), (None, True, True), (None, False, False)]
+)
+def test_the_debug_override_wins_over_the_argument(override: bool | None, argument: bool, listed: bool) -> None:
+    with set_checkpoint_debug_enabled(override):
+        y = checkpoint(_shrinking(1), torch.ones(2, requires_grad=True), debug=argument)
+    with pytest.raises(CheckpointError) as caught:
+        y.sum().backward()
+    assert ("Operators in recomputation" in str(caught.value)) is listed
+
+
+def test_the_debug_override_ends_with_its_context() -> None:
+    with pytest.raises(ZeroDivisionError), set_checkpoint_debug_enabled(True):
+        raise ZeroDivisionError
+    y = checkpoint(_shrinking(1), torch.ones(2, requires_grad=True))
+    with pytest.raises(CheckpointError) as caught:
+        y.sum().backward()
+    assert "Operators" not in str(caught.value)
 
 
 def test_debug_lists_the_same_operators_of_a_faithful_function() -> None:
@@ -139,3 +168,48 @@ def test_a_bare_object_is_handed_on_as_it_is() -> None:
     checkpoint(lambda h, mark: h.sin() if mark is sentinel else h.cos(), x, sentinel).sum().backward()
     assert x.grad is not None
     assert x.grad.equal(x.detach().cos())
+
+
+POLICIES = {
+    "CheckpointPolicy",
+    "GraphExecGroup",
+    "SAC_IGNORED_OPS",
+    "SelectiveCheckpointContext",
+    "create_selective_checkpoint_contexts",
+}
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_names_of_torch_are_torchs_own(name: str) -> None:
+    assert getattr(impls.nested, name) is getattr(torch.utils.checkpoint, name)
+
+
+def test_options_that_do_not_exist_make_no_decorator() -> None:
+    with pytest.raises(ValueError, match="scale: not among the options of checkpoint"):
+        checkpoint(early_stop=False, scale=3)
+    with pytest.raises(ValueError, match="determinism_check is 'sometimes'"):
+        checkpoint(determinism_check="sometimes")
+
+
+def test_a_decorator_takes_what_is_callable() -> None:
+    decorator = checkpoint(use_reentrant=False)
+    with pytest.raises(TypeError, match="function is 3; it must be callable"):
+        decorator(3)
+
+
+@pytest.mark.parametrize("wanted", [None, False])
+def test_hooks_that_are_not_respected_need_no_release(wanted: bool | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(user_hooks, "ROUTES", False)
+    x = torch.ones(2, requires_grad=True)
+    assert checkpoint(torch.sin, x, respect_saved_tensors_hooks=wanted).equal(x.sin())
+
+
+def test_hooks_that_a_release_cannot_respect_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(user_hooks, "ROUTES", False)
+    with pytest.raises(NotImplementedError, match=r"respect_saved_tensors_hooks is True; .* It takes torch 2\.14 or later"):
+        checkpoint(torch.sin, torch.ones(2, requires_grad=True), respect_saved_tensors_hooks=True)
+
+
+def test_hooks_are_respected_or_not() -> None:
+    with pytest.raises(TypeError, match="respect_saved_tensors_hooks is 'yes'; it must be True, False or None"):
+        checkpoint(torch.sin, torch.ones(2, requires_grad=True), respect_saved_tensors_hooks="yes")  # type: ignore[arg-type]

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from importlib import resources
 
-import torchgen
-
-FORMULAS = Path(torchgen.__file__).parent / "packaged" / "autograd" / "derivatives.yaml"
+FORMULAS = resources.files("torchgen") / "packaged" / "autograd" / "derivatives.yaml"  # which torch brings
 STATISTICS = {"running_mean", "running_var"}  # which backward reads in evaluation, and forward writes in training
 
 

@@ -65,3 +65,42 @@ def operators(
     note("expected operators of nobody in backward", [])
     note("seen operators of nobody in backward", sorted(name for name in again if name not in due))
     note("gradients 0", [x.grad, w.grad])
+
+
+def kept_by_a_policy(checkpoint: Any, note: Any, device: str, *, products: int, hooks: bool, nested: bool) -> None:
+    import warnings
+    from contextlib import nullcontext
+
+    x, w = (torch.randn(2, 2, device=device, requires_grad=True) for _ in range(2))
+    note("leaves", (x, w))
+    packed = []
+
+    def pack(tensor):
+        packed.append(tensor)
+        return (tensor * 2,)
+
+    def inner(h):
+        for _ in range(products):
+            h = (h @ w).sin()
+        return h
+
+    def outer(h):
+        h = h.cos()
+        return checkpoint(inner, h) if nested else inner(h)
+
+    around = torch.autograd.graph.saved_tensors_hooks(pack, lambda packed: packed[0] / 2) if hooks else nullcontext()
+    with warnings.catch_warnings(record=True) as warned, around:
+        warnings.simplefilter("always")
+        y = checkpoint(outer, x * 1)
+    y.backward(torch.ones_like(y))
+    note("seen number of tensors that hooks get", len(packed))
+    note("seen warnings", [one.category.__name__ for one in warned])
+    note("seen gradients", [x.grad, w.grad])
+    y = x.cos()
+    for _ in range(products):
+        y = (y @ w).sin()
+    note("expected gradients", list(torch.autograd.grad(y, (x, w), torch.ones_like(y))))
+    policies = 2 if nested else 1  # of which each keeps the product
+    note("expected number of tensors that hooks get", 1 + policies * products if hooks else 0)
+    note("expected warnings", [])
+    note("gradients 0", [x.grad, w.grad])

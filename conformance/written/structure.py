@@ -293,3 +293,46 @@ def borrowed(checkpoint, note, device, *, kind, holds, nested):
     y.backward(torch.ones_like(y))
     note("gradients 0", [p.grad])
     note("left", box.value if kind == "dataclass" else [*box])
+
+
+def decorated(checkpoint, note, device, *, kind, early, calls):
+    p, q = (torch.randn(2, 2, device=device, requires_grad=True) for _ in range(2))
+    note("leaves", (p,))
+    ends = []
+    decorator = checkpoint(early_stop=early)
+    def body(h, factor, debug):
+        h = (h * factor).sin() * debug.sin()
+        ends.append(None)
+        return h
+    if kind == "function":
+        @decorator
+        def f(h, *, debug):
+            """What it does."""
+            return body(h, 3, debug)
+    elif kind == "callable":
+        f = decorator(lambda h, *, debug: body(h, 3, debug))
+    else:
+        class Layer:
+            def __init__(self, factor):
+                self.factor = factor
+            @decorator
+            def f(self, h, *, debug):
+                """What it does."""
+                return body(h, self.factor, debug)
+        f = Layer(3).f if kind == "method" else lambda h, *, debug: Layer.f(Layer(3), h, debug=debug)
+    y = p
+    for _ in range(calls):
+        y = f(y, debug=q)
+    y.backward(torch.ones_like(y))
+    note("seen gradients", [p.grad, q.grad])
+    note("seen calls that came to their end", len(ends))
+    if kind in ("function", "method"):
+        note("expected name and documentation", ("f", "What it does."))
+        note("seen name and documentation", (f.__name__, f.__doc__))
+    x, w = (one.detach().requires_grad_() for one in (p, q))
+    y = x
+    for _ in range(calls):
+        y = (y * 3).sin() * w.sin()
+    note("expected gradients", list(torch.autograd.grad(y, (x, w), torch.ones_like(y))))
+    note("expected calls that came to their end", calls if early else 2 * calls)
+    note("gradients 0", [p.grad])

@@ -19,6 +19,7 @@ IMPLEMENTATION = Implementation(
     - {
         "containers",
         "context-fn",
+        "decorator",
         "determinism-check",
         "early-stop",
         "early-stop-option",

@@ -10,6 +10,7 @@ import torch._dynamo
 import torch.utils.checkpoint
 
 from impls.implementation import Implementation, Known, known
+from impls.peers.torch_limits import LACKING
 
 
 def _region(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -77,6 +78,7 @@ _TRACED: dict[str, Known] = {
         "contexts that only make a policy become marks in the graph; others end in an error of the compiler",
         _SEEN,
         "selective_checkpointing",
+        "a_policy_takes_no_hooks_for_the_users",
     ),
     **known(
         "diverges",
@@ -102,6 +104,14 @@ _TRACED |= known(
     _SEEN,
     "no_operators_are_seen_but_the_functions",
 )
+
+if not LACKING:
+    _TRACED |= known(
+        "diverges",
+        "the compiled graph saves what the partitioner chose, whatever the policy keeps",
+        "seen here, torch 2.15",
+        "hooks_get_what_a_policy_keeps_if_asked_to",
+    )
 
 # What breaks the graph, a sleep for instance, is run by PyTorch's non-reentrant checkpoint as it is.
 _UNTRACED: dict[str, Known] = known(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+
 import torch
+import torch.utils.checkpoint
 
 from impls.implementation import Known, known
 from impls.limits import RUN_TWICE
@@ -255,6 +258,17 @@ TORCH_NONREENTRANT: dict[str, Known] = {
         "two_implementations_draw_their_own",
     ),
 }
+
+# What its signature shows to be there: since torch 2.14.
+_OPTIONS = inspect.signature(torch.utils.checkpoint.checkpoint).parameters
+LACKING: frozenset[str] = frozenset() if _OPTIONS["function"].default is None else frozenset({"decorator"})
+if "respect_saved_tensors_hooks" not in _OPTIONS:
+    TORCH_NONREENTRANT |= known(
+        "refuses",
+        "the option came with torch 2.14; before, it is passed on to the function",
+        "seen here, torch 2.13",
+        "hooks_get_what_a_policy_keeps_if_asked_to",
+    )
 
 # What torch 2.11 does and 2.13 no longer; 2.12 and 2.14 have not been looked at.
 if torch.__version__.startswith("2.11."):

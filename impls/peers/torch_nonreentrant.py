@@ -7,7 +7,7 @@ import functools
 import torch.utils.checkpoint
 
 from impls.implementation import CAPABILITIES, Implementation, known
-from impls.peers.torch_limits import TORCH_NONREENTRANT
+from impls.peers.torch_limits import LACKING, TORCH_NONREENTRANT
 
 IMPLEMENTATION = Implementation(
     name="torch-nonreentrant",
@@ -15,7 +15,7 @@ IMPLEMENTATION = Implementation(
     checkpoint=functools.partial(torch.utils.checkpoint.checkpoint, use_reentrant=False),
     summary="torch.utils.checkpoint with use_reentrant=False",
     source="https://docs.pytorch.org/docs/stable/checkpoint.html",
-    capabilities=frozenset(CAPABILITIES) - {"explicit-generators"},
+    capabilities=frozenset(CAPABILITIES) - {"explicit-generators"} - LACKING,
     known=TORCH_NONREENTRANT
     | known(
         "diverges",

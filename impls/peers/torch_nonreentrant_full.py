@@ -8,7 +8,7 @@ import torch.utils.checkpoint
 
 from impls.implementation import CAPABILITIES, Implementation, known
 from impls.limits import RUNS_TO_THE_END
-from impls.peers.torch_limits import TORCH_NONREENTRANT
+from impls.peers.torch_limits import LACKING, TORCH_NONREENTRANT
 
 IMPLEMENTATION = Implementation(
     name="torch-nonreentrant-full",
@@ -17,7 +17,7 @@ IMPLEMENTATION = Implementation(
     checkpoint=functools.partial(torch.utils.checkpoint.checkpoint, use_reentrant=False, early_stop=False),
     summary="torch.utils.checkpoint with use_reentrant=False and early_stop=False",
     source="https://docs.pytorch.org/docs/stable/checkpoint.html",
-    capabilities=frozenset(CAPABILITIES) - {"early-stop", "explicit-generators"},
+    capabilities=frozenset(CAPABILITIES) - {"early-stop", "explicit-generators"} - LACKING,
     known=TORCH_NONREENTRANT
     | RUNS_TO_THE_END
     | known("diverges", "a recomputation runs to its end", "the option", "requests_for_a_subset_recompute_what_they_need")

@@ -38,6 +38,7 @@ IMPLEMENTATION = Implementation(
     capabilities=frozenset(CAPABILITIES)
     - {
         "context-fn",
+        "decorator",
         "early-stop",
         "early-stop-option",
         "exact-sums",

@@ -99,7 +99,7 @@ IMPLEMENTATION = Implementation(
     checkpoint=checkpoint,
     summary="torch.utils.checkpoint with create_selective_checkpoint_contexts, matrix products saved",
     source="https://docs.pytorch.org/docs/stable/checkpoint.html#torch.utils.checkpoint.create_selective_checkpoint_contexts",
-    capabilities=frozenset(CAPABILITIES) - {"context-fn", "explicit-generators"},
+    capabilities=frozenset(CAPABILITIES) - {"context-fn", "decorator", "explicit-generators"},
     known=without(TORCH_NONREENTRANT, "corruption_by_the_recomputation_is_reported", "a_function_runs_inside_of_its_context")
     | _ONCE
     | _KEPT

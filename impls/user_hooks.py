@@ -1,0 +1,72 @@
+"""The hooks for saved tensors that a user has around a region, which PyTorch's selective policies ask for.
+
+From torch 2.14 on, a policy of ``create_selective_checkpoint_contexts`` hands what it keeps to the hooks around, if
+``respect_saved_tensors_hooks`` says so. The hooks on top are those of the region, which it tells from a user's by a mark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.utils.checkpoint
+
+ROUTES = hasattr(torch.utils.checkpoint, "_current_user_saved_tensors_hooks")  # whether a policy asks for them at all
+SINCE = "2.14"
+
+_modes = torch._C._len_torch_dispatch_stack
+_top_hooks = torch._C._autograd._top_saved_tensors_default_hooks
+
+Hooks = tuple[Callable[[torch.Tensor], Any], Callable[[Any], torch.Tensor]]
+
+
+class Within:
+    """Has hooks of its own on top for a while, and knows those that the user has ``around`` it meanwhile."""
+
+    around: Hooks | None = None
+
+
+def around() -> Hooks | None:
+    """The pair that the user has on top, past those of regions and recomputations; None if there is none."""
+    hooks = _top_hooks(True)
+    owner = getattr(hooks[0], "__self__", None) if hooks else None
+    return owner.around if isinstance(owner, Within) else hooks
+
+
+class _Marked:
+    """A pack hook in the place of the one of its ``__self__``, with the mark that a policy knows."""
+
+    _checkpoint_internal = True
+
+    def __init__(self, owner: Any) -> None:
+        self.__self__ = owner
+
+    def __call__(self, tensor: torch.Tensor) -> Any:
+        return self.__self__.pack(tensor)
+
+    @property
+    def _user_hooks(self) -> Hooks | None:
+        return self.__self__.around  # asked for when it is needed: the graph keeps this object, and is not to keep those hooks
+
+
+def packing(owner: Any, context: bool = False) -> Callable[[torch.Tensor], Any]:
+    """The pack hook of a region or a recomputation; a marked one, which takes longer, where a policy may be at work.
+
+    That is a dispatch mode, which is entered already or by the ``context`` of the region.
+    """
+    return _Marked(owner) if ROUTES and (context or _modes()) else owner.pack
+
+
+def respect(context: Any, wanted: bool | None) -> None:
+    """Tell a selective policy's context whether what it keeps goes through the user's hooks; others have no use for it.
+
+    Raises TypeError for what is not True, False or None, and NotImplementedError for True where torch cannot do it.
+    """
+    if wanted not in (None, True, False):
+        raise TypeError(f"respect_saved_tensors_hooks is {wanted!r}; it must be True, False or None")
+    if ROUTES and hasattr(context, "respect_saved_tensors_hooks"):
+        context.respect_saved_tensors_hooks = wanted
+    elif wanted and not ROUTES:
+        raise NotImplementedError(f"respect_saved_tensors_hooks is True; policies of torch {torch.__version__} hand nothing to "
+                                  f"hooks. It takes torch {SINCE} or later")  # fmt: skip
