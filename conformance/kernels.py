@@ -56,7 +56,7 @@ def hold() -> None:
     """Compute on one thread, or as the environment says. Raises RuntimeError where kernels are others than it says."""
     said = told(os.environ)
     torch.set_num_threads(int(str(said.get("threads", 1))))  # tensors are tiny, and other processes need the other cores
-    torch.backends.mkldnn.enabled = bool(said.get("onednn", torch.backends.mkldnn.enabled))
+    torch.backends.mkldnn.set_flags(bool(said.get("onednn", torch.backends.mkldnn.enabled)))
     found = asdict(present())
     if other := {name: found[name] for name in said if found[name] != said[name]}:
         raise RuntimeError(f"{VARIABLE} is {dict(said)}; this process has {other}: a setting did not reach it")

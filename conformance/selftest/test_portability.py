@@ -107,7 +107,7 @@ def test_threads_and_onednn_are_as_the_environment_says(monkeypatch: pytest.Monk
             assert (present().threads, present().onednn) == (threads, onednn)
     finally:
         torch.set_num_threads(before.threads)
-        torch.backends.mkldnn.enabled = before.onednn
+        torch.backends.mkldnn.set_flags(before.onednn)
 
 
 def test_what_the_environment_says_reaches_the_process_of_an_implementation(monkeypatch: pytest.MonkeyPatch) -> None:
