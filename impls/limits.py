@@ -188,7 +188,7 @@ DRAWS_ANEW: dict[str, Known] = known(
     "fork_rng_inside",
     "an_error_leaves_the_stream_alone",
     "two_threads_draw_their_own",
-    "two_implementations_draw_their_own",
+    "recomputations_that_meet_draw_their_own",
     "a_recomputation_that_waits_for_another",
     "every_device_is_replayed",
     "another_thread_draws_the_same",

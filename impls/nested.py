@@ -88,7 +88,8 @@ def checkpoint(
     Without a function, ``checkpoint(**options)`` is a decorator, for functions and methods.
 
     Args:
-        preserve_rng_state: recompute with forward's random numbers and leave the ambient streams where they were.
+        preserve_rng_state: recompute with forward's random numbers and leave the ambient streams where they were, for which
+            recomputations on several threads take turns.
         context_fn: gives a context for forward and one for recomputation, entered anew for each recomputation.
         determinism_check: ``"default"`` compares count, shape, dtype and device of what both runs save; ``"none"`` does not.
         debug: write down the operators of both runs, for the message of a CheckpointError.

@@ -280,7 +280,7 @@ def after_a_failure(checkpoint: Any, note: Any, device: str, *, where: str, nest
 
     thread = threading.Thread(target=there, daemon=True)
     thread.start()
-    for _ in range(500):  # awake, as nobody has to wait for a thread that sleeps
+    for _ in range(300):  # awake, as nobody has to wait for a thread that sleeps
         if thread.is_alive():
             time.sleep(0.01)
     if failed:

@@ -56,7 +56,7 @@ TORCH_REENTRANT: dict[str, Known] = {
         "recomputations on two threads set the one default generator without taking turns",
         "seen here",
         "two_threads_draw_their_own",
-        "two_implementations_draw_their_own",
+        "recomputations_that_meet_draw_their_own",
     ),
     **known(
         "diverges",
@@ -255,7 +255,7 @@ TORCH_NONREENTRANT: dict[str, Known] = {
         "recomputations on two threads set the one default generator without taking turns",
         "seen here",
         "two_threads_draw_their_own",
-        "two_implementations_draw_their_own",
+        "recomputations_that_meet_draw_their_own",
     ),
 }
 

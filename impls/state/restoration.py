@@ -66,8 +66,8 @@ class Restoration:
 
     def take_turn(self) -> None:
         """Wait until no other recomputation has set what belongs to the process."""
-        TURN.take(self)
         self.holds = True
+        TURN.take(self)
 
     def set_modes(self, wanted: Modes, found: Modes) -> None:
         """Put the wanted modes in force."""

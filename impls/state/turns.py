@@ -75,6 +75,8 @@ class Turn:
     def give_back(self, holder: Restoration) -> bool:
         """Put generators back to where they were, and let others go on. Whether the holder was disturbed."""
         with self.mutex:
+            if holder not in self.holders:  # an interrupt came before it had the turn
+                return False
             try:
                 if self.holders[-1] is holder:
                     set_states(holder.before)
