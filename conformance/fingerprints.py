@@ -15,10 +15,10 @@ import ast
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from conformance.results_file import ROOT
+from conformance.syntax_trees import Module, Target, canonical, chains, entries, evaluated, imports, parsed
 
 PACKAGES = "impls", "conformance", "benches"
 LAWS = "conformance.laws"
@@ -34,130 +34,10 @@ SEPARATE = frozenset(
 )
 DIGITS = 12
 ALL, EFFECTS = "*", ""  # all of a module; what it does when it is imported, beyond binding names
-_NOT_CODE = frozenset({"ctx", "type_comment", "type_ignores"})
 _IMPORT = re.compile(r"^[ \t]*((?:from [\w.]+ )?import \w.*)$", re.MULTILINE)
 _ENTRY = re.compile(r"(?P<name>\w+)\[(?P<key>.+)\]")
 
 Item = tuple[str, str]  # a module, and a name in it, ALL or EFFECTS
-Import = ast.Import | ast.ImportFrom
-
-
-def canonical(node: object) -> str:
-    """The text of a syntax tree: the same for the same code under every version of Python, unlike that of ``ast.dump``."""
-    match node:
-        case ast.Constant(value):
-            return f"{type(value).__name__} {value!a}"
-        case ast.AST():
-            fields = ((name, _whole(value)) for name, value in ast.iter_fields(node) if name not in _NOT_CODE)
-            parts = (f"{name}={canonical(value)}" for name, value in fields if value not in (None, []))
-            return f"{type(node).__name__}({','.join(parts)})"
-        case list():
-            return f"[{','.join(map(canonical, node))}]"
-    return ascii(node)
-
-
-def _whole(value: object) -> object:
-    """A field as it is hashed: blocks without docstrings, f-strings whose text is cut where something is put in, alone."""
-    if not isinstance(value, list):
-        return value
-    found: list[object] = []
-    for one in value:
-        before = found[-1] if found else None
-        if isinstance(one, ast.Constant) and isinstance(before, ast.Constant) and _is_formatted(value):
-            found[-1] = ast.Constant(f"{before.value!s}{one.value!s}")
-        elif not _is_nothing(one):
-            found.append(one)
-    return found
-
-
-def _is_formatted(values: list[object]) -> bool:
-    return any(isinstance(one, ast.FormattedValue) for one in values)
-
-
-def _is_nothing(statement: object) -> bool:
-    """Whether it is a docstring, or stands where a statement must stand."""
-    return isinstance(statement, ast.Pass) or (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))
-
-
-@dataclass(frozen=True)
-class Target:
-    """What an import binds a name to: a module, or the name to take from it."""
-
-    module: str
-    names: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Module:
-    """The statements of a module by the names that they bind, what its imports bind, and the statements that bind none."""
-
-    name: str
-    is_package: bool
-    definitions: dict[str, list[ast.AST]] = field(default_factory=dict)
-    imports: dict[str, tuple[Target, Import]] = field(default_factory=dict)
-    effects: list[ast.AST] = field(default_factory=list)
-
-    def add(self, statement: ast.stmt) -> None:
-        """Take in a statement of the module."""
-        if _is_nothing(statement) or _is_command(statement):
-            return
-        if not isinstance(statement, ast.FunctionDef | ast.ClassDef):
-            for one in _imports(ast.walk(statement)):
-                self.imports.update({name: (target, one) for name, target in self.targets(one)})
-        if isinstance(statement, ast.ClassDef):
-            statement.body = [one for one in statement.body if f"{self.name}:{statement.name}.{_name(one)}" not in SEPARATE]
-        if isinstance(statement, Import) or _is_for_types(statement):
-            return
-        bound = _bound(statement)
-        for name in bound:
-            self.definitions.setdefault(name, []).append(statement)
-        if not bound or not isinstance(statement, ast.FunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign | ast.AugAssign):
-            self.effects.append(statement)
-
-    def targets(self, statement: Import) -> Iterator[tuple[str, Target]]:
-        """The names that an import in this module binds, and to what."""
-        if isinstance(statement, ast.Import):
-            for one in statement.names:
-                first = one.name.partition(".")[0]
-                yield (one.asname, Target(one.name)) if one.asname else (first, Target(first))
-            return
-        parts = self.name.split(".")
-        above = parts[: len(parts) - statement.level + self.is_package] if statement.level else []
-        source = ".".join([*above, *filter(None, [statement.module])])
-        for one in statement.names:
-            yield one.asname or one.name, Target(source, (one.name,))
-
-
-def _name(statement: ast.stmt) -> str:
-    return statement.name if isinstance(statement, ast.FunctionDef | ast.ClassDef) else ""
-
-
-def _is_command(statement: ast.stmt) -> bool:
-    """Whether it runs only where the module is the command."""
-    match statement:
-        case ast.If(ast.Compare(ast.Name("__name__"), [ast.Eq()], [ast.Constant("__main__")])):
-            return True
-    return False
-
-
-def _is_for_types(statement: ast.stmt) -> bool:
-    match statement:
-        case ast.If(ast.Name("TYPE_CHECKING") | ast.Attribute(_, "TYPE_CHECKING")):
-            return True
-    return False
-
-
-def _imports(nodes: Iterable[ast.AST]) -> Iterator[Import]:
-    yield from (node for node in nodes if isinstance(node, Import))
-
-
-def _bound(statement: ast.stmt) -> list[str]:
-    """The names that a statement of a module binds there."""
-    if isinstance(statement, ast.FunctionDef | ast.ClassDef):
-        return [statement.name]
-    inside = [node.name for node in ast.walk(statement) if isinstance(node, ast.FunctionDef | ast.ClassDef)]
-    stored = [node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)]
-    return list(dict.fromkeys([*inside, *stored]))
 
 
 class Sources:
@@ -232,8 +112,14 @@ class Sources:
             raise ValueError(f"there is no module {name}")
         if name not in self._modules:
             path = self._paths.get(name)
-            self._modules[name] = Module(name, True) if path is None else _module(name, path, self._texts[path])
+            self._modules[name] = Module(name, True) if path is None else self._parsed(name, path)
         return self._modules[name]
+
+    def _parsed(self, name: str, path: Path) -> Module:
+        try:
+            return parsed(name, self._texts[path], is_package=path.name == "__init__.py", without=SEPARATE)
+        except SyntaxError as error:
+            raise ValueError(f"{path} is no Python: {error}") from error
 
     def _of(self, item: Item) -> list[ast.AST]:
         """The syntax trees that an item stands for."""
@@ -242,7 +128,7 @@ class Sources:
             if name in (ALL, EFFECTS):
                 found = module.effects
             elif entry := _ENTRY.fullmatch(name):
-                found = [value for one in module.definitions.get(entry["name"], ()) for value in _entries(one, entry["key"])]
+                found = [value for one in module.definitions.get(entry["name"], ()) for value in entries(one, entry["key"])]
             else:
                 found = [*([module.imports[name][1]] if name in module.imports else []), *module.definitions.get(name, ())]
             self._statements[item] = found
@@ -265,18 +151,18 @@ class Sources:
             yield from ((module.name, name) for name in module.definitions)
             for target, _ in module.imports.values():
                 yield from self._resolved(target)
-        elif item[1] not in module.imports:  # else it belongs to another project
-            for statement in self._of(item):
+        for statement in self._of(item):
+            if not isinstance(statement, ast.Import | ast.ImportFrom):  # of another project, as what it binds is an item
                 yield from self._in(module, statement)
 
     def _in(self, module: Module, tree: ast.AST) -> Iterator[Item]:
         """What a statement of a module refers to."""
-        nodes = list(_nodes(tree))
-        inside = [target for one in _imports(nodes) for target in module.targets(one)]
+        nodes = list(evaluated(tree))
+        inside = [target for one in imports(nodes) for target in module.targets(one)]
         for _, target in inside:
             yield from self._resolved(target) if target.names else ()
         local = dict(inside)
-        for first, *rest in _chains(nodes):
+        for first, *rest in chains(nodes):
             if first in local:
                 yield from self._resolved(local[first], rest)
             if first in module.imports:
@@ -298,7 +184,7 @@ class Sources:
                 statements = ast.parse(found[1]).body
             except SyntaxError:
                 continue
-            for _, target in (one for statement in _imports(statements) for one in Module("", False).targets(statement)):
+            for _, target in (one for statement in imports(statements) for one in Module("", False).targets(statement)):
                 yield from self._resolved(target)
 
     def _resolved(self, target: Target, more: Iterable[str] = ()) -> Iterator[Item]:
@@ -333,46 +219,3 @@ def _with_packages(module: str) -> list[str]:
     """The packages around a module, and itself."""
     parts = module.split(".")
     return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
-
-
-def _module(name: str, path: Path, text: str) -> Module:
-    try:
-        tree = ast.parse(text)
-    except SyntaxError as error:
-        raise ValueError(f"{path} is no Python: {error}") from error
-    made = Module(name, path.name == "__init__.py")
-    for statement in tree.body:
-        made.add(statement)
-    return made
-
-
-def _entries(statement: ast.AST, key: str) -> Iterator[ast.AST]:
-    """The values that a dict in a statement has for a key."""
-    for one in (node for node in ast.walk(statement) if isinstance(node, ast.Dict)):
-        for found, value in zip(one.keys, one.values, strict=True):
-            if isinstance(found, ast.Constant) and found.value == key:
-                yield value
-
-
-def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of a tree, without docstrings."""
-    pending = [tree]
-    while pending:
-        node = pending.pop()
-        if not _is_nothing(node):
-            yield node
-            pending += ast.iter_child_nodes(node)
-
-
-def _chains(nodes: list[ast.AST]) -> Iterator[list[str]]:
-    """Names, each with the attributes that are taken from it: ``["torch", "nn", "Linear"]``."""
-    inside = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
-    for node in nodes:
-        if id(node) in inside:
-            continue
-        names: list[str] = []
-        while isinstance(node, ast.Attribute):
-            names.append(node.attr)
-            node = node.value
-        if isinstance(node, ast.Name):
-            yield [node.id, *reversed(names)]

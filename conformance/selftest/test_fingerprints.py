@@ -18,9 +18,10 @@ import pytest
 import impls
 from conformance import provenance
 from conformance.exploring import Explorer
-from conformance.fingerprints import Item, Sources, canonical
+from conformance.fingerprints import Item, Sources
 from conformance.law import Profile, all_laws
 from conformance.results_file import ROOT
+from conformance.syntax_trees import canonical
 
 IMPLEMENTATION = '''
 """Ours."""

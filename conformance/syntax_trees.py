@@ -1,0 +1,169 @@
+"""Syntax trees of modules: a text of theirs that no version of Python changes, and what they define, import and name."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+
+_NOT_CODE = frozenset({"ctx", "type_comment", "type_ignores"})
+Import = ast.Import | ast.ImportFrom
+
+
+def canonical(node: object) -> str:
+    """The text of a syntax tree: the same for the same code under every version of Python, unlike that of ``ast.dump``."""
+    match node:
+        case ast.Constant(value):
+            return f"{type(value).__name__} {value!a}"
+        case ast.AST():
+            fields = ((name, _whole(value)) for name, value in ast.iter_fields(node) if name not in _NOT_CODE)
+            parts = (f"{name}={canonical(value)}" for name, value in fields if value not in (None, []))
+            return f"{type(node).__name__}({','.join(parts)})"
+        case list():
+            return f"[{','.join(map(canonical, node))}]"
+    return ascii(node)
+
+
+def _whole(value: object) -> object:
+    """A field as it is hashed: blocks without docstrings, f-strings whose text is cut where something is put in, alone."""
+    if not isinstance(value, list):
+        return value
+    found: list[object] = []
+    for one in value:
+        before = found[-1] if found else None
+        if isinstance(one, ast.Constant) and isinstance(before, ast.Constant) and _is_formatted(value):
+            found[-1] = ast.Constant(f"{before.value!s}{one.value!s}")
+        elif not _is_nothing(one):
+            found.append(one)
+    return found
+
+
+def _is_formatted(values: list[object]) -> bool:
+    return any(isinstance(one, ast.FormattedValue) for one in values)
+
+
+def _is_nothing(statement: object) -> bool:
+    """Whether it is a docstring, or stands where a statement must stand."""
+    return isinstance(statement, ast.Pass) or (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))
+
+
+@dataclass(frozen=True)
+class Target:
+    """What an import binds a name to: a module, or the name to take from it."""
+
+    module: str
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Module:
+    """The statements of a module by the names that they bind, what its imports bind, and the statements that bind none."""
+
+    name: str
+    is_package: bool
+    definitions: dict[str, list[ast.AST]] = field(default_factory=dict)
+    imports: dict[str, tuple[Target, Import]] = field(default_factory=dict)
+    effects: list[ast.AST] = field(default_factory=list)
+
+    def add(self, statement: ast.stmt, without: Collection[str] = ()) -> None:
+        """Take in a statement of the module, without some methods."""
+        if _is_nothing(statement) or _is_command(statement):
+            return
+        if not isinstance(statement, ast.FunctionDef | ast.ClassDef):
+            for one in imports(ast.walk(statement)):
+                self.imports.update({name: (target, one) for name, target in self.targets(one)})
+        if isinstance(statement, ast.ClassDef):
+            statement.body = [one for one in statement.body if f"{self.name}:{statement.name}.{_name(one)}" not in without]
+        if isinstance(statement, Import) or _is_for_types(statement):
+            return
+        bound = _bound(statement)
+        for name in bound:
+            self.definitions.setdefault(name, []).append(statement)
+        if not bound or not isinstance(statement, ast.FunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign | ast.AugAssign):
+            self.effects.append(statement)
+
+    def targets(self, statement: Import) -> Iterator[tuple[str, Target]]:
+        """The names that an import in this module binds, and to what."""
+        if isinstance(statement, ast.Import):
+            for one in statement.names:
+                first = one.name.partition(".")[0]
+                yield (one.asname, Target(one.name)) if one.asname else (first, Target(first))
+            return
+        parts = self.name.split(".")
+        above = parts[: len(parts) - statement.level + self.is_package] if statement.level else []
+        source = ".".join([*above, *filter(None, [statement.module])])
+        for one in statement.names:
+            yield one.asname or one.name, Target(source, (one.name,))
+
+
+def _name(statement: ast.stmt) -> str:
+    return statement.name if isinstance(statement, ast.FunctionDef | ast.ClassDef) else ""
+
+
+def _is_command(statement: ast.stmt) -> bool:
+    """Whether it runs only where the module is the command."""
+    match statement:
+        case ast.If(ast.Compare(ast.Name("__name__"), [ast.Eq()], [ast.Constant("__main__")])):
+            return True
+    return False
+
+
+def _is_for_types(statement: ast.stmt) -> bool:
+    match statement:
+        case ast.If(ast.Name("TYPE_CHECKING") | ast.Attribute(_, "TYPE_CHECKING")):
+            return True
+    return False
+
+
+def imports(nodes: Iterable[ast.AST]) -> Iterator[Import]:
+    """The imports among some nodes."""
+    yield from (node for node in nodes if isinstance(node, Import))
+
+
+def _bound(statement: ast.stmt) -> list[str]:
+    """The names that a statement of a module binds there."""
+    if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+        return [statement.name]
+    inside = [node.name for node in ast.walk(statement) if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    stored = [node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)]
+    return list(dict.fromkeys([*inside, *stored]))
+
+
+def parsed(name: str, text: str, *, is_package: bool, without: Collection[str] = ()) -> Module:
+    """A module of this name and text, ``without`` methods such as ``"pkg.mod:Class.method"``. Raises SyntaxError."""
+    made = Module(name, is_package)
+    for statement in ast.parse(text).body:
+        made.add(statement, without)
+    return made
+
+
+def entries(statement: ast.AST, key: str) -> Iterator[ast.AST]:
+    """The values that a dict in a statement has for a key."""
+    for one in (node for node in ast.walk(statement) if isinstance(node, ast.Dict)):
+        for found, value in zip(one.keys, one.values, strict=True):
+            if isinstance(found, ast.Constant) and found.value == key:
+                yield value
+
+
+def evaluated(tree: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a tree, without docstrings."""
+    pending = [tree]
+    while pending:
+        node = pending.pop()
+        if not _is_nothing(node):
+            yield node
+            pending += ast.iter_child_nodes(node)
+
+
+def chains(nodes: list[ast.AST]) -> Iterator[list[str]]:
+    """Names, each with the attributes that are taken from it: ``["torch", "nn", "Linear"]``."""
+    inside = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
+    for node in nodes:
+        if id(node) in inside:
+            continue
+        names: list[str] = []
+        while isinstance(node, ast.Attribute):
+            names.append(node.attr)
+            node = node.value
+        if isinstance(node, ast.Name):
+            yield [node.id, *reversed(names)]
