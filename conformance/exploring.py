@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import hypothesis
@@ -97,7 +98,12 @@ class Explorer:
             found: dict[str, Comparable] = {}
             cases = max(1, round(self.profile.cases * law.effort * times))
             try:
-                self.given(self.strategy(law, claims), cases, (Phase.generate,), lambda p: found.update({p.source: p}), seed)
+                if self.profile.exhaustive and law.every:
+                    found = {program.source: program for program in islice(law.every(), None, None, round(1 / claims.share))}
+                else:
+                    self.given(
+                        self.strategy(law, claims), cases, (Phase.generate,), lambda p: found.update({p.source: p}), seed
+                    )
             except hypothesis.errors.Unsatisfiable as error:
                 raise ValueError(f"law {law.name} has no programs for what {claims.name!r} claims; it needs a claim") from error
             self.drawn[key] = list(found.values())
@@ -113,7 +119,7 @@ class Explorer:
         return math.ceil(law.floor * min(1, left / all_of_them))
 
     def judge(self, law: Law, program: Comparable, implementation: Implementation) -> Outcome:
-        case = Case(program, implementation, self.device, law.options, self.reference)
+        case = Case(program, implementation, self.device, law.options, self.reference, law.names)
         state = random.getstate()
         try:
             recomputes = law.recomputes and "recomputes" in implementation.capabilities

@@ -12,7 +12,7 @@ from typing import Any
 
 import impls
 from conformance.judge import Case, Observation, execute, plainly
-from conformance.verdicts import Crashes, from_error
+from conformance.verdicts import Crashes
 from impls import Kind
 
 
@@ -36,7 +36,7 @@ def in_a_fresh_process(case: Case) -> None:
         raise Crashes(f"the process ended: {ended}") from ended
     case.recomputed |= seen.calls.total() > case.plain.calls.total()
     if seen.error is not None and case.plain.error is None:
-        raise from_error(seen.error)
+        raise case.verdict(seen)
     case.seen = seen
 
 

@@ -24,6 +24,7 @@ from conformance.metered import metered
 from conformance.meters import Calls, Meter
 from conformance.programs import Runnable, load
 from conformance.references import REFERENCES
+from conformance.refusals import ALWAYS, is_of_an_operator
 from conformance.sums import Comparable, rounding, terms_in_any_order
 from conformance.verdicts import (
     CALL_REFUSED,
@@ -35,6 +36,7 @@ from conformance.verdicts import (
     Seen,
     Timeout,
     Verdict,
+    dense,
     difference,
     freeze,
     from_error,
@@ -63,6 +65,7 @@ class Observation:
     calls: Counter[str] = field(default_factory=Counter)
     nested: bool = False
     error: BaseException | None = None
+    of_an_operator: bool = False  # whether the error came out of one that the program called
     leaves: tuple[torch.Tensor, ...] = ()
     tried: list[Any] = field(default_factory=list)  # the leaves' gradients after each backward that the program lets fail
 
@@ -73,7 +76,7 @@ class Observation:
     @property
     def vacuous(self) -> bool:
         """Whether no gradient is there that is not zero."""
-        return not any(isinstance(v, Seen) and bool((v.values != 0).any()) for v in _flat(self.gradients))
+        return not any(isinstance(v, Seen) and bool((dense(v.values) != 0).any()) for v in _flat(self.gradients))
 
 
 def _flat(value: Any) -> Iterator[Any]:
@@ -145,6 +148,7 @@ def execute(
         except BaseException as error:  # an implementation's stop signal is no Exception
             if is_users(error):
                 raise
+            seen.of_an_operator = is_of_an_operator(error)
             seen.error = error.with_traceback(None)
             seen.error.__context__ = seen.error.__cause__ = None
     if faults:
@@ -167,6 +171,7 @@ class Case:
     device: str
     options: dict[str, Any] = field(default_factory=dict)
     reference: Callable[[Any, str, Kind], Observation] = plainly
+    names: frozenset[str] = ALWAYS["checkpoint"]  # of which a refusal has one
     recomputed: bool = False
     begun: bool = False  # it has come to the note "forward"
     refusal: str = ""  # of the call itself, before what the law is about
@@ -213,13 +218,18 @@ class Case:
         self.begun |= "forward" in seen.notes
         if seen.error is not None and self.plain.error is None:
             self.no_wrong_gradient(seen)
-            raise from_error(seen.error)
+            raise self.verdict(seen)
         return seen
 
     @functools.cached_property
     def seen(self) -> Observation:
         """What the implementation does, without meters."""
         return self.run()
+
+    def verdict(self, seen: Observation) -> Judged:
+        """The verdict for the error of a run."""
+        assert seen.error is not None
+        return from_error(seen.error, self.names, of_an_operator=seen.of_an_operator)
 
     def no_wrong_gradient(self, seen: Observation) -> None:
         """After an error a leaf's gradient is the last one noted, or already what plain has next, be it of a failed attempt."""
@@ -243,21 +253,25 @@ class Case:
                 raise Diverges(told, Measured("left"))
 
     def equals_plain(self) -> Observation:
-        """Every note equals plain's, but those of costs; where plain raises, so does the implementation, and not before."""
+        """Every note equals plain's, but those of costs; where plain raises, so does the implementation, and not before.
+
+        It raises plain's error, or another that names what it is about.
+        """
         seen = self.seen
         if self.plain.error is not None:
             if seen.error is None:
                 raise Diverges(f"plain raises {type(self.plain.error).__name__}, here a value comes back")
             self.no_wrong_gradient(seen)
-            judged = from_error(seen.error)
-            if type(seen.error) is not type(self.plain.error) and judged.verdict is not Verdict.REFUSES:
-                judged.measured = Measured("error") if isinstance(seen.error, Exception) else None
+            judged = self.verdict(seen)
+            alike = type(seen.error) is type(self.plain.error)
+            if judged.verdict is not Verdict.REFUSES and not (alike and str(seen.error) == str(self.plain.error)):
+                judged.measured = None if alike or not isinstance(seen.error, Exception) else Measured("error")
                 raise judged
         for label, value in self.plain.notes.items():
             if label.startswith("cost"):
                 continue
             if label not in seen.notes:
-                raise from_error(seen.error) if seen.error else Diverges(f"{label} is noted under plain, not here")
+                raise self.verdict(seen) if seen.error else Diverges(f"{label} is noted under plain, not here")
             if found := difference(value, seen.notes[label], label, terms=self.terms, scale=self.scale):
                 raise Diverges(found)
         return seen
@@ -279,7 +293,7 @@ class Case:
         try:
             seen = self.seen
             if seen.error is not None:
-                raise from_error(seen.error)
+                raise self.verdict(seen)
         except Judged as judged:
             if judged.measured == VALUES:
                 judged.measured = Measured("fails")  # plain may fail in the same way

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,8 @@ import torch
 from hypothesis.strategies import SearchStrategy
 
 from conformance.judge import Case
+from conformance.programs import Runnable
+from conformance.refusals import expected_names
 from impls import Implementation, Kind
 
 Programs = SearchStrategy[Any] | Callable[[Implementation], SearchStrategy[Any]]
@@ -23,7 +26,8 @@ class Profile:
 
     ``patience`` is the number of cases after which a declared limit that did not show is said to be gone; a tenth of it for
     what is refused for want of a capability.
-    A program of ``small`` operations or fewer is not shrunk any further.
+    A program of ``small`` operations or fewer is not shrunk any further. An ``exhaustive`` profile runs every program there is
+    of a law that has so few of them that it can say which.
     """
 
     cases: int
@@ -31,6 +35,7 @@ class Profile:
     shrink_declared: bool
     patience: int = 2000
     small: int = 0
+    exhaustive: bool = False
 
 
 PROFILES = {
@@ -38,6 +43,7 @@ PROFILES = {
     "round": Profile(25, 400, False, patience=0),  # one of many with other seeds: a limit that does not show says nothing
     "default": Profile(60, 200, True),
     "soak": Profile(1000, 1000, True),
+    "exhaustive": Profile(1000, 1000, True, exhaustive=True),
 }
 
 
@@ -49,7 +55,9 @@ class Law:
     without which an implementation is expected to refuse. ``gradients`` and ``recomputes`` say what a case must show
     in order to count: a gradient that is not zero, a function called more often than under plain. ``kind`` is the kind
     of implementations that the law is about. ``devices`` are the device types on which it is judged, any if there are none,
-    and ``at_least`` so many devices of the type must be there.
+    and ``at_least`` so many devices of the type must be there. ``packages`` are those that its programs import besides torch.
+    ``every`` gives all programs that can be drawn, where they can be counted. ``about`` are names by which a message may call
+    what the law is about, besides what its capabilities and options are called: a refusal has one of them.
 
     Programs that nest are left out for an implementation that does not claim nesting, unless the law needs it.
     """
@@ -68,9 +76,19 @@ class Law:
     kind: Kind = "checkpoint"
     devices: frozenset[str] = frozenset()
     at_least: int = 1
+    packages: tuple[str, ...] = ()
+    every: Callable[[], Iterable[Runnable]] | None = None
+    about: frozenset[str] = frozenset()
+
+    @property
+    def names(self) -> frozenset[str]:
+        """By which names a refusal may call what it is about."""
+        return expected_names(self.kind, self.needs, self.options, self.about)
 
     def lacks(self, device: str) -> str:
-        """What this device lacks for the law to be judged on it; "" if nothing."""
+        """What is not here, of packages, or on this device for the law to be judged on it; "" if nothing."""
+        if missing := [name for name in self.packages if importlib.util.find_spec(name) is None]:
+            return f"the package {missing[0]}"
         kind = torch.device(device).type
         if self.devices and kind not in self.devices:
             return f"a device of type {' or '.join(sorted(self.devices))}"
@@ -100,12 +118,15 @@ def law(
     kind: Kind = "checkpoint",
     devices: Iterable[str] = (),
     at_least: int = 1,
+    packages: Iterable[str] = (),
+    every: Callable[[], Iterable[Runnable]] | None = None,
+    about: Iterable[str] = (),
     **options: Any,
 ) -> Callable[[Callable[[Case], None]], Callable[..., None]]:
     """Make a test of a law. Its first docstring line is the statement, its module names the family unless ``family`` does.
 
-    ``effort`` scales the number of cases, ``devices`` and ``at_least`` say where it is judged; ``options`` are passed to
-    the implementation's checkpoint.
+    ``effort`` scales the number of cases, ``devices``, ``at_least`` and ``packages`` say where it is judged; ``options`` are
+    passed to the implementation's checkpoint. ``about`` is what a refusal may name besides them.
     """
 
     def make(check: Callable[[Case], None]) -> Callable[..., None]:
@@ -116,7 +137,7 @@ def law(
         statement = check.__doc__.splitlines()[0]
         made = Law(
             name, belongs, statement, check, programs, frozenset(needs), floor, gradients, recomputes, effort, options, kind,
-            frozenset(devices), at_least,
+            frozenset(devices), at_least, tuple(packages), every, frozenset(about),
         )  # fmt: skip
         if name in LAWS and LAWS[name].family != belongs:
             raise ValueError(f"two laws are called {name}: in {LAWS[name].family} and in {belongs}")

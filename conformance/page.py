@@ -26,8 +26,8 @@ from conformance.staleness import BEGIN, END, MARK, MEANING, Now, unmarked
 TEMPLATE, STYLE, PROGRAM = (f"page.{ending}" for ending in ("html.j2", "css", "js"))
 MEANINGS: Mapping[str, str] = {
     "agrees": "Every case is as plain autograd, or the rule that the law states, says.",
-    "refuses": "A RuntimeError, TypeError, ValueError or NotImplementedError that says something, before any wrong gradient is "
-    "visible. Whether the message helps its reader is not judged.",
+    "refuses": "A RuntimeError, TypeError, ValueError or NotImplementedError that names the argument, the option or the "
+    "operation that it is about, before any wrong gradient is visible.",
     "diverges": "Another value, count or lifetime, and no error.",
     "crashes": "Any other exception.",
     "hangs": "No answer in time.",

@@ -23,6 +23,7 @@ from conformance.folding import folded
 from conformance.sums import DEFAULT, Order, Sums
 
 Run = Callable[..., None]
+FILE = "<program>"  # where Python says that the code of a program is
 
 
 class Runnable(Protocol):
@@ -215,18 +216,20 @@ IMPORTS = (ast.Import, ast.ImportFrom)
 class Named:
     """A program written by hand as a function ``run(checkpoint, note, device, **arguments)``, with its arguments.
 
-    The first parameter has another name where it is of another kind, such as ``graph``.
+    The first parameter has another name where it is of another kind, such as ``graph``. ``preamble`` are lines that come
+    before its imports.
     """
 
     function: Callable[..., None]
     arguments: tuple[tuple[str, Any], ...] = ()
     sums: Sums = DEFAULT
+    preamble: tuple[str, ...] = ()
 
     @functools.cached_property
     def source(self) -> str:
         subject = _tree(self.function).args.args[0].arg
-        head = ["import torch", *self.imports, "", f"def run({subject}, note, device):", "    torch.manual_seed(0)"]
-        return "\n".join([*head, *self.body]) + "\n"
+        head = ["import torch", *self.preamble, *self.imports, "", f"def run({subject}, note, device):"]
+        return "\n".join([*head, "    torch.manual_seed(0)", *self.body]) + "\n"
 
     @property
     def imports(self) -> list[str]:
@@ -259,7 +262,7 @@ def _lines(statement: ast.stmt) -> list[str]:
 def _module(source: str) -> tuple[ModuleType, CodeType]:
     """The module that a program is, and its code; the same program is the same module, also in the names of its classes."""
     name = f"program_{hashlib.sha256(source.encode()).hexdigest()[:16]}"
-    return ModuleType(name), compile(source, "<program>", "exec")
+    return ModuleType(name), compile(source, FILE, "exec")
 
 
 def load(program: Runnable) -> Run:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal
 
 import torch
 
+from conformance.refusals import ALWAYS, names_one
 from conformance.sums import rounding
 
 # Found once, before what is judged runs: it may replace methods of tensors, and then would decide what is equal.
@@ -106,7 +108,7 @@ class Diverges(Judged):
 
 
 class Refuses(Judged):
-    """An error that tells the user what to do, before a wrong gradient is visible."""
+    """An error that names the argument, the option or the operation that it is about, before a wrong gradient is visible."""
 
     verdict = Verdict.REFUSES
 
@@ -133,27 +135,23 @@ class Endless(Timeout):
 
 CALL_REFUSED = "the call itself is refused"  # so that a case proves nothing of what would come after it
 REFUSALS = (RuntimeError, TypeError, ValueError, NotImplementedError)
-NOT_REFUSALS = (RecursionError, torch.OutOfMemoryError)
-# What torch or Python say of a fault inside a package, and nobody to its user: a broken assertion, no memory, an internal
-# error of the compiler, an attempt on what is None, a context variable that another thread reset, an error of CUDA's runtime.
-NOBODYS_WORDS = (
-    "INTERNAL ASSERT FAILED",
-    "DefaultCPUAllocator: ",
-    "InternalTorchDynamoError: ",
-    "'NoneType' object ",
-    "was created in a different Context",
-    "CUDA error: ",
-)
+NOT_REFUSALS = (RecursionError, torch.OutOfMemoryError, torch.AcceleratorError)
 
 
-def from_error(error: BaseException) -> Judged:
-    """The verdict for an exception that came out of an implementation: a refusal has a type and says something."""
+def from_error(error: BaseException, names: Iterable[str] = ALWAYS["checkpoint"], *, of_an_operator: bool = False) -> Judged:
+    """The verdict for an exception that came out of an implementation.
+
+    A refusal is of a type that refuses, did not come out of an operator that the program called, and has one of ``names`` in
+    its message, by which what it is about may be called.
+    """
     said = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else '(no message)'}"
     if isinstance(error, Timeout):
         return Hangs(str(error) or "no answer in time", None if isinstance(error, Endless) else Measured("hangs"))
-    no_refusal = isinstance(error, NOT_REFUSALS) or any(words in f"{type(error).__name__}: {error}" for words in NOBODYS_WORDS)
-    if isinstance(error, REFUSALS) and not no_refusal and len(str(error).split()) > 2:
-        return Refuses(said)
+    if isinstance(error, REFUSALS) and not isinstance(error, NOT_REFUSALS):
+        if not of_an_operator and names_one(str(error), names):
+            return Refuses(said)
+        lacking = f"its message has none of the names {', '.join(sorted(names))}"
+        said += f"\nNo refusal: {'it came out of an operator that the program called' if of_an_operator else lacking}"
     return Crashes(said, VALUES if isinstance(error, Exception) else Measured("fails"))  # it would end a script, too
 
 
@@ -169,10 +167,11 @@ class Seen:
     values: torch.Tensor = field(repr=False)
 
     def __str__(self) -> str:
-        return f"{_dense(self.values).tolist()} ({str(self.dtype).removeprefix('torch.')}, requires_grad={self.requires_grad})"
+        return f"{dense(self.values).tolist()} ({str(self.dtype).removeprefix('torch.')}, requires_grad={self.requires_grad})"
 
 
-def _dense(tensor: torch.Tensor) -> torch.Tensor:
+def dense(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor without a layout of its own."""
     return tensor if tensor.layout is torch.strided else _to_dense(tensor)
 
 
@@ -196,7 +195,7 @@ def largest(value: Any) -> float:
         return max(map(largest, value), default=0.0)
     if not isinstance(value, Seen) or not value.values.numel() or not (value.dtype.is_floating_point or value.dtype.is_complex):
         return 0.0
-    return float(_max(_nan_to_num(_abs(_dense(value.values)), 0, 0, 0)))
+    return float(_max(_nan_to_num(_abs(dense(value.values)), 0, 0, 0)))
 
 
 def difference(expected: Any, seen: Any, path: str = "", *, terms: int = 0, scale: float = 0.0) -> str | None:
@@ -226,7 +225,7 @@ def _tensor_difference(expected: Seen, seen: Seen, path: str, terms: int, scale:
     one, other = expected.values, seen.values
     if one.layout != other.layout:
         return f"{path}: layout {one.layout} under plain, {other.layout} here"
-    one, other = _dense(one), _dense(other)
+    one, other = dense(one), dense(other)
     if one.is_complex():
         one, other = _view_as_real(_resolve_conj(one)), _view_as_real(_resolve_conj(other))
     same = _or(_eq(one, other), _and(_isnan(one), _isnan(other)))

@@ -9,7 +9,7 @@ import torch
 
 from impls.arguments import restored_arguments, save_arguments
 from impls.implementation import Implementation, known
-from impls.limits import AUTOCAST_LOST, DRAWS_ANEW, PEAKS_WITH_OUTPUTS, RUNS_TO_THE_END, SINGLE_NODE
+from impls.limits import AUTOCAST_LOST, DRAWS_ANEW, PEAKS_WITH_OUTPUTS, RUNS_TO_THE_END, SINGLE_NODE, TWO_DTYPES
 from impls.sequential import sequential
 from impls.single_node import (
     Gradients,
@@ -91,6 +91,7 @@ IMPLEMENTATION = Implementation(
     | known("diverges", "forward runs without grad mode", "see grad_mode_is_forwards", "backward_in_inference_mode")
     | DRAWS_ANEW
     | AUTOCAST_LOST
+    | TWO_DTYPES
     | PEAKS_WITH_OUTPUTS
     | known(
         "diverges",

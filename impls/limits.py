@@ -205,9 +205,9 @@ AUTOCAST_LOST: dict[str, Known] = known(
     "an_error_leaves_autocast",
 )
 TWO_DTYPES: dict[str, Known] = known(
-    "refuses",
-    "autocast is not restored, so an operator may meet tensors of two dtypes",
-    "seen here, fairscale 0.4.13 and deepspeed 0.19.8",
+    "crashes",
+    "autocast is not restored, so an operator may meet tensors of two dtypes, and it is the operator that complains",
+    "seen here",
     "autocast_cache_keeps_gradients",
 )
 

@@ -127,8 +127,8 @@ def checkpoint(function: Callable[..., Any], *args: Any, preserve_rng_state: boo
         raise TypeError(f"function is {function!r}; it must be callable")
     if options:
         raise TypeError(
-            f"options {sorted(options)} do not exist: there is preserve_rng_state, and arguments of the function are "
-            "passed by position"
+            f"keyword arguments {sorted(options)} are not passed on: the only option is preserve_rng_state, and arguments of "
+            "the function are passed by position"
         )
     if not torch.is_grad_enabled():
         return function(*args)

@@ -175,6 +175,9 @@ class Region(Within):
         group = None if task == -1 else _group()
         shared = group is not None or (task != -1 and len([one for one in wanted if one is not None]) > 1)
         try:
+            if any(map(_has_left_vmap, tensors)):
+                self.refuse("it was called under torch.func.vmap, which is over, so forward cannot be repeated. Call vmap "
+                            "inside the region")  # fmt: skip
             # Backward may come from another stream: of a node that forward ran elsewhere.
             with streams.on(self.stream), undone(tensors, registering=self.inputs.registering()):
                 surroundings = Restoration(self.modes, self.states, self.left)
@@ -204,6 +207,11 @@ class Region(Within):
             message += listing("Operators in forward", self.operators)
             message += listing("Operators in recomputation", recomputed)
         raise CheckpointError(message)
+
+
+def _has_left_vmap(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is one of torch.func.vmap, and no transform is under way in which it could be used."""
+    return torch._C._functorch.is_batchedtensor(tensor) and torch._C._functorch.peek_interpreter_stack() is None
 
 
 def _enclosing() -> Region | Recomputation | None:

@@ -145,4 +145,6 @@ FAULTS = (
            profile="default"),
     Mutant("numbers-tensors-in-six-bits", "gradients", "very_many_saved_tensors", "recomputation", _KEPT,
            "self.values[index] = self.values.get(index - 64, tensor)", profile="default"),
+    Mutant("recomputes-after-vmap", "gradients", "transforms_of_functions", "region",
+           "if any(map(_has_left_vmap, tensors)):", "if False:"),
 )  # fmt: skip

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from conformance.judge import Case
 from conformance.law import law
+from conformance.refusals import INFERENCE
 from conformance.strategies import named
 from conformance.sums import Sums
 from conformance.verdicts import Diverges, Measured
@@ -20,7 +21,7 @@ def test_grad_mode_is_forwards(case: Case) -> None:
     case.equals_plain()
 
 
-@law(named(ambient.grad_mode, outer_mode=MODE, backward_mode=st.just("inference"), nested=st.booleans()))
+@law(named(ambient.grad_mode, outer_mode=MODE, backward_mode=st.just("inference"), nested=st.booleans()), about=INFERENCE)
 def test_backward_in_inference_mode(case: Case) -> None:
     """Backward that is called in inference mode gives plain's gradients, and functions are not in inference mode."""
     case.equals_plain()
@@ -137,7 +138,7 @@ def test_train_and_eval_flipped_before_backward(case: Case) -> None:
     case.equals_plain_or_refuses()
 
 
-@law(named(flags.inference, first=st.booleans(), passes=st.integers(1, 2), nested=st.booleans()), floor=3)
+@law(named(flags.inference, first=st.booleans(), passes=st.integers(1, 2), nested=st.booleans()), floor=3, about=INFERENCE)
 def test_arguments_made_in_inference_mode(case: Case) -> None:
     """A tensor that was made in inference mode may be an argument, is one in the recomputation, and changes no gradient."""
     case.equals_plain()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from conformance.judge import Case
 from conformance.law import law
 from conformance.nesting import if_nesting
+from conformance.refusals import CAPABILITIES
 from conformance.strategies import named, programs
 from conformance.verdicts import Diverges, Measured
 from conformance.written import changes
@@ -65,7 +66,8 @@ def test_changed_closure_tensors(case: Case) -> None:
 PASSED = st.sampled_from(["positional", "keyword", "list", "dict", "subclass"])
 
 
-@changes_law(_unsaved(form=PASSED), recomputes=False, effort=2, floor=3)
+@changes_law(_unsaved(form=PASSED), recomputes=False, effort=2, floor=3,
+             about=CAPABILITIES["keyword-arguments"] | CAPABILITIES["containers"])  # fmt: skip
 def test_changed_arguments_that_nothing_saved(case: Case) -> None:
     """An argument that plain did not save gives no wrong gradient when it is changed after forward or after a backward."""
     case.equals_plain_or_refuses()

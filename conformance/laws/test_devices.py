@@ -18,6 +18,7 @@ from conformance.judge import Case
 from conformance.law import law
 from conformance.offloaded import Written, equals_plain, written
 from conformance.programs import Named
+from conformance.refusals import CAPTURE
 from conformance.strategies import named
 from conformance.verdicts import Diverges, Refuses
 from conformance.written import devices, devices_offload, devices_streams
@@ -85,13 +86,14 @@ def test_a_function_on_two_streams_under_delays(case: Case) -> None:
 HOW, FEW = st.sampled_from(["graph", "callables"]), st.integers(1, 2)
 
 
-@cuda_law(named(devices.captured, how=HOW, regions=FEW), needs=["rng-option"], preserve_rng_state=False)
+@cuda_law(named(devices.captured, how=HOW, regions=FEW), needs=["rng-option"], about=CAPTURE,
+          preserve_rng_state=False)  # fmt: skip
 def test_a_captured_graph_replays_regions(case: Case) -> None:
     """A CUDA graph with forward and backward of regions, random numbers not preserved, replays plain's values or is refused."""
     _equal_or_refused(case)
 
 
-@cuda_law(named(devices.captured, how=HOW, regions=FEW), gradients=False, recomputes=False)
+@cuda_law(named(devices.captured, how=HOW, regions=FEW), gradients=False, recomputes=False, about=CAPTURE)
 def test_capturing_a_region_is_right_or_refused(case: Case) -> None:
     """A CUDA graph of regions that preserve random numbers replays plain's values, or capturing it is refused."""
     _equal_or_refused(case)

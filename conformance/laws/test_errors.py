@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -10,6 +11,7 @@ from conformance.judge import Case, execute
 from conformance.law import law
 from conformance.meters import Calls, Kernels
 from conformance.operators import UNARY
+from conformance.programs import Named
 from conformance.strategies import named, programs
 from conformance.verdicts import Diverges, Measured, Refuses
 from conformance.written import contexts, errors, observed
@@ -81,20 +83,27 @@ def test_missing_tensors_are_reported_in_any_case(case: Case) -> None:
     _must_be_reported(case)
 
 
-WRONG = (
-    3,
-    None,
-    "sin",
-    {"determinism_check": "sometimes"},
-    {"no_such_option": 1},
-    {"context_fn": 3},
-    {"checkpointing": True},
+FUNCTION = ["function", "callable"]  # by which of these names a message may call it
+WRONG: tuple[tuple[Any, list[str]], ...] = (
+    (3, FUNCTION),
+    (None, FUNCTION),
+    ("sin", FUNCTION),
+    ({"determinism_check": "sometimes"}, ["determinism_check"]),
+    ({"no_such_option": 1}, ["no_such_option"]),
+    ({"context_fn": 3}, ["context_fn"]),
+    ({"checkpointing": True}, ["checkpointing"]),
 )
 
 
-@law(named(errors.refused, wrong=st.sampled_from(WRONG)))
+@st.composite
+def _wrong(draw: Any) -> Named:
+    wrong, names = draw(st.sampled_from(WRONG))
+    return Named(errors.refused, (("wrong", wrong), ("names", names)))
+
+
+@law(_wrong())
 def test_wrong_arguments_are_refused(case: Case) -> None:
-    """What is not callable, and options or values that do not exist, are refused before the function runs."""
+    """What is not callable, and options or values that do not exist, are refused by name before the function runs."""
     case.equals_plain()
 
 

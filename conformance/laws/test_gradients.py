@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from conformance.judge import Case
 from conformance.law import LAWS, law
 from conformance.operators import LINEAR
+from conformance.refusals import HOOKS, TRANSFORMS
 from conformance.strategies import CORE, named, programs
 from conformance.verdicts import Refuses
 from conformance.written.transforms import transforms
@@ -131,7 +132,7 @@ def test_regions_that_save_nothing(case: Case) -> None:
     case.equals_plain()
 
 
-@law(programs(always=["hooks"]), floor=8)
+@law(programs(always=["hooks"]), floor=8, about=HOOKS)
 def test_tensor_hooks_inside(case: Case) -> None:
     """A hook registered inside a region is applied once to the gradient of its tensor."""
     case.equals_plain()
@@ -226,7 +227,7 @@ def test_accumulation_hooks_fire_once(case: Case) -> None:
 _TRANSFORMS = {"transform": st.sampled_from(["grad", "vjp", "jvp", "vmap"]), "inside": st.booleans(), "nested": st.booleans()}
 
 
-@law(named(transforms, **_TRANSFORMS), recomputes=False, floor=4)
+@law(named(transforms, **_TRANSFORMS), recomputes=False, floor=4, about=TRANSFORMS)
 def test_transforms_of_functions(case: Case) -> None:
     """Under grad, vjp, jvp or vmap of torch.func, around a region or inside it, a gradient is plain's or it is refused."""
     # An error keeps the law too.

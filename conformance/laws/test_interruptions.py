@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from conformance import law as laws
 from conformance.judge import Case
 from conformance.ledger import all_freed, nothing_kept
+from conformance.refusals import REQUIRES_GRAD
 from conformance.schedules import KINDS, Schedule, exactly, schedules
 from conformance.strategies import named
 from conformance.verdicts import Diverges, Measured
@@ -93,7 +94,7 @@ def test_a_forward_on_another_thread_meanwhile(case: Case) -> None:
     all_freed(case)
 
 
-@law(named(threads.under_way, nested=st.booleans()), floor=2)
+@law(named(threads.under_way, nested=st.booleans()), floor=2, about=REQUIRES_GRAD)
 def test_backward_of_a_region_that_is_under_way(case: Case) -> None:
     """What a region has computed so far may go backward on another thread while the region's forward is under way."""
     all_freed(case)

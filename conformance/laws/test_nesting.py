@@ -14,10 +14,11 @@ from conformance.nesting import if_nesting, nesting
 from conformance.oracle import costs
 from conformance.packs import Packs
 from conformance.programs import Line, Op, Program, Region, walk
+from conformance.refusals import REQUIRES_GRAD
 from conformance.strategies import named, programs
 from conformance.sums import DIFFERENTIATED, Order, Sums
 from conformance.trace import OPERATORS
-from conformance.verdicts import Diverges, Measured, difference, from_error
+from conformance.verdicts import Diverges, Measured, difference
 from conformance.written import nesting as written
 
 
@@ -120,13 +121,13 @@ _INSIDE = {
 }
 
 
-@law(named(written.backward_inside, **_INSIDE))
+@law(named(written.backward_inside, **_INSIDE), about=REQUIRES_GRAD)
 def test_backward_inside_a_region(case: Case) -> None:
     """A function may ask for gradients of what it has computed so far, as often as it likes (rule 6)."""
     case.equals_plain()
 
 
-@law(named(written.backward_inside, **_INSIDE), needs=["early-stop-option"], effort=0.4, early_stop=False)
+@law(named(written.backward_inside, **_INSIDE), needs=["early-stop-option"], effort=0.4, about=REQUIRES_GRAD, early_stop=False)
 def test_backward_inside_a_region_without_early_stop(case: Case) -> None:
     """A function may ask for gradients of what it has computed so far where recomputations run to the end, too (rule 6)."""
     case.equals_plain()
@@ -135,7 +136,7 @@ def test_backward_inside_a_region_without_early_stop(case: Case) -> None:
 _PENALTY = {"again": st.booleans(), "region": if_nesting(st.booleans(), False), "nested": st.booleans()}
 
 
-@law(named(written.penalty_inside, DIFFERENTIATED, **_PENALTY), needs=["higher-order"])
+@law(named(written.penalty_inside, DIFFERENTIATED, **_PENALTY), needs=["higher-order"], about=REQUIRES_GRAD)
 def test_gradient_penalty_inside_a_region(case: Case) -> None:
     """A function may return a gradient that it took with create_graph=True, and backward goes through it (rule 6)."""
     case.equals_plain()
@@ -144,7 +145,7 @@ def test_gradient_penalty_inside_a_region(case: Case) -> None:
 _ANOTHER = {name: st.booleans() for name in ("accumulate", "nested", "last")}
 
 
-@law(named(written.backward_of_another, **_ANOTHER), floor=3)
+@law(named(written.backward_of_another, **_ANOTHER), floor=3, about=REQUIRES_GRAD)
 def test_backward_of_another_region_inside_a_region(case: Case) -> None:
     """A function may run the backward of a region that was called before it."""
     case.equals_plain()
@@ -191,7 +192,7 @@ def test_any_implementation_inside_any_other(case: Case) -> None:
     """Regions of this implementation around and inside regions of any other one give plain's gradients."""
     expected = case.reference(cast(Mixed, case.program).program, case.device, case.kind)
     if case.seen.error is not None:
-        raise from_error(case.seen.error)
+        raise case.verdict(case.seen)
     for label, value in expected.notes.items():
         found = difference(value, case.seen.notes[label], label, terms=case.terms, scale=case.scale)
         if found:

@@ -69,7 +69,7 @@ def by_number(**behaviours: Checkpoint) -> Checkpoint:
 
 
 def refusing(*_: Any) -> None:
-    raise NotImplementedError("this number is not supported; take another")
+    raise NotImplementedError("recomputation of this number is not supported")
 
 
 def crashing(*_: Any) -> None:

@@ -35,10 +35,10 @@ def test_zero_gradients_prove_nothing() -> None:
 @pytest.mark.parametrize(
     ("error", "verdict"),
     [
-        (RuntimeError("this is not supported; do that"), Verdict.REFUSES),
-        (NotImplementedError("this is not supported; do that"), Verdict.REFUSES),
+        (RuntimeError("recomputation is not supported; do that"), Verdict.REFUSES),
+        (NotImplementedError("recomputation is not supported; do that"), Verdict.REFUSES),
         (RuntimeError("no"), Verdict.CRASHES),
-        (KeyError("this is not supported; do that"), Verdict.CRASHES),
+        (KeyError("recomputation is not supported; do that"), Verdict.CRASHES),
         (AssertionError(), Verdict.CRASHES),
     ],
     ids=repr,
@@ -55,14 +55,14 @@ def test_a_wrong_value_diverges_and_the_detail_shows_both() -> None:
 
 
 def test_a_refusal_after_a_wrong_gradient_diverges() -> None:
-    found = outcome(raising(RuntimeError("this is not supported; do that"), gradient=7.0))
+    found = outcome(raising(RuntimeError("recomputation is not supported; do that"), gradient=7.0))
     assert found.verdict is Verdict.DIVERGES
     assert "left a gradient that is wrong" in found.detail
 
 
 def test_a_refusal_after_the_next_right_gradient_refuses() -> None:
     right = float(execute(TWICE, plain, "cpu").notes["gradients 0"][1][0].values[0])
-    assert outcome(raising(RuntimeError("this is not supported; do that"), gradient=right)).verdict is Verdict.REFUSES
+    assert outcome(raising(RuntimeError("recomputation is not supported; do that"), gradient=right)).verdict is Verdict.REFUSES
 
 
 def _trying(checkpoint: Any, note: Any, device: str) -> None:
@@ -149,7 +149,7 @@ LATER = Named(_raising_later)
 
 def test_an_error_that_comes_before_plains_is_not_agreement() -> None:
     assert outcome(lambda function, x: function(x), LATER).vacuous == "plain raises RuntimeError"
-    assert outcome(raising(RuntimeError("this is not supported; do that")), LATER).verdict is Verdict.REFUSES
+    assert outcome(raising(RuntimeError("recomputation is not supported; do that")), LATER).verdict is Verdict.REFUSES
     assert outcome(raising(RuntimeError("no")), LATER).verdict is Verdict.CRASHES
 
 
@@ -277,4 +277,4 @@ def test_options_reach_the_implementation() -> None:
 
 def test_judged_is_what_ends_a_case() -> None:
     with pytest.raises(Judged):
-        case(raising(RuntimeError("this is not supported; do that"))).run()
+        case(raising(RuntimeError("recomputation is not supported; do that"))).run()

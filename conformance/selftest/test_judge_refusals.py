@@ -24,7 +24,7 @@ def test_a_call_that_is_refused_proves_nothing_of_what_comes_later(in_forward: b
     def check(one: Case) -> None:
         one.equals_plain_or_refuses(in_forward=in_forward)
 
-    found = judge(check, case(raising(RuntimeError("this is not supported; do that"))), recomputes=False, gradients=True)
+    found = judge(check, case(raising(RuntimeError("no recomputation; do that"))), recomputes=False, gradients=True)
     assert (found.verdict, found.vacuous) == (Verdict.AGREES, vacuous)
 
 
@@ -36,7 +36,7 @@ def test_where_too_few_calls_are_taken_the_law_is_refused(refused: list[str], co
     found = held(made(answers), by_number(**dict.fromkeys(refused, refusing)))
     assert (found.counts, found.vacuous) == (counts, "")
     assert found.verdict is max(counts, key=lambda verdict: verdict.severity)
-    assert found.detail == ("NotImplementedError: this number is not supported; take another" if len(counts) > 1 else "")
+    assert found.detail == ("NotImplementedError: recomputation of this number is not supported" if len(counts) > 1 else "")
 
 
 def test_a_refusal_of_calls_can_be_declared() -> None:
@@ -54,7 +54,7 @@ def test_an_error_in_backward_is_an_answer() -> None:
 
         @staticmethod
         def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-            raise RuntimeError("this is not supported; do that")
+            raise RuntimeError("this backward is not supported; do that")
 
     one = case(lambda function, x: Refusing.apply(function(x)))
     found = judge(answers, one, recomputes=False, gradients=True)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from conformance.refusals import CAPTURE, TYPES
 from conformance.verdicts import Diverges, Hangs, Judged, Timeout, Verdict, difference, freeze, from_error
 
 INF, NAN = math.inf, math.nan
@@ -34,15 +35,26 @@ Pair = namedtuple("Pair", "left right")
 
 
 @pytest.mark.parametrize("kind", [RuntimeError, TypeError, ValueError, NotImplementedError, Impossible])
-def test_an_error_of_a_refusing_type_that_says_something_refuses(kind: type[Exception]) -> None:
+def test_an_error_of_a_refusing_type_that_names_an_operation_refuses(kind: type[Exception]) -> None:
     judged = from_error(kind("autograd.grad is not supported; call backward"))
     assert judged.verdict is Verdict.REFUSES
     assert judged.detail == f"{kind.__name__}: autograd.grad is not supported; call backward"
 
 
-@pytest.mark.parametrize("message", ["", " ", "\n", "unsupported", "bad input", "\n\n", "x INTERNAL ASSERT FAILED at y"])
-def test_an_error_that_says_nothing_is_a_crash(message: str) -> None:
+NAMELESS = ["", " ", "\n", "unsupported", "this cannot be done here; do something else", "x INTERNAL ASSERT FAILED at y"]
+
+
+@pytest.mark.parametrize("message", NAMELESS)
+def test_an_error_that_names_nothing_is_a_crash(message: str) -> None:
     assert from_error(RuntimeError(message)).verdict is Verdict.CRASHES
+
+
+def test_a_crash_says_why_it_is_no_refusal() -> None:
+    told = "TypeError: no\nNo refusal: its message has none of the names list, tuple"
+    assert from_error(TypeError("no"), {"tuple", "list"}).detail == told
+    of_an_operator = from_error(TypeError("no tuple"), {"tuple"}, of_an_operator=True)
+    assert of_an_operator.verdict is Verdict.CRASHES
+    assert of_an_operator.detail.endswith("No refusal: it came out of an operator that the program called")
 
 
 NOTHING: Any = None
@@ -77,22 +89,17 @@ def test_a_fault_inside_is_a_crash_whatever_its_type(fault: Callable[[], Any]) -
     assert from_error(caught.value).verdict is Verdict.CRASHES
 
 
-class AcceleratorError(RuntimeError):
-    """What torch raises for errors of CUDA's runtime, from 2.8 on."""
-
-
-@pytest.mark.parametrize("kind", [RuntimeError, AcceleratorError])
 @pytest.mark.parametrize(
     "code", ["an illegal memory access was encountered", "operation not permitted when stream is capturing"]
 )
-def test_an_error_of_the_runtime_of_cuda_is_a_crash(kind: type[Exception], code: str) -> None:
-    told = f"CUDA error: {code}\nCUDA kernel errors might be asynchronously reported at some other API call"
-    assert from_error(kind(told)).verdict is Verdict.CRASHES
-    assert from_error(kind(f"a region cannot be captured: {code}")).verdict is Verdict.REFUSES
+def test_an_error_of_the_runtime_of_cuda_is_a_crash(code: str) -> None:
+    assert from_error(RuntimeError(f"CUDA error: {code}"), CAPTURE).verdict is Verdict.CRASHES
+    assert from_error(torch.AcceleratorError(f"a graph is captured: {code}"), CAPTURE).verdict is Verdict.CRASHES
+    assert from_error(RuntimeError(f"a region cannot be captured: {code}"), CAPTURE).verdict is Verdict.REFUSES
 
 
 def test_an_error_that_names_the_type_of_none_refuses() -> None:
-    assert from_error(TypeError("argument 0 is of type NoneType; it must be a tensor")).verdict is Verdict.REFUSES
+    assert from_error(TypeError("argument 0 is of type NoneType; it must be a tensor"), TYPES).verdict is Verdict.REFUSES
 
 
 @pytest.mark.parametrize(

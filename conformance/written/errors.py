@@ -64,7 +64,7 @@ def tolerable(checkpoint: Any, note: Any, device: str, *, change: str, factor: f
     note("gradients 0", [p.grad])
 
 
-def refused(checkpoint: Any, note: Any, device: str, *, wrong: Any) -> None:
+def refused(checkpoint: Any, note: Any, device: str, *, wrong: Any, names: Any) -> None:
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
     ran = []
@@ -76,8 +76,9 @@ def refused(checkpoint: Any, note: Any, device: str, *, wrong: Any) -> None:
     try:
         checkpoint(f, p, **wrong) if isinstance(wrong, dict) else checkpoint(wrong, p)
         note("refused", False)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError) as error:
         note("refused", True)
+        note("names what is wrong", any(name in str(error) for name in names))
     note("the function ran", len(ran))
     y = checkpoint(f, checkpoint(f, p * 1))
     note("forward", y)

@@ -40,8 +40,8 @@ TORCH_REENTRANT: dict[str, Known] = {
         "hooks_around_and_inside_regions",
     ),
     **known(
-        "refuses",
-        "the recomputation makes no graph in inference mode",
+        "crashes",
+        "the recomputation makes no graph in inference mode, and the error says that checkpointing was not necessary",
         "seen here",
         "backward_in_inference_mode",
     ),
@@ -164,6 +164,18 @@ TORCH_NONREENTRANT: dict[str, Known] = {
         "each tensor that a recomputation saves is detached for it, an operator that a mode around backward sees",
         "seen here",
         "no_operators_are_seen_but_the_functions",
+    ),
+    **known(
+        "diverges",
+        "a context_fn that cannot be called is called all the same, and the error names its type and not the option",
+        "seen here",
+        "wrong_arguments_are_refused",
+    ),
+    **known(
+        "crashes",
+        "a region under torch.func.vmap is recomputed when that is over, and an operator complains of its tensors",
+        "pytorch#165880; seen here",
+        "transforms_of_functions",
     ),
     **known(
         "diverges",
