@@ -1,11 +1,11 @@
 """The jobs of the project: judge implementations, reproduce papers, test the suite itself, check the code.
 
-A bare ``nox`` does all of them but ``portability``, ``soak``, ``compare``, ``published``, and ``peers``, which needs
-packages that do not install everywhere.
+A bare ``nox`` does all of them but ``portability``, ``soak``, ``operators``, ``compare``, ``published``, and ``peers``, which
+needs packages that do not install everywhere.
 
 After ``--``, every session takes ``--torch VERSION``, another release than the pinned one; ``conformance``, ``peers``,
-``portability`` and ``tests`` pass the rest on to the conformance run, ``soak`` to ``python -m conformance.soak``. The user's
-current directory and PYTHONPATH are importable there.
+``operators``, ``portability`` and ``tests`` pass the rest on to the conformance run, ``soak`` to
+``python -m conformance.soak``. The user's current directory and PYTHONPATH are importable there.
 """
 
 from __future__ import annotations
@@ -92,6 +92,14 @@ def portability(session: nox.Session) -> None:
 def soak(session: nox.Session) -> None:
     """Judge implementations with fresh seeds until the time is over; findings are kept in results/soak."""
     session.run("python", "-m", "conformance.soak", *_install(session, "suite"), env=_importable(session))
+
+
+@nox.session(default=False)
+def operators(session: nox.Session) -> None:
+    """Judge implementations by every sample of every operator in PyTorch's database, in all places in a region."""
+    rest = _install(session, "suite")
+    session.run("python", "-m", "conformance.operator_database")
+    _conformance(session, "--profile", "exhaustive", "-k", "test_operators", *rest)
 
 
 @nox.session(default=False)

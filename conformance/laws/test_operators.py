@@ -1,0 +1,82 @@
+"""Every operator of torch that has a gradient, with the samples of its arguments that PyTorch tests it with."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from hypothesis import assume
+from hypothesis import strategies as st
+
+from conformance import law as laws
+from conformance import operator_database as database
+from conformance.judge import Case
+from conformance.operator_database import Category
+from conformance.programs import Named
+
+Names = Callable[[], tuple[str, ...]]
+
+# Operators that one implementation or another was wrong for, or that save in a way of their own. They are drawn more often.
+NOTABLE = (
+    "nn.functional.rrelu", "nn.functional.dropout", "nn.functional.scaled_dot_product_attention", "nn.functional.layer_norm",
+    "nn.functional.batch_norm", "nn.functional.embedding", "nn.functional.max_pool1d", "linalg.svd", "stack", "where",
+)  # fmt: skip
+
+
+@st.composite
+def calls(draw: Any, place: str, category: Category, operators: Names) -> Named:
+    """Programs that call an operator at a place in a region, of those whose samples are of a category."""
+    there = operators()
+    notable = [name for name in NOTABLE if name in there]
+    operator = draw(st.sampled_from(notable) | st.sampled_from(there) if notable else st.sampled_from(there))
+    dtype = draw(st.sampled_from(database.dtypes(operator)))
+    number = draw(st.integers(0, database.count(operator, dtype) - 1))
+    sample = database.sample(operator, dtype, number)
+    assume(sample.category is category)
+    return database.program(sample, place)
+
+
+def every(place: str, category: Category, operators: Names) -> Iterator[Named]:
+    """All programs that can be drawn."""
+    for operator in operators():
+        for dtype in database.dtypes(operator):
+            yield from (database.program(one, place) for one in database.samples(operator, dtype) if one.category is category)
+
+
+def law(
+    place: str,
+    category: Category = Category.DIFFERENTIABLE,
+    operators: Names = database.names,
+    **kwargs: Any,
+) -> Callable[[Callable[[Case], None]], Callable[..., None]]:
+    """A law about operators at a place in a region."""
+    complete = functools.partial(every, place, category, operators)
+    return laws.law(calls(place, category, operators), every=complete, packages=database.PACKAGES, devices=["cpu"], **kwargs)
+
+
+@law("first", floor=15, effort=3)
+def test_operators_that_a_region_begins_with(case: Case) -> None:
+    """Whatever operator a region begins with, its outputs and gradients are plain's to the last bit."""
+    case.equals_plain()
+
+
+@law("last", floor=15, effort=3)
+def test_operators_that_a_region_ends_with(case: Case) -> None:
+    """Whatever operator a region ends with, its outputs and gradients are plain's to the last bit."""
+    case.equals_plain()
+
+
+ANY_ARGUMENTS = ("containers", "keyword-arguments", "non-tensor-arguments", "non-tensor-outputs")
+
+
+@law("alone", floor=15, effort=3, needs=ANY_ARGUMENTS)
+def test_operators_with_all_their_arguments(case: Case) -> None:
+    """An operator that is a region by itself, with its arguments as they are, has plain's outputs and gradients."""
+    case.equals_plain()
+
+
+@law("first", Category.WRITES, database.writing, floor=4, effort=0.5)
+def test_operators_that_write_to_their_arguments(case: Case) -> None:
+    """An operator that writes to its arguments, as batch norm to its statistics, has plain's gradients or is refused."""
+    case.equals_plain_or_refuses()
