@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from conformance.programs import FILE
 from impls import Kind
+from impls.implementation import OPTIONAL_NAMES
 
 # What programs of each kind do in any case, and may be refused.
 SAVING = frozenset({"backward", "in place", "in-place", "inplace", "saved", "saved_tensors", "unpack", "unpacked"})
@@ -34,8 +35,9 @@ CAPABILITIES: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         "autocast": frozenset({"autocast"}),
         "closure-gradients": REQUIRES_GRAD,
-        "containers": frozenset({"container", "containers", "list", "tuple", "dict", "dataclass", "Box", "Pair"}),
+        "containers": frozenset({"container", "containers", "list", "tuple", "dict", "deque", "dataclass", "Box", "Pair"}),
         "context-fn": frozenset({"context_fn"}),
+        "decorator": frozenset({"decorator", "function"}),
         "determinism-check": frozenset({"determinism_check"}),
         "early-stop": frozenset({"early_stop"}),
         "early-stop-option": frozenset({"early_stop"}),
@@ -53,6 +55,7 @@ CAPABILITIES: Mapping[str, frozenset[str]] = MappingProxyType(
         "subset-requests": frozenset({"inputs", "autograd.grad", ".grad()"}),
         "logging": frozenset({"logged_backward"}),
         "min-bytes": frozenset({"min_bytes"}),
+        **{name: frozenset(names) for name, names in OPTIONAL_NAMES.items()},
     }
 )
 

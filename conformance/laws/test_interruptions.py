@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from conformance import law as laws
 from conformance.judge import Case
 from conformance.ledger import all_freed, nothing_kept
-from conformance.refusals import REQUIRES_GRAD
+from conformance.refusals import CAPABILITIES, REQUIRES_GRAD
 from conformance.schedules import KINDS, Schedule, exactly, schedules
 from conformance.strategies import named
 from conformance.verdicts import Diverges, Measured
@@ -113,7 +113,8 @@ def test_regions_of_two_threads_run_at_once(case: Case) -> None:
 _CROSSING = {"order": st.sampled_from(["ya", "ay"]), "draws": st.booleans()}
 
 
-@law(named(turns.crossing, **_CROSSING), needs=["subset-requests", "nesting"], floor=2, effort=0.3, devices=["cpu"])
+@law(named(turns.crossing, **_CROSSING), needs=["subset-requests", "nesting"], floor=2, effort=0.3,
+     devices=["cpu"], about=REQUIRES_GRAD | CAPABILITIES["rng-option"])  # fmt: skip
 def test_two_threads_ask_for_parts_of_nested_regions(case: Case) -> None:
     """Threads may ask at once for an output and an intermediate that escaped, where only some regions replay their draws."""
     case.equals_plain()

@@ -35,7 +35,7 @@ def test_a_parameter_looks_like_one(case: Case) -> None:
 WHAT = st.sampled_from(("a part", "apart", "a weight", "read alone"))
 
 
-@offload_law(written(offload_seen.memory, what=WHAT, away=HERE, **CUT))
+@offload_law(written(offload_seen.memory, what=WHAT, away=HERE, **CUT), about={"memory"})
 def test_memory_that_is_shared_is_changed_for_all(case: Case) -> None:
     """When forward changes a buffer that shares memory with another or a weight, all is plain's, or it is refused."""
     plain_runs(case)

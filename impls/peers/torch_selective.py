@@ -117,8 +117,8 @@ IMPLEMENTATION = Implementation(
         "containers_that_the_function_changes_for_a_while",
     )
     | known(
-        "refuses",
-        "the stop is an exception, of which TorchScript's interpreter makes a RuntimeError",
+        "crashes",
+        "the stop is an exception, of which TorchScript's interpreter makes a RuntimeError that says nothing of checkpointing",
         "seen here",
         "scripted_functions",
     )
