@@ -317,7 +317,7 @@ class Outcome:
     detail: str = ""
     vacuous: str = ""
     measured: Measured | None = VALUES
-    units: float = 0
+    units: float = field(default=0, compare=False)
 
 
 def judge(check: Callable[[Case], None], case: Case, *, recomputes: bool, gradients: bool) -> Outcome:

@@ -100,9 +100,12 @@ class Region(Within):
 
     def saw(self, tensor: torch.Tensor) -> None:
         """Note the version of a tensor that a region inside saves, for comparison when this one is recomputed."""
-        self.inside.append(tensor._version)
-        if self.enclosing is not None:
-            self.enclosing.saw(tensor)
+        one: Region | Recomputation | None = self
+        while isinstance(one, Region):  # no recursion: regions may be as deep as Python allows for
+            one.inside.append(tensor._version)
+            one = one.enclosing
+        if one is not None:
+            one.saw(tensor)
 
     def unpack(self, slot: Slot) -> torch.Tensor:
         index, follows, seen = slot

@@ -103,9 +103,9 @@ FAULTS = (
            "    with torch.enable_grad():\n        return like(_Attach.apply(_Arrive",
            "    with torch.enable_grad() if torch.is_grad_enabled() else torch.no_grad():\n"
            "        return like(_Attach.apply(_Arrive", profile="default"),
-    Mutant("forgets-what-another-slice-wrote", "offload-models", "a_buffer_that_two_slices_share", "offload.changes",
-           "        return any(tensor is written for tensor in use.tensors.values() for written in self.written)",
-           "        return False", profile="default"),
+    Mutant("forgets-what-another-slice-wrote", "offload-models", "a_buffer_that_two_slices_share", "offload.turn",
+           "if not present.same(self.use) or any(turn.changes.concern(present) for turn in earlier):",
+           "if False:", profile="default"),
     Mutant("loads-what-the-last-microbatch-left", "offload-models", "a_buffer_that_some_microbatches_change", "offload.use",
            "        if name not in start or name in start.silent:",
            "        if True:", profile="default"),

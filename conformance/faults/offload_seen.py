@@ -13,7 +13,7 @@ FAULTS = (
            "        alias._is_param = True  # which isinstance asks for", "        pass"),
     Mutant("gives-everything-as-parameters", "offload-models", "a_parameter_looks_like_one", "offload.attachment",
            "    if isinstance(original, nn.Parameter):", "    if True:"),
-    Mutant("forgets-attributes", "offload-models", "a_parameter_looks_like_one", "offload.attachment",
+    Mutant("forgets-attributes-of-copies", "offload-models", "a_parameter_looks_like_one", "offload.attachment",
            "return dressed(alias, type(alias), attributes(original))", "return alias"),
     Mutant("forgets-attributes-when-it-runs-again", "offload-models", "a_parameter_looks_like_one", "offload.turn",
            "given = {name: like(alias, self.use.tensors[name]) for name, alias in given.items()}", "pass", profile="default"),

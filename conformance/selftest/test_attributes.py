@@ -103,7 +103,7 @@ def test_attributes_that_lead_back_lead_to_the_same_objects() -> None:
         return y
 
     impls.get("nested").checkpoint(outer, p).sum().backward()
-    assert seen == [(True, True, "other")] * 3
+    assert seen == [(True, True, "other")] * 2  # the outer region stops before it
 
 
 @pytest.mark.parametrize("name", ["legacy", "reentrant"])

@@ -185,7 +185,7 @@ def test_names_of_torch_are_torchs_own(name: str) -> None:
 
 
 def test_options_that_do_not_exist_make_no_decorator() -> None:
-    with pytest.raises(ValueError, match="scale: not among the options of checkpoint"):
+    with pytest.raises(ValueError, match="scale: no option of checkpoint"):
         checkpoint(early_stop=False, scale=3)
     with pytest.raises(ValueError, match="determinism_check is 'sometimes'"):
         checkpoint(determinism_check="sometimes")

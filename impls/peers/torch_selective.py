@@ -27,6 +27,9 @@ def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, context_fn=_contexts, **kwargs)
 
 
+# Refused for want of a capability, so that a limit besides says nothing.
+_NEEDS_CONTEXTS = TORCH_NONREENTRANT.keys() & {"hooks_get_what_a_policy_keeps_if_asked_to"}
+
 # Laws that ask for more than one backward over a region, or for another one after an error.
 _ONCE: dict[str, Known] = known(
     "refuses",
@@ -100,7 +103,12 @@ IMPLEMENTATION = Implementation(
     summary="torch.utils.checkpoint with create_selective_checkpoint_contexts, matrix products saved",
     source="https://docs.pytorch.org/docs/stable/checkpoint.html#torch.utils.checkpoint.create_selective_checkpoint_contexts",
     capabilities=frozenset(CAPABILITIES) - {"context-fn", "decorator", "explicit-generators"},
-    known=without(TORCH_NONREENTRANT, "corruption_by_the_recomputation_is_reported", "a_function_runs_inside_of_its_context")
+    known=without(
+        TORCH_NONREENTRANT,
+        "corruption_by_the_recomputation_is_reported",
+        "a_function_runs_inside_of_its_context",
+        *_NEEDS_CONTEXTS,
+    )
     | _ONCE
     | _KEPT
     | _COUNTED
