@@ -13,8 +13,8 @@ import torch
 from hypothesis.strategies import SearchStrategy
 
 from conformance.judge import Case
-from conformance.programs import Runnable
 from conformance.refusals import expected_names
+from conformance.sums import Comparable
 from impls import Implementation, Kind
 
 Programs = SearchStrategy[Any] | Callable[[Implementation], SearchStrategy[Any]]
@@ -77,7 +77,7 @@ class Law:
     devices: frozenset[str] = frozenset()
     at_least: int = 1
     packages: tuple[str, ...] = ()
-    every: Callable[[], Iterable[Runnable]] | None = None
+    every: Callable[[], Iterable[Comparable]] | None = None
     about: frozenset[str] = frozenset()
 
     @property
@@ -119,7 +119,7 @@ def law(
     devices: Iterable[str] = (),
     at_least: int = 1,
     packages: Iterable[str] = (),
-    every: Callable[[], Iterable[Runnable]] | None = None,
+    every: Callable[[], Iterable[Comparable]] | None = None,
     about: Iterable[str] = (),
     **options: Any,
 ) -> Callable[[Callable[[Case], None]], Callable[..., None]]:
