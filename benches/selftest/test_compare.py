@@ -102,7 +102,7 @@ def test_a_plan_repeats_each_region_up_to_what_its_last_part_saves() -> None:
     assert list(repetitions(plan)) == [*outer, (2, True), (3, True), (5, False), (2, True), (3, False)]
 
 
-@pytest.mark.parametrize("name", ["chain", "attention", "fused-attention", "resnet", "lstm"])
+@pytest.mark.parametrize("name", ["chain", "attention", "fused-attention", "resnet", "lstm", "experts"])
 @pytest.mark.parametrize("contender", [NESTED, planned("segments", lambda one: sqrt_segments(len(one.blocks)))])
 def test_ours_repeats_what_the_ideal_does(name: str, contender: Contender, subjects: dict[str, Subject]) -> None:
     row = measure(subjects[name], contender, None)
@@ -155,14 +155,6 @@ def test_what_is_compiled_may_round_otherwise(subjects: dict[str, Subject]) -> N
     row = measure(subjects["resnet"], replace(eager, compiled=True), None)
     assert (row.status, row.gradients, row.calls, row.ledger) == (MEASURED, "close", None, None)
     assert measure(subjects["resnet"], eager, None).status == VOID
-
-
-def test_ours_repeats_what_the_ideal_does_and_what_may_be_noise(subjects: dict[str, Subject]) -> None:
-    row = measure(subjects["experts"], NESTED, None)
-    assert row.repeated is not None
-    assert row.ideal is not None
-    # The last tensor that a block saves looks like noise that is drawn later, so ours waits: for index_add and the sum.
-    assert row.repeated.beyond(row.ideal) == meters.Work(0, 2 * len(subjects["experts"].workload.blocks))
 
 
 def test_operators_that_are_hidden_are_not_counted_as_none() -> None:
