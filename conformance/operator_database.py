@@ -24,7 +24,6 @@ from types import MappingProxyType
 from typing import Any
 
 import hypothesis
-import numpy as np
 import torch
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
@@ -101,6 +100,16 @@ def sample(operator: str, dtype: str, number: int) -> Sample:
         return _tried(operator, dtype, number, next(itertools.islice(_samples(operator, dtype), number, None)))
 
 
+def sample_from(operator: str, dtype: str, number: int, category: Category) -> Sample | None:
+    """The first sample of a category from that number on, in turn through the samples of each dtype; None if there is none."""
+    others = [one for one in dtypes(operator) if one != dtype]
+    first = count(operator, dtype)
+    places = [(dtype, (number + step) % first) for step in range(first)]
+    places += [(one, step) for one in others for step in range(count(operator, one))]
+    found = (sample(operator, one, step) for one, step in places)
+    return next((one for one in found if one.category is category), None)
+
+
 @functools.cache
 def samples(operator: str, dtype: str) -> tuple[Sample, ...]:
     """All samples of an operator."""
@@ -145,6 +154,8 @@ def _dtypes(entry: Any) -> tuple[str, ...]:
 
 def _samples(operator: str, dtype: str) -> Iterator[Any]:
     """The samples as a program has them: from the same random numbers."""
+    import numpy as np
+
     torch.manual_seed(0)
     random.seed(0)
     np.random.seed(0)
@@ -186,6 +197,8 @@ def _is_tensor(part: Any) -> bool:
 @contextmanager
 def _unseen() -> Iterator[None]:
     """Run without leaving a warning or another state of random numbers."""
+    import numpy as np
+
     states = torch.get_rng_state(), random.getstate(), np.random.get_state()
     try:
         with warnings.catch_warnings():

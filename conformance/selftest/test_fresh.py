@@ -58,7 +58,7 @@ def test_notes_and_calls_are_those_of_this_process() -> None:
     ("again", "told"),
     [
         ("return h.exp()[0]", "CheckpointError: .*recomputation differs from forward"),
-        ("raise Odd('this is not supported here')", "RuntimeError: Odd: this is not supported here"),  # a class of its own
+        ("raise Odd('cannot be recomputed here')", "RuntimeError: Odd: cannot be recomputed here"),  # a class of its own
     ],
 )
 def test_an_error_of_the_implementation_alone_is_its_verdict(again: str, told: str) -> None:
