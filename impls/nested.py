@@ -37,14 +37,12 @@ from impls.region import CheckpointError as CheckpointError
 from impls.region import Region
 from impls.sequential import sequential
 from impls.state import accelerators, modes, random_numbers
-from impls.user_hooks import ROUTES, around, packing, respect
+from impls.user_hooks import ROUTES, push, respect
 
 Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
 
-_push_hooks = torch._C._autograd._push_saved_tensors_default_hooks
 _pop_hooks = torch._C._autograd._pop_saved_tensors_default_hooks
-_early_stop_override: ContextVar[bool | None] = ContextVar("early_stop_override", default=None)
-_debug_override: ContextVar[bool | None] = ContextVar("debug_override", default=None)
+_overrides: ContextVar[tuple[bool | None, bool | None]] = ContextVar("overrides", default=(None, None))  # of early_stop, debug
 
 
 def noop_context_fn() -> Contexts:
@@ -55,21 +53,21 @@ def noop_context_fn() -> Contexts:
 @contextmanager
 def set_checkpoint_early_stop(enable: bool) -> Iterator[None]:
     """Switch early stop on or off for the regions whose forward runs inside, whatever their argument says (rule 5)."""
-    token = _early_stop_override.set(bool(enable))
+    token = _overrides.set((bool(enable), _overrides.get()[1]))
     try:
         yield
     finally:
-        _early_stop_override.reset(token)
+        _overrides.reset(token)
 
 
 @contextmanager
 def set_checkpoint_debug_enabled(enabled: bool | None) -> Iterator[None]:
     """Switch ``debug`` on or off for the regions whose forward runs inside, whatever their argument says; None leaves it."""
-    token = _debug_override.set(None if enabled is None else bool(enabled))
+    token = _overrides.set((_overrides.get()[0], None if enabled is None else bool(enabled)))
     try:
         yield
     finally:
-        _debug_override.reset(token)
+        _overrides.reset(token)
 
 
 def checkpoint(
@@ -105,11 +103,12 @@ def checkpoint(
     reads from elsewhere without autograd saving them. Buffers that a module updates in forward are updated again.
     Source: the nesting rules of PyTorch pull request 90105; early stop as in 96866.
     """
-    options = preserve_rng_state, context_fn, determinism_check, debug, early_stop, respect_saved_tensors_hooks
     if function is None and not args:
+        options = preserve_rng_state, context_fn, determinism_check, debug, early_stop, respect_saved_tensors_hooks
         return _decorator(options, kwargs)
     _validate(function, context_fn, determinism_check, kwargs)
-    return _run(function, args, kwargs, *options)
+    return _run(function, args, kwargs, preserve_rng_state, context_fn, determinism_check, debug, early_stop,
+                respect_saved_tensors_hooks)  # fmt: skip
 
 
 class _Decorated:
@@ -159,10 +158,9 @@ def _run(
             return function(*args, **kwargs)
     region = Region(function, taken(args, kwargs), recompute_context)
     region.check = determinism_check == "default"
-    override = _early_stop_override.get()
+    override, logged = _overrides.get()
     region.early_stop = early_stop if override is None else override
-    override = _debug_override.get()
-    debug = debug if override is None else override
+    debug = debug if logged is None else logged
     region.operators = Operators() if debug else None
     started = accelerators.initialised() if preserve_rng_state else None
     if preserve_rng_state:
@@ -170,8 +168,7 @@ def _run(
             region.refuse("a graph of the device's work is being captured, in which random numbers cannot be preserved. "
                           "Pass preserve_rng_state=False, or capture without the region")  # fmt: skip
         region.states = random_numbers.states(tuple(region.inputs.generators))
-    region.around = around()
-    _push_hooks(packing(region, forward_context is not NOTHING), region.unpack)
+    push(region, forward_context is not NOTHING)
     try:
         if forward_context is NOTHING and not debug:
             output = function(*args, **kwargs)

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from impls.operators import Operators
 from impls.state.modes import Modes, process_wide
 from impls.state.restoration import Restoration
-from impls.user_hooks import Within, around, packing
+from impls.user_hooks import Within, push
 from impls.versions import Look, described, detached, look
 
 NOTHING = nullcontext()  # the one that options stand for by default, and that is not worth entering
@@ -32,6 +32,8 @@ def _written_late(slots: Sequence[tuple[int, Any, Look]], last: int) -> int:
     which cannot require grad, and next the input, which does and is of the same shape, dtype and device. Others that look so,
     such as atan2, maximum and clamp with a constant, run their own kernel once more than they have to.
     """
+    if slots[last][2][4] and (not last or slots[last - 1][2][4]):
+        return -1  # nearly always
     for index in (last - 1, last):
         if 0 <= index < len(slots) - 1:
             noise, given = slots[index][2], slots[index + 1][2]
@@ -112,7 +114,7 @@ class Recomputation(Within):
         if slot is not None:
             self.values[index] = tensor
         if index >= self.until:
-            self.end(index)  # rule 5
+            self.stop() if self.buffer < 0 else self.end(index)  # rule 5
         # Rule 6: packed, so that the recomputed graph can be differentiated. The slot will do where there is one: it
         # costs nothing, and no tensor is then kept by a node that the tensor keeps.
         if slot is not None:
@@ -193,11 +195,9 @@ class Recomputation(Within):
         return values
 
     def _collect(self, function: Callable[[], Any]) -> None:
-        graded = torch.is_grad_enabled()
-        self.dispatch_modes = _dispatch_modes()
+        graded, self.dispatch_modes = torch.is_grad_enabled(), _dispatch_modes()
         # Rule 3: hooks do not stack, so with these on top nothing that is active around backward is asked.
-        self.around = around()
-        torch._C._autograd._push_saved_tensors_default_hooks(packing(self), self.unpack)
+        push(self)
         try:
             torch._C._set_grad_enabled(True)
             function()

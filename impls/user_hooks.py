@@ -16,6 +16,7 @@ ROUTES = hasattr(torch.utils.checkpoint, "_current_user_saved_tensors_hooks")  #
 SINCE = "2.14"
 
 _modes = torch._C._len_torch_dispatch_stack
+_push_hooks = torch._C._autograd._push_saved_tensors_default_hooks
 _top_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 
 Hooks = tuple[Callable[[torch.Tensor], Any], Callable[[Any], torch.Tensor]]
@@ -50,12 +51,17 @@ class _Marked:
         return self.__self__.around  # asked for when it is needed: the graph keeps this object, and is not to keep those hooks
 
 
-def packing(owner: Any, context: bool = False) -> Callable[[torch.Tensor], Any]:
-    """The pack hook of a region or a recomputation; a marked one, which takes longer, where a policy may be at work.
+def push(owner: Any, context: bool = False) -> None:
+    """Put the hooks of a region or a recomputation on top; marked, which takes longer, where a policy may be at work.
 
     That is a dispatch mode, which is entered already or by the ``context`` of the region.
     """
-    return _Marked(owner) if ROUTES and (context or _modes()) else owner.pack
+    pack = owner.pack
+    if ROUTES:
+        owner.around = around()
+        if context or _modes():
+            pack = _Marked(owner)
+    _push_hooks(pack, owner.unpack)
 
 
 def respect(context: Any, wanted: bool | None) -> None:

@@ -42,7 +42,7 @@ FAULTS = (
     Mutant("keeps-the-tensor-that-was-asked-for-first", "lifetimes", "recomputed_tensors_live_no_longer_than_saved_ones",
            "region", "return values.pop(slot[0])", "return values[slot[0]]"),
     Mutant("always-waits-with-the-stop", "lifetimes", "early_stop_leaves_the_tail_unrun", "recomputation",
-           "    return -1\n", "    return last\n"),
+           "return -1  # nearly always", "return last"),
     Mutant("stops-early-in-outermost-regions-alone", "lifetimes", "early_stop_leaves_the_tail_unrun", "nested",
            "region.early_stop = early_stop if override is None else override",
            "region.early_stop = (early_stop if override is None else override) and region.enclosing is None"),
@@ -81,9 +81,9 @@ FAULTS = (
     Mutant("has-regions-of-each-thread", "lifetimes", "backward_in_another_thread", "region", "class Region(Within):",
            "import threading\n\n\nclass Region(threading.local, Within):"),
     Mutant("saves-in-the-newest-region", "lifetimes", "a_forward_on_another_thread_meanwhile", "nested",
-           "    _push_hooks(packing(region, forward_context is not NOTHING), region.unpack)\n",
-           "    vars(_validate)['newest'] = region\n"
-           "    _push_hooks(lambda tensor: vars(_validate)['newest'].pack(tensor), region.unpack)\n"),
+           "    push(region, forward_context is not NOTHING)\n",
+           "    vars(_validate)['newest'] = region\n    newest = lambda tensor: vars(_validate)['newest'].pack(tensor)\n"
+           "    torch._C._autograd._push_saved_tensors_default_hooks(newest, region.unpack)\n"),
     Mutant("refuses-while-forward-is-under-way-elsewhere", "lifetimes", "backward_of_a_region_that_is_under_way", "region",
            "        changed = self.inputs.changed()\n",
            "        if not complete and _enclosing() is None:\n            self.refuse('its forward has not ended')\n"
