@@ -11,6 +11,8 @@ FAULTS = (
            "    return GradientEdge(node,",
            "    node = next(below for below, _ in node.next_functions if below is not None) if tensor.grad_fn else node\n"
            "    return GradientEdge(node,"),
+    Mutant("finds-no-edge-in-inference-mode", "graph_tools", "an_edge_is_found_in_any_mode", "graph.edges",
+           "with torch.inference_mode(False), torch.enable_grad():", "with torch.enable_grad():"),
     Mutant("owns-the-tensor", "graph_tools", "an_edge_keeps_its_graph_and_no_longer", "graph.edges",
            "    return GradientEdge(node,", "    node.metadata['tensor'] = tensor\n    return GradientEdge(node,"),
     Mutant("takes-what-has-no-gradient", "graph_tools", "what_has_no_edge_is_refused", "graph.edges",

@@ -44,6 +44,15 @@ def test_an_edge_keeps_its_graph_and_no_longer(case: Case) -> None:
     all_freed(case)
 
 
+MODES = st.sampled_from(["no_grad", "inference_mode", "enable_grad"])
+
+
+@graph_law(named(tools.edge_in_a_mode, mode=MODES, leaf=BOTH), gradients=False)
+def test_an_edge_is_found_in_any_mode(case: Case) -> None:
+    """An edge that is asked for under no_grad or in inference_mode is the tensor's, for a leaf too."""
+    case.as_expected()
+
+
 WRONG = st.sampled_from(["no grad", "integer", "none", "number", "list", "node"])
 
 

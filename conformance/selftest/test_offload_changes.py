@@ -278,3 +278,20 @@ def test_a_buffer_with_a_graph_is_an_error() -> None:
     model = OffloadModel([nn.Linear(2, 2), _Remembering(2)], "cpu", num_slices=1)
     with pytest.raises(RuntimeError, match=r"gave buffer '1\.running_mean' a graph"):
         model(torch.randn(3, 2))
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_compiled_modules_stay_compiled(*, checkpoint: bool) -> None:
+    compiled = []
+
+    def backend(module: torch.fx.GraphModule, _: object) -> Any:
+        compiled.append(module)
+        return module.forward
+
+    layer = torch.nn.Linear(2, 2)
+    layer.compile(backend=backend)
+    OffloadModel([layer, torch.nn.Tanh()], "cpu", num_slices=1, checkpoint_activation=checkpoint)(
+        torch.randn(3, 2)
+    ).sum().backward()
+    assert compiled
+    assert layer.weight.grad is not None

@@ -53,6 +53,17 @@ def edge(graph: Any, note: Any, device: str, *, kind: str, role: str, dies: bool
         note("seen gradients", torch.autograd.grad(found, p, ones))
 
 
+def edge_in_a_mode(graph: Any, note: Any, device: str, *, mode: str, leaf: bool) -> None:
+    p = torch.randn(3, dtype=torch.float64, device=device, requires_grad=True)
+    note("leaves", (p,))
+    t = p if leaf else p.sin()
+    with {"no_grad": torch.no_grad, "inference_mode": torch.inference_mode, "enable_grad": torch.enable_grad}[mode]():
+        found = graph.get_gradient_edge(t)
+    loss = (t * t).sum()
+    note("expected gradient", torch.autograd.grad(loss, t, retain_graph=True))
+    note("seen gradient", torch.autograd.grad(loss, found))
+
+
 def edge_freed(graph: Any, note: Any, device: str, *, kind: str, used: bool) -> None:
     class Save(torch.autograd.Function):
         @staticmethod

@@ -24,7 +24,7 @@ def node_of(tensor: torch.Tensor) -> Node:
 
 def _above(tensor: torch.Tensor) -> Any:
     """A new node that owns what is below it, which a Python-written node's own object does not."""
-    with torch.enable_grad():
+    with torch.inference_mode(False), torch.enable_grad():
         return tensor.view_as(tensor).grad_fn
 
 

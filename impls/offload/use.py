@@ -127,8 +127,8 @@ class Use:
         for name in names:
             if Stamp.of(self.tensors[name]).silent != self.stamps[name].silent:
                 raise RuntimeError(
-                    f"buffer {name!r} of an offloaded model was changed by a later forward, through .data or by batch norm, so "
-                    "what this forward used cannot be loaded again. Run backward before that forward, or pass "
+                    f"parameter or buffer {name!r} of an offloaded model was changed by a later forward, through .data or by "
+                    "batch norm, so what this forward used cannot be loaded again. Run backward before that forward, or pass "
                     "checkpoint_activation=False"
                 )
 

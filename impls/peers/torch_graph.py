@@ -202,6 +202,9 @@ _GRADIENTS: dict[str, Known] = {
 _TOOLS: dict[str, Known] = {
     **known("diverges", "what is no tensor ends in an AttributeError", "seen here", "what_has_no_edge_is_refused"),
     **known(
+        "crashes", "in inference mode a leaf has no node above it to look from", "seen here", "an_edge_is_found_in_any_mode"
+    ),
+    **known(
         "diverges",
         "what is no tensor is noticed when the versions of those before it are counted already",
         "seen here",
