@@ -34,12 +34,19 @@ def _told(moment: Moment) -> str:
 
 
 def no_growth(case: Case) -> None:
-    """The run equals plain's, and from the third note "step" on there are as many Python objects as before."""
-    objects = Objects()
-    case.equals_plain()  # whatever is made once only is made here
-    case.run(objects)
-    counts = objects.counts[2:]
-    if len(set(counts)) > 1:
-        growth = [count - counts[0] for count in counts]
+    """From the third note "step" on there are as many Python objects as before, in one of two runs.
+
+    What a step leaves behind it leaves in each run; what other threads and caches of the process make, such as those of
+    whoever shares out the tests, is made once.
+    """
+    case.seen  # noqa: B018 - whatever is made once only is made here
+    if any(growth := _growth(case)) and any(growth := _growth(case)):
         told = f"from step to step the number of objects changes by {growth}; expected: not at all"
         raise Diverges(told, Measured("objects"))
+
+
+def _growth(case: Case) -> list[int]:
+    objects = Objects()
+    case.run(objects)
+    counts = objects.counts[2:]
+    return [count - counts[0] for count in counts]

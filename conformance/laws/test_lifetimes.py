@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from conformance.judge import Case, execute
 from conformance.law import law
-from conformance.ledger import all_freed, nothing_kept
-from conformance.meters import Made, Moment, Objects, Storages
+from conformance.ledger import all_freed, no_growth, nothing_kept
+from conformance.meters import Made, Moment, Storages
 from conformance.nesting import if_nesting
 from conformance.schedules import exactly, schedules, watched
 from conformance.strategies import named
@@ -146,14 +146,7 @@ def test_early_stop_leaves_the_tail_unrun(case: Case) -> None:
 @law(named(lifetimes.steps, retained=st.booleans(), regions=st.integers(1, 3), fails=st.booleans()), floor=2)
 def test_steps_leave_nothing_behind(case: Case) -> None:
     """Step after step, over one retained graph or new ones, failed or not, there are no more Python objects than before."""
-    objects = Objects()
-    case.seen  # noqa: B018 - whatever is made once only is made here
-    case.run(objects)
-    counts = objects.counts[2:]
-    if len(set(counts)) > 1:
-        growth = [count - counts[0] for count in counts]
-        told = f"from step to step the number of objects changes by {growth}; expected: not at all"
-        raise Diverges(told, Measured("objects"))
+    no_growth(case)
 
 
 @law(named(lifetimes.callables, kind=st.sampled_from(("module", "method", "partial", "lambda")), passes=PASSES), floor=5)

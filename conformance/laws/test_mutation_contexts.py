@@ -93,6 +93,7 @@ def test_originals_and_clones_die_with_their_graph(case: Case) -> None:
 @graph_law(named(errors.grows, change=BOTH), floor=2)
 def test_a_context_leaves_nothing_behind(case: Case) -> None:
     """Step after step in one context there are no more objects than before."""
+    case.equals_plain()
     no_growth(case)
 
 
