@@ -77,15 +77,15 @@ def conformance(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Test the suite itself and the benches, then judge every implementation on few cases."""
     rest = _install(session, "tests")
-    session.run("python", "-m", "pytest", "conformance/selftest", *WORKERS)
-    session.run("python", "-m", "pytest", "benches/selftest", *WORKERS, "--dist", "loadfile")
+    session.run("python", "-m", "pytest", "tests", *WORKERS)
+    session.run("python", "-m", "pytest", "tests/benches", *WORKERS, "--dist", "loadfile")
     _conformance(session, "--profile", "quick", *rest)
 
 
 @nox.session(default=False)
 def portability(session: nox.Session) -> None:
     """Judge implementations on few cases under several settings of the processor's kernels: verdicts are the same."""
-    session.run("python", "-m", "conformance.portability", *_install(session, "suite"), env=_importable(session))
+    session.run("python", "-m", "conformance.runs.portability", *_install(session, "suite"), env=_importable(session))
 
 
 @nox.session(default=False)
@@ -98,7 +98,7 @@ def soak(session: nox.Session) -> None:
 def operators(session: nox.Session) -> None:
     """Judge implementations by every sample of every operator in PyTorch's database, in all places in a region."""
     rest = _install(session, "suite")
-    session.run("python", "-m", "conformance.operator_database")
+    session.run("python", "-m", "conformance.programs.operator_database")
     _conformance(session, "--profile", "exhaustive", "-k", "test_operators", *rest)
 
 
@@ -145,8 +145,8 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
     session.run("mypy")
-    session.run("python", "-m", "conformance.report", "--check")
-    session.run("python", "-m", "conformance.page", "--check")
+    session.run("python", "-m", "conformance.reports.report", "--check")
+    session.run("python", "-m", "conformance.reports.page", "--check")
     session.run("python", "-m", "benches.budget", "--check")
     session.run("python", "-m", "benches.compare", "--check")
     session.run("python", "-m", "benches.overhead", "--check")

@@ -24,15 +24,17 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
-from benches.compare_measuring import MEASURED, RAISES, VOID, Quartiles, agreement, device_seconds, quartiles
-from benches.compare_page import size as shown_size
-from benches.compare_page import store
+from benches.compare.measurement import MEASURED, RAISES, VOID, Quartiles, agreement, device_seconds, quartiles
+from benches.compare.report import size as shown_size
+from benches.compare.report import store
 from benches.papers.korthikanti2022 import FORMULAS, OF_22B, PAPER, TIMES, Run, run
 from benches.papers.layer_times import Lap, Layer, timed
 from benches.papers.transformer_layer import Shape, Technique, paper_bytes
-from conformance import provenance, results_file, usable
-from conformance.provenance import Origin
-from conformance.results_file import ROOT
+from conformance.provenance import measured_code
+from conformance.provenance.measured_code import Origin
+from conformance.reports import results_file
+from conformance.reports.results_file import ROOT
+from conformance.runs import device_check
 
 ROUNDS = 15
 DTYPE = torch.bfloat16
@@ -155,9 +157,9 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     options = parser.parse_args(arguments)
     if options.rounds < 2:
         parser.error(f"rounds is {options.rounds}; it must be 2 or more")
-    origin = provenance.begin()
+    origin = measured_code.begin()
     try:
-        usable.require_cuda(options.device, "the paper's layer is one of a GPU")
+        device_check.require_cuda(options.device, "the paper's layer is one of a GPU")
         if options.write:
             origin.require()
         rows = measured(OF_22B, options.device, options.rounds)
@@ -187,7 +189,7 @@ def content(rows: Sequence[Row], device: str, rounds: int, origin: Origin) -> di
         "tensor_parallel": 1,
         "paper": {"source": PAPER.source, "place": "table 4", "tensor_parallel": 8, "times": TIMES},
         "rows": [asdict(row) for row in rows],
-        "fingerprints": {"table": {"rows": provenance.of_roots(origin.sources, CODE)}},
+        "fingerprints": {"table": {"rows": measured_code.of_roots(origin.sources, CODE)}},
     }
 
 

@@ -30,14 +30,16 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
-from benches.compare_measuring import MEASURED, RAISES, VOID, Quartiles, agreement, device_seconds, quartiles
-from benches.compare_page import size as shown_size
-from benches.compare_page import store
+from benches.compare.measurement import MEASURED, RAISES, VOID, Quartiles, agreement, device_seconds, quartiles
+from benches.compare.report import size as shown_size
+from benches.compare.report import store
+from benches.models.workloads import KINDS, Workload, workload
 from benches.rounds import interleaved
-from benches.workloads import KINDS, Workload, workload
-from conformance import provenance, results_file, usable
-from conformance.results_file import ROOT
-from conformance.second_device import Moves
+from conformance.provenance import measured_code
+from conformance.reports import results_file
+from conformance.reports.results_file import ROOT
+from conformance.runs import device_check
+from conformance.simulated_device.device import Moves
 from impls.graph.streams import Lane
 from impls.offload import OffloadModel
 from impls.offload.route import Route
@@ -238,7 +240,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def require(device: str) -> None:
     """ValueError for what is not a CUDA device that torch can use here."""
-    usable.require_cuda(device, "elsewhere no copy overlaps with anything")
+    device_check.require_cuda(device, "elsewhere no copy overlaps with anything")
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
@@ -247,7 +249,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     options = parser.parse_args(arguments)
     if options.rounds < 2:
         parser.error(f"rounds is {options.rounds}; it must be 2 or more")
-    origin = provenance.begin()
+    origin = measured_code.begin()
     try:
         require(options.device)
         if options.write:
@@ -260,7 +262,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     content = {key: head[key] for key in ("versions", "machine", "suite", "date")}
     content |= {name: getattr(options, name) for name in ("device", "workload", "size", "rounds")}
     content["rows"] = [asdict(row) for row in rows]
-    content["fingerprints"] = {"table": {"rows": provenance.of_roots(origin.sources, CODE)}}
+    content["fingerprints"] = {"table": {"rows": measured_code.of_roots(origin.sources, CODE)}}
     kind = torch.device(options.device).type
     fault = origin.fault() if options.write else ""
     name = f"offload-{kind}" if options.write and not fault else f"runs/offload-{kind}-{time.strftime('%Y%m%d-%H%M%S')}"

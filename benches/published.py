@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from conformance.staleness import MARK, is_older, marked, note, older_names
+from conformance.provenance.staleness import MARK, is_older, marked, note, older_names
 
 
 def between(readme: str, begin: str, end: str, text: str) -> str:

@@ -15,12 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benches import budget, compare_page, overhead_page
+from benches.budget import command as budget
+from benches.compare import report as compare_page
+from benches.overhead import tables as overhead_page
 from benches.papers import page as papers
-from conformance import page, releases, report
-from conformance.law import all_laws
-from conformance.results_file import ROOT, Results, Row, read_all
-from conformance.staleness import BEGIN, MEANING, NO_FINGERPRINT, OLDER, Now, note
+from conformance.judging.law import all_laws
+from conformance.provenance.staleness import BEGIN, MEANING, NO_FINGERPRINT, OLDER, Now, note
+from conformance.reports import page, report
+from conformance.reports.results_file import ROOT, Results, Row, read_all
+from conformance.runs import torch_releases
 
 COLUMNS = {"implementation": "impl", "law": "law"}  # of a row, by the fingerprint that is about it
 TABLES = "compare-*.json", "overhead-*.json", "budget.json", "layer-*.json", "offload-*.json", "papers/*.json"
@@ -120,9 +123,9 @@ def _listed(names: Iterable[str], among: Iterable[str]) -> str:
 
 
 def _judged_anew(session: str, run: Results) -> str:
-    version, device = releases.release(run.header["versions"]["torch"]), run.rows[0]["device"] if run.rows else "cpu"
+    version, device = torch_releases.release(run.header["versions"]["torch"]), run.rows[0]["device"] if run.rows else "cpu"
     options = [
-        *(["--torch", version] if version != releases.pinned() else []),
+        *(["--torch", version] if version != torch_releases.pinned() else []),
         *(["--device", device] if device != "cpu" else []),
     ]
     return " ".join(["nox", "-s", session, *(["--", *options] if options else [])])

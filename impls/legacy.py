@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from impls.arguments import restored_arguments, save_arguments
 from impls.implementation import Implementation, known
-from impls.limits import AUTOCAST_LOST, DRAWS_ANEW, PEAKS_WITH_OUTPUTS, RUNS_TO_THE_END, SINGLE_NODE, TWO_DTYPES
+from impls.known_failures import AUTOCAST_LOST, DRAWS_ANEW, PEAKS_WITH_OUTPUTS, RUNS_TO_THE_END, SINGLE_NODE, TWO_DTYPES
+from impls.leaf_arguments import restored_arguments, save_arguments
 from impls.sequential import sequential
 from impls.single_node import (
     Gradients,

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from impls.arguments import detach_variable, restored_arguments, save_arguments
 from impls.implementation import Implementation, known
-from impls.limits import PEAKS_WITH_OUTPUTS, RUNS_TO_THE_END, SINGLE_NODE
+from impls.known_failures import PEAKS_WITH_OUTPUTS, RUNS_TO_THE_END, SINGLE_NODE
+from impls.leaf_arguments import detach_variable, restored_arguments, save_arguments
 from impls.sequential import sequential
 from impls.single_node import (
     outputs_of,

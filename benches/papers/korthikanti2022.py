@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from benches.compare_measuring import device_seconds
+from benches.compare.measurement import device_seconds
 from benches.papers.layer_times import Layer, timed
 from benches.papers.live import Live
 from benches.papers.paper import Claim, Curve, Figure, Found, Paper, Said, exact, shown, trend

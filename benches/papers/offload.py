@@ -15,8 +15,8 @@ from torch import nn
 
 from benches.papers.live import Live
 from benches.papers.paper import Claim, Found, Paper, Said, derived, difference, exact
-from conformance.residents import Residents
-from conformance.second_device import Moves, second
+from conformance.meters.parameter_copies import Residents
+from conformance.simulated_device.device import Moves, second
 from impls.offload import OffloadModel, slices
 
 WIDTH, LAYERS, ROWS = 8, 4, 16  # layers of one shape, as many slices

@@ -14,9 +14,10 @@ from typing import Any
 from benches.papers import NAMES
 from benches.papers.paper import FAILED, KINDS, VERDICTS, Figure, Paper, Row, Said
 from benches.published import older_mark, older_note
-from conformance import provenance, results_file
-from conformance.provenance import Origin
-from conformance.staleness import MARK, Now, marked, note
+from conformance.provenance import measured_code
+from conformance.provenance.measured_code import Origin
+from conformance.provenance.staleness import MARK, Now, marked, note
+from conformance.reports import results_file
 
 RESULTS = results_file.ROOT / "results" / "papers"
 
@@ -24,7 +25,7 @@ RESULTS = results_file.ROOT / "results" / "papers"
 @functools.cache
 def origin() -> Origin:
     """The checkout as it is when this is first called, which is before anything is measured."""
-    return provenance.begin()
+    return measured_code.begin()
 
 
 def place() -> Path:
@@ -51,7 +52,7 @@ def store(path: Path, paper: Paper, rows: Sequence[Row], figures: Sequence[Figur
     """
     if path.parent == RESULTS and (fault := origin().fault()):
         raise ValueError(f"{path} is not published: {fault}")
-    fingerprint = provenance.of_roots(origin().sources, [f"benches.papers.{paper.name}:PAPER"])
+    fingerprint = measured_code.of_roots(origin().sources, [f"benches.papers.{paper.name}:PAPER"])
     content = {
         **header(),
         "seconds": round(seconds, 1),

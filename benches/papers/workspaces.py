@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.profiler import record_function
 
-from benches.compare_meters import allocated, most, recorded, within
+from benches.compare.meters import allocated, most, recorded, within
 from benches.papers.stages import End
 from impls.schedules import Chain, Plan, Stage, checkpoint_sequential
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from conformance.judge import Case
-from conformance.law import law
-from conformance.refusals import INFERENCE
-from conformance.strategies import named
-from conformance.sums import Sums
-from conformance.verdicts import Diverges, Measured
-from conformance.written import ambient, flags, modules, process_modes
+from conformance.judging.judge import Case
+from conformance.judging.law import law
+from conformance.judging.refusals import INFERENCE
+from conformance.judging.verdicts import Diverges, Measured
+from conformance.programs.scenarios import ambient, frozen_leaves, modules
+from conformance.programs.scenarios.threads import process_modes
+from conformance.programs.strategies import named
+from conformance.programs.sums import Sums
 
 MODE = st.sampled_from(["as is", "grad", "no_grad"])
 
@@ -138,7 +139,11 @@ def test_train_and_eval_flipped_before_backward(case: Case) -> None:
     case.equals_plain_or_refuses()
 
 
-@law(named(flags.inference, first=st.booleans(), passes=st.integers(1, 2), nested=st.booleans()), floor=3, about=INFERENCE)
+@law(
+    named(frozen_leaves.inference, first=st.booleans(), passes=st.integers(1, 2), nested=st.booleans()),
+    floor=3,
+    about=INFERENCE,
+)
 def test_arguments_made_in_inference_mode(case: Case) -> None:
     """A tensor that was made in inference mode may be an argument, is one in the recomputation, and changes no gradient."""
     case.equals_plain()
@@ -148,7 +153,7 @@ _FLAGS = {name: st.booleans() for name in ("unfreeze", "passed", "drop", "nested
 _BODY = st.sampled_from(["product", "sine", "alone", "beside"])
 
 
-@law(named(flags.frozen, body=_BODY, **_FLAGS), floor=4, recomputes=False)
+@law(named(frozen_leaves.frozen, body=_BODY, **_FLAGS), floor=4, recomputes=False)
 def test_leaves_frozen_or_unfrozen_before_backward(case: Case) -> None:
     """A leaf that is frozen or unfrozen between forward and backward gives no wrong gradient, to itself or to others."""
     case.equals_plain_or_refuses()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from conformance.judge import Case
-from conformance.law import law
-from conformance.strategies import named
-from conformance.written import autocast
+from conformance.judging.judge import Case
+from conformance.judging.law import law
+from conformance.programs.scenarios import autocast
+from conformance.programs.strategies import named
 
 CAST = st.sampled_from([None, "off", "bfloat16", "float16"])
 

@@ -8,13 +8,13 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from conformance.judge import Case
-from conformance.law import law
-from conformance.nesting import if_nesting
-from conformance.refusals import CAPABILITIES
-from conformance.strategies import named, programs
-from conformance.verdicts import Diverges, Measured
-from conformance.written import changes
+from conformance.judging.judge import Case
+from conformance.judging.law import law
+from conformance.judging.refusals import CAPABILITIES
+from conformance.judging.verdicts import Diverges, Measured
+from conformance.programs.nesting_switch import if_nesting
+from conformance.programs.scenarios import in_place_changes
+from conformance.programs.strategies import named, programs
 from impls import Implementation
 
 TRIES = st.integers(1, 2)
@@ -44,7 +44,9 @@ def _changing(
 
 
 WHICH, BOTH = st.sampled_from(["first", "second"]), st.booleans()
-_unsaved = functools.partial(named, changes.unsaved, changed=WHICH, after=st.integers(0, 1), parameters=BOTH, nested=BOTH)
+_unsaved = functools.partial(
+    named, in_place_changes.unsaved, changed=WHICH, after=st.integers(0, 1), parameters=BOTH, nested=BOTH
+)
 
 
 @changes_law(_changing("mutated", sometimes=["containers", "keyword"], besides=_unsaved(form=st.just("positional"))), floor=8,
@@ -74,7 +76,7 @@ def test_changed_arguments_that_nothing_saved(case: Case) -> None:
 
 
 _LAST = st.sampled_from(["tanh", "exp", "sigmoid"])
-_output = named(changes.output, last=_LAST, before=st.integers(0, 1), tries=TRIES, nested=st.booleans())
+_output = named(in_place_changes.output, last=_LAST, before=st.integers(0, 1), tries=TRIES, nested=st.booleans())
 
 
 @changes_law(_output, **RAISING)
@@ -83,7 +85,7 @@ def test_changed_outputs(case: Case) -> None:
     case.equals_plain()
 
 
-@changes_law(named(changes.argument, saved=BOTH, constant=BOTH, nested=BOTH), **RAISING)
+@changes_law(named(in_place_changes.argument, saved=BOTH, constant=BOTH, nested=BOTH), **RAISING)
 def test_a_function_that_changes_its_argument(case: Case) -> None:
     """A function that changes an argument in place gives no wrong gradient: plain's, or an error."""
     case.equals_plain_or_refuses(in_forward=True)
@@ -93,14 +95,14 @@ DEPTH = if_nesting(st.integers(0, 2), 0)
 READ, REQUEST = st.sampled_from(["p", "q"]), st.sampled_from(["backward", "p", "q"])
 
 
-@changes_law(named(changes.stale, request=REQUEST, depth=DEPTH, changed=READ), **RAISING)
+@changes_law(named(in_place_changes.stale, request=REQUEST, depth=DEPTH, changed=READ), **RAISING)
 def test_gradients_beside_a_changed_weight(case: Case) -> None:
     """When a saved weight was changed in place, gradients that do not need it are plain's too, or there is an error."""
     case.equals_plain_or_refuses()
 
 
 @changes_law(
-    named(changes.stale, request=st.just("backward"), depth=DEPTH, changed=READ) | _output,
+    named(in_place_changes.stale, request=st.just("backward"), depth=DEPTH, changed=READ) | _output,
     needs=["determinism-check"],
     determinism_check="none",
     **RAISING,
@@ -119,7 +121,7 @@ def test_changes_inside_after_saving(case: Case) -> None:
 CHANGE = st.sampled_from(["SGD", "Adam", "load_state_dict", "copy_"])
 
 
-@changes_law(named(changes.stepped, change=CHANGE, layer=st.integers(0, 2), regions=st.integers(1, 2)), **RAISING)
+@changes_law(named(in_place_changes.stepped, change=CHANGE, layer=st.integers(0, 2), regions=st.integers(1, 2)), **RAISING)
 def test_weights_changed_before_backward(case: Case) -> None:
     """A weight changed before backward, by an optimizer step or load_state_dict, gives an error as under plain."""
     if case.plain.error is None:
@@ -127,7 +129,7 @@ def test_weights_changed_before_backward(case: Case) -> None:
     case.equals_plain()
 
 
-@changes_law(named(changes.stepped_meanwhile, depth=DEPTH, shared=st.booleans()), **RAISING)
+@changes_law(named(in_place_changes.stepped_meanwhile, depth=DEPTH, shared=st.booleans()), **RAISING)
 def test_weights_changed_during_backward(case: Case) -> None:
     """A weight that a hook changes during backward, as an optimizer in backward does, gives no wrong gradient."""
     case.equals_plain_or_refuses()
@@ -136,7 +138,7 @@ def test_weights_changed_during_backward(case: Case) -> None:
 HOOKS, CHANGED = st.sampled_from(["save_on_cpu", "identity"]), st.sampled_from(["argument", "parameter", "output"])
 
 
-@changes_law(named(changes.hooked, hooks=HOOKS, changed=CHANGED, form=st.sampled_from(["alone", "list"])), **RAISING)
+@changes_law(named(in_place_changes.hooked, hooks=HOOKS, changed=CHANGED, form=st.sampled_from(["alone", "list"])), **RAISING)
 def test_hooks_around_do_not_hide_changes(case: Case) -> None:
     """Saved-tensor hooks around a region do not make a wrong gradient of a change in place that is an error without."""
     _, right = case.run().notes["right or none"]
@@ -145,7 +147,7 @@ def test_hooks_around_do_not_hide_changes(case: Case) -> None:
         raise Diverges(f"gradients of (p, x) should be right, or none after an error, and are right: {right}", measured)
 
 
-@changes_law(named(changes.copied, changes=st.integers(0, 3), nested=BOTH, around=BOTH))
+@changes_law(named(in_place_changes.copied, changes=st.integers(0, 3), nested=BOTH, around=BOTH))
 def test_hooks_that_copy_after_changes(case: Case) -> None:
     """A tensor changed in place before it is passed is no error under hooks that bring back copies."""
     case.equals_plain()

@@ -9,19 +9,19 @@ from typing import Literal, cast
 
 from hypothesis import strategies as st
 
-from conformance.judge import Case
-from conformance.law import law
-from conformance.meters import Calls, Kernels, Storages
-from conformance.nesting import allows_nesting, if_nesting
-from conformance.operators import SAVED_LAST, terms
-from conformance.oracle import costs
-from conformance.programs import Block, Leaf, Line, Named, Op, Program, Region, Statement
-from conformance.rewriting import ending_in_a_region
-from conformance.strategies import CORE, named, programs
-from conformance.trace import OPERATORS, SAVING_CONSTANTS
-from conformance.verdicts import Diverges, Measured
-from conformance.written import groups, kept, observed
-from conformance.written import nesting as written
+from conformance.costs.cost_oracle import costs
+from conformance.costs.forward_trace import OPERATORS, SAVING_CONSTANTS
+from conformance.judging.judge import Case
+from conformance.judging.law import law
+from conformance.judging.verdicts import Diverges, Measured
+from conformance.meters.meter import Calls, Kernels, Storages
+from conformance.programs.nesting_switch import allows_nesting, if_nesting
+from conformance.programs.operators import SAVED_LAST, terms
+from conformance.programs.program import Block, Leaf, Line, Named, Op, Program, Region, Statement
+from conformance.programs.rewrites import ending_in_a_region
+from conformance.programs.scenarios import exec_groups, kept_objects, visible_operators
+from conformance.programs.scenarios import nesting as written
+from conformance.programs.strategies import CORE, named, programs
 
 _OPERATORS = (*OPERATORS, *SAVING_CONSTANTS)
 
@@ -146,7 +146,7 @@ def test_nothing_runs_after_the_operator_that_saves_last(case: Case) -> None:
 
 @law(
     named(
-        observed.operators,
+        visible_operators.operators,
         body=st.sampled_from(("simple", "normed", "dropped", "in place", "noisy")),
         computed=st.booleans(),
         nested=st.booleans(),
@@ -181,7 +181,7 @@ def test_a_parent_is_recomputed_once_for_all_its_regions(case: Case) -> None:
 _READ_AGAIN = {"saved": st.integers(1, 5), "times": st.integers(1, 3), "passes": st.integers(1, 2), "nested": st.booleans()}
 
 
-@law(named(kept.read_again, before=st.just(1), after=st.integers(0, 1), **_READ_AGAIN), floor=5)
+@law(named(kept_objects.read_again, before=st.just(1), after=st.integers(0, 1), **_READ_AGAIN), floor=5)
 def test_reading_saved_tensors_again_recomputes_once(case: Case) -> None:
     """All that a node has saved is there after one recomputation, each time that it is read within a backward."""
     program = cast(Named, case.program)
@@ -203,13 +203,13 @@ def _at_most(case: Case, due: dict[str, int], told: str) -> None:
             raise Diverges(f"{name} was called {count} times, {due[name]} are due: {told}", measured)
 
 
-@law(named(groups.split, before=st.just(False), **_SPLIT), floor=5)
+@law(named(exec_groups.split, before=st.just(False), **_SPLIT), floor=5)
 def test_a_group_of_backward_calls_recomputes_once(case: Case) -> None:
     """Backward calls of one GraphExecGroup, which need different parts of a region, recompute it once for all of them."""
     _at_most(case, {"outer": 2, "inner": 3}, "once in forward, and once for the group and each region around")
 
 
-@law(named(groups.split, before=st.just(True), **_SPLIT), floor=5)
+@law(named(exec_groups.split, before=st.just(True), **_SPLIT), floor=5)
 def test_calls_of_a_group_that_overlap(case: Case) -> None:
     """Backward calls of one GraphExecGroup that need the same tensor are right, and recompute no more than without one."""
     parts = dict(cast(Named, case.program).arguments)["parts"]

@@ -13,15 +13,15 @@ from typing import cast
 
 from hypothesis import strategies as st
 
-from conformance.fresh import in_a_fresh_process
-from conformance.judge import Case
-from conformance.law import law
-from conformance.offloaded import Written, equals_plain, written
-from conformance.programs import Named
-from conformance.refusals import CAPTURE
-from conformance.strategies import named
-from conformance.verdicts import Diverges, Refuses
-from conformance.written import devices, devices_offload, devices_streams
+from conformance.judging.fresh_process import in_a_fresh_process
+from conformance.judging.judge import Case
+from conformance.judging.law import law
+from conformance.judging.refusals import CAPTURE
+from conformance.judging.verdicts import Diverges, Refuses
+from conformance.programs.offloaded_models import Written, equals_plain, written
+from conformance.programs.program import Named
+from conformance.programs.scenarios.devices import devices, offload, streams
+from conformance.programs.strategies import named
 from impls.schedules import Keep, Plan, Region, interpret, unit_chain
 
 CUDA, SIMULATED = ("cuda",), ("cuda", "sim")
@@ -71,13 +71,13 @@ def test_a_device_that_is_started_inside(case: Case) -> None:
     case.equals_plain()
 
 
-@device_law(named(devices_streams.on_side_streams, first=FIRST, seeds=SEEDS, back=BOTH, nested=BOTH), needs=["rng"])
+@device_law(named(streams.on_side_streams, first=FIRST, seeds=SEEDS, back=BOTH, nested=BOTH), needs=["rng"])
 def test_side_streams_under_delays(case: Case) -> None:
     """Forward and backward on side streams, whatever is delayed there, give plain's values, and functions see their stream."""
     case.equals_plain()
 
 
-@device_law(named(devices_streams.on_two_streams, first=FIRST, seeds=SEEDS, last=st.sampled_from(["here", "there"])))
+@device_law(named(streams.on_two_streams, first=FIRST, seeds=SEEDS, last=st.sampled_from(["here", "there"])))
 def test_a_function_on_two_streams_under_delays(case: Case) -> None:
     """A function that computes on its caller's stream and on one of its own gives plain's gradients, whatever is delayed."""
     case.equals_plain()
@@ -142,7 +142,7 @@ def _plan(regions: tuple[int, ...], rest: int) -> tuple[Plan, int]:
 
 
 @device_law(
-    named(devices_streams.saved_under_delays, first=FIRST, seeds=SEEDS, depth=REGIONS, side=BOTH),
+    named(streams.saved_under_delays, first=FIRST, seeds=SEEDS, depth=REGIONS, side=BOTH),
     kind="graph",
     recomputes=False,
 )
@@ -156,7 +156,7 @@ WIDTHS = st.lists(st.integers(2, 6), min_size=3, max_size=5).map(tuple)
 
 def _away(widths: st.SearchStrategy[tuple[int, ...]]) -> st.SearchStrategy[Written]:
     return written(
-        devices_offload.trained_under_delays,
+        offload.trained_under_delays,
         widths=widths,
         slices=st.integers(1, 4),
         checkpoint=BOTH,

@@ -7,14 +7,14 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from conformance.judge import Case, execute
-from conformance.law import law
-from conformance.meters import Calls, Kernels
-from conformance.operators import UNARY
-from conformance.programs import Named
-from conformance.strategies import named, programs
-from conformance.verdicts import Diverges, Measured, Refuses
-from conformance.written import contexts, errors, observed
+from conformance.judging.judge import Case, execute
+from conformance.judging.law import law
+from conformance.judging.verdicts import Diverges, Measured, Refuses
+from conformance.meters.meter import Calls, Kernels
+from conformance.programs.operators import UNARY
+from conformance.programs.program import Named
+from conformance.programs.scenarios import contexts, errors, visible_operators
+from conformance.programs.strategies import named, programs
 from impls.plain import checkpoint as plain
 
 TRIES = st.integers(1, 2)
@@ -165,7 +165,7 @@ _PRODUCTS = {"products": st.integers(1, 3), "nested": st.booleans()}
 
 
 @law(
-    named(observed.kept_by_a_policy, hooks=st.just(True), **_PRODUCTS),
+    named(visible_operators.kept_by_a_policy, hooks=st.just(True), **_PRODUCTS),
     needs=["context-fn"],
     floor=3,
     context_fn=contexts.selective,
@@ -177,7 +177,7 @@ def test_hooks_get_what_a_policy_keeps_if_asked_to(case: Case) -> None:
 
 
 @law(
-    named(observed.kept_by_a_policy, hooks=st.just(False), **_PRODUCTS),
+    named(visible_operators.kept_by_a_policy, hooks=st.just(False), **_PRODUCTS),
     needs=["context-fn"],
     floor=3,
     context_fn=contexts.selective,

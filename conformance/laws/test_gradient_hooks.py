@@ -7,12 +7,12 @@ import itertools
 
 from hypothesis import strategies as st
 
-from conformance.judge import Case
-from conformance.law import law
-from conformance.ledger import all_freed, no_growth
-from conformance.strategies import named
-from conformance.written import graph_gradient_handles as handles
-from conformance.written import graph_gradients as gradients
+from conformance.judging.judge import Case
+from conformance.judging.law import law
+from conformance.meters.leak_checks import all_freed, no_growth
+from conformance.programs.scenarios.graph import gradient_handles as handles
+from conformance.programs.scenarios.graph import gradients
+from conformance.programs.strategies import named
 
 graph_law = functools.partial(law, kind="graph", recomputes=False)
 

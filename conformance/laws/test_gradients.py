@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
-from conformance.judge import Case
-from conformance.law import LAWS, law
-from conformance.operators import LINEAR
-from conformance.refusals import HOOKS, TRANSFORMS
-from conformance.strategies import CORE, named, programs
-from conformance.verdicts import Refuses
-from conformance.written.transforms import transforms
+from conformance.judging.judge import Case
+from conformance.judging.law import LAWS, law
+from conformance.judging.refusals import HOOKS, TRANSFORMS
+from conformance.judging.verdicts import Refuses
+from conformance.programs.operators import LINEAR
+from conformance.programs.scenarios.transforms import transforms
+from conformance.programs.strategies import CORE, named, programs
 from impls import Implementation
 
 

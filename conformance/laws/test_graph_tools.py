@@ -8,12 +8,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from conformance.judge import Case
-from conformance.law import law
-from conformance.ledger import all_freed
-from conformance.strategies import named
-from conformance.written import graph_released as released
-from conformance.written import graph_tools as tools
+from conformance.judging.judge import Case
+from conformance.judging.law import law
+from conformance.meters.leak_checks import all_freed
+from conformance.programs.scenarios.graph import released, tools
+from conformance.programs.strategies import named
 
 graph_law = functools.partial(law, kind="graph", recomputes=False)
 

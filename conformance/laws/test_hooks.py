@@ -8,17 +8,16 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from conformance.judge import Case
-from conformance.law import law
-from conformance.ledger import all_freed, no_growth
-from conformance.operators import DTYPES, OPERATORS
-from conformance.schedules import schedules
-from conformance.strategies import CORE, named, programs
-from conformance.sums import DIFFERENTIATED
-from conformance.written import graph_hook_errors as errors
-from conformance.written import graph_hooks as hooks
-from conformance.written import graph_saved as saved
-from conformance.written.graph_generated import Around, Steps
+from conformance.judging.judge import Case
+from conformance.judging.law import law
+from conformance.meters.leak_checks import all_freed, no_growth
+from conformance.programs.operators import DTYPES, OPERATORS
+from conformance.programs.scenarios.graph import hook_errors as errors
+from conformance.programs.scenarios.graph import hooks, saved
+from conformance.programs.scenarios.graph.generated import Around, Steps
+from conformance.programs.schedules import schedules
+from conformance.programs.strategies import CORE, named, programs
+from conformance.programs.sums import DIFFERENTIATED
 
 graph_law = functools.partial(law, kind="graph", recomputes=False)
 

@@ -6,14 +6,15 @@ import functools
 
 from hypothesis import strategies as st
 
-from conformance import law as laws
-from conformance.judge import Case
-from conformance.ledger import all_freed, nothing_kept
-from conformance.refusals import CAPABILITIES, REQUIRES_GRAD
-from conformance.schedules import KINDS, Schedule, exactly, schedules
-from conformance.strategies import named
-from conformance.verdicts import Diverges, Measured
-from conformance.written import lifetimes, threads, turns
+from conformance.judging import law as laws
+from conformance.judging.judge import Case
+from conformance.judging.refusals import CAPABILITIES, REQUIRES_GRAD
+from conformance.judging.verdicts import Diverges, Measured
+from conformance.meters.leak_checks import all_freed, nothing_kept
+from conformance.programs.scenarios import lifetimes
+from conformance.programs.scenarios.threads import concurrent_recomputations, threads
+from conformance.programs.schedules import KINDS, Schedule, exactly, schedules
+from conformance.programs.strategies import named
 from impls import Implementation
 
 law = functools.partial(laws.law, family="lifetimes")
@@ -113,14 +114,14 @@ def test_regions_of_two_threads_run_at_once(case: Case) -> None:
 _CROSSING = {"order": st.sampled_from(["ya", "ay"]), "draws": st.booleans()}
 
 
-@law(named(turns.crossing, **_CROSSING), needs=["subset-requests", "nesting"], floor=2, effort=0.3,
+@law(named(concurrent_recomputations.crossing, **_CROSSING), needs=["subset-requests", "nesting"], floor=2, effort=0.3,
      devices=["cpu"], about=REQUIRES_GRAD | CAPABILITIES["rng-option"])  # fmt: skip
 def test_two_threads_ask_for_parts_of_nested_regions(case: Case) -> None:
     """Threads may ask at once for an output and an intermediate that escaped, where only some regions replay their draws."""
     case.equals_plain()
 
 
-@law(named(turns.forked, nested=st.booleans()), floor=2, effort=0.3, devices=["cpu"])
+@law(named(concurrent_recomputations.forked, nested=st.booleans()), floor=2, effort=0.3, devices=["cpu"])
 def test_a_fork_while_another_thread_recomputes(case: Case) -> None:
     """A process that is forked while another thread recomputes can recompute."""
     case.equals_plain()

@@ -8,15 +8,15 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from conformance.judge import Case, execute
-from conformance.law import law
-from conformance.ledger import all_freed, no_growth, nothing_kept
-from conformance.meters import Made, Moment, Storages
-from conformance.nesting import if_nesting
-from conformance.schedules import exactly, schedules, watched
-from conformance.strategies import named
-from conformance.verdicts import Diverges, Measured
-from conformance.written import groups, kept, lifetimes
+from conformance.judging.judge import Case, execute
+from conformance.judging.law import law
+from conformance.judging.verdicts import Diverges, Measured
+from conformance.meters.leak_checks import all_freed, no_growth, nothing_kept
+from conformance.meters.meter import Made, Moment, Storages
+from conformance.programs.nesting_switch import if_nesting
+from conformance.programs.scenarios import exec_groups, kept_objects, lifetimes
+from conformance.programs.schedules import exactly, schedules, watched
+from conformance.programs.strategies import named
 from impls.plain import checkpoint as plain
 
 PASSES = st.integers(1, 3)
@@ -176,14 +176,14 @@ def test_a_region_that_changes_its_input_makes_no_cycle(case: Case) -> None:
     all_freed(case)
 
 
-@law(named(kept.attributed, special=st.booleans(), passes=PASSES, nested=st.booleans()), floor=2)
+@law(named(kept_objects.attributed, special=st.booleans(), passes=PASSES, nested=st.booleans()), floor=2)
 def test_attributes_that_are_tensors_are_freed(case: Case) -> None:
     """A tensor that is an attribute of what an inner region is passed lives no longer than what it is an attribute of."""
     nothing_kept(case)
 
 
 @law(
-    named(kept.read_again, saved=st.integers(1, 3), times=st.just(2), before=st.integers(1, 3), after=st.integers(0, 2),
+    named(kept_objects.read_again, saved=st.integers(1, 3), times=st.just(2), before=st.integers(1, 3), after=st.integers(0, 2),
           passes=PASSES, nested=st.booleans()),
     floor=5,
 )  # fmt: skip
@@ -199,7 +199,7 @@ def test_what_is_read_again_dies_as_it_is_unpacked(case: Case) -> None:
             raise Diverges(told, Measured("inside", ((label, due),), at_most=True))
 
 
-@law(named(groups.unfinished, drop=st.sampled_from(("group", "graph")), length=st.integers(1, 4)), floor=3)
+@law(named(exec_groups.unfinished, drop=st.sampled_from(("group", "graph")), length=st.integers(1, 4)), floor=3)
 def test_what_a_group_left_dies_with_it(case: Case) -> None:
     """What was recomputed for a GraphExecGroup is gone once its calls have used it, and what they left with the group."""
     nothing_kept(case)
@@ -209,13 +209,13 @@ def test_what_a_group_left_dies_with_it(case: Case) -> None:
 _OBJECTS = {"where": st.sampled_from(["argument", "list", "function"]), "passes": PASSES, "nested": st.just(False)}
 
 
-@law(named(kept.objects, **_OBJECTS), needs=["non-tensor-arguments"], floor=4)
+@law(named(kept_objects.objects, **_OBJECTS), needs=["non-tensor-arguments"], floor=4)
 def test_objects_are_let_go_with_the_graph(case: Case) -> None:
     """What a region is passed or its function holds that is no tensor is let go with the outputs, at once."""
     case.equals_plain()
 
 
-_FILLED = functools.partial(named, kept.filled, kind=st.sampled_from(["list", "dict", "dataclass"]))
+_FILLED = functools.partial(named, kept_objects.filled, kind=st.sampled_from(["list", "dict", "dataclass"]))
 _NO_BACKWARD: dict[str, Any] = {"gradients": False, "recomputes": False}
 
 

@@ -6,12 +6,12 @@ import functools
 
 from hypothesis import strategies as st
 
-from conformance.judge import Case
-from conformance.law import law
-from conformance.operators import OPERATORS
-from conformance.strategies import CORE, named, programs
-from conformance.written import graph_mutation as mutation
-from conformance.written.graph_generated import Around
+from conformance.judging.judge import Case
+from conformance.judging.law import law
+from conformance.programs.operators import OPERATORS
+from conformance.programs.scenarios.graph import mutation
+from conformance.programs.scenarios.graph.generated import Around
+from conformance.programs.strategies import CORE, named, programs
 
 graph_law = functools.partial(law, kind="graph", recomputes=False)
 

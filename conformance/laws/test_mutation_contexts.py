@@ -7,13 +7,13 @@ import functools
 from hypothesis import strategies as st
 
 import impls
-from conformance.judge import Case
-from conformance.law import law
-from conformance.ledger import all_freed, no_growth
-from conformance.strategies import named
-from conformance.written import graph_mutation as mutation
-from conformance.written import graph_mutation_errors as errors
-from conformance.written import graph_mutation_moved as moved
+from conformance.judging.judge import Case
+from conformance.judging.law import law
+from conformance.meters.leak_checks import all_freed, no_growth
+from conformance.programs.scenarios.graph import mutation
+from conformance.programs.scenarios.graph import mutation_errors as errors
+from conformance.programs.scenarios.graph import mutation_moved as moved
+from conformance.programs.strategies import named
 
 graph_law = functools.partial(law, kind="graph", family="mutation", recomputes=False)
 BOTH = st.booleans()

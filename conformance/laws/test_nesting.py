@@ -8,18 +8,18 @@ from typing import cast
 from hypothesis import strategies as st
 
 import impls
-from conformance.judge import Case
-from conformance.law import law
-from conformance.nesting import if_nesting, nesting
-from conformance.oracle import costs
-from conformance.packs import Packs
-from conformance.programs import Line, Op, Program, Region, walk
-from conformance.refusals import REQUIRES_GRAD
-from conformance.strategies import named, programs
-from conformance.sums import DIFFERENTIATED, Order, Sums
-from conformance.trace import OPERATORS
-from conformance.verdicts import Diverges, Measured, difference
-from conformance.written import nesting as written
+from conformance.costs.cost_oracle import costs
+from conformance.costs.forward_trace import OPERATORS
+from conformance.judging.judge import Case
+from conformance.judging.law import law
+from conformance.judging.refusals import REQUIRES_GRAD
+from conformance.judging.verdicts import Diverges, Measured, difference
+from conformance.meters.saved_tensors import Packs
+from conformance.programs.nesting_switch import if_nesting, nesting
+from conformance.programs.program import Line, Op, Program, Region, walk
+from conformance.programs.scenarios import nesting as written
+from conformance.programs.strategies import named, programs
+from conformance.programs.sums import DIFFERENTIATED, Order, Sums
 
 
 @law(programs(always=["nesting"], sometimes=["retain"], depth=3), needs=["nesting"], floor=8)

@@ -8,12 +8,13 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from conformance import pieces
-from conformance.judge import Case
-from conformance.law import law
-from conformance.offloaded import DIFFERENTIATED, SPLIT, Drawn, as_expected, equals_plain, offloaded, written
-from conformance.pieces import HERE_ALONE, INPLACE_STATE, LAYERS, NOISE, ROWWISE, SMOOTH, STATE, UNTIED
-from conformance.written import offload, offload_models, offload_uses
+from conformance.judging.judge import Case
+from conformance.judging.law import law
+from conformance.programs import model_parts
+from conformance.programs.model_parts import HERE_ALONE, INPLACE_STATE, LAYERS, NOISE, ROWWISE, SMOOTH, STATE, UNTIED
+from conformance.programs.offloaded_models import DIFFERENTIATED, SPLIT, Drawn, as_expected, equals_plain, offloaded, written
+from conformance.programs.scenarios.offload import models, uses
+from conformance.programs.scenarios.offload import training as offload
 
 offload_law = functools.partial(law, kind="offload", recomputes=False, effort=0.4, floor=3)
 counted_law = functools.partial(offload_law, gradients=False)
@@ -23,7 +24,7 @@ FEW, INDICES = st.integers(1, 3), st.integers(0, 9)
 ORDERS = st.lists(st.integers(0, 2), min_size=2, max_size=4).map(tuple)
 
 
-def training(made: Sequence[pieces.Piece] = LAYERS, *, accumulate: int = 1, **options: Any) -> st.SearchStrategy[Drawn]:
+def training(made: Sequence[model_parts.Piece] = LAYERS, *, accumulate: int = 1, **options: Any) -> st.SearchStrategy[Drawn]:
     """Some steps of an optimizer."""
     chosen = st.just(accumulate)
     return offloaded(offload.train, made, optimizer=OPTIMIZERS, steps=FEW, accumulate=chosen, none=st.booleans(), **options)
@@ -41,7 +42,7 @@ def test_dropout_draws_what_plain_draws(case: Case) -> None:
     equals_plain(case)
 
 
-@offload_law(training((*LAYERS, *STATE), always=(pieces.counting, pieces.batch_norm)))
+@offload_law(training((*LAYERS, *STATE), always=(model_parts.counting, model_parts.batch_norm)))
 def test_buffers_advance_once_a_step(case: Case) -> None:
     """Statistics, counters, power iterations and weights that forward changes itself are the plain model's, step by step."""
     equals_plain(case)
@@ -62,8 +63,8 @@ def test_the_offload_device_may_be_another(case: Case) -> None:
     equals_plain(case)
 
 
-PURE = (*LAYERS, *NOISE, pieces.batch_norm, pieces.counting)  # what does not change weights
-ONCE = tuple(piece for piece in PURE if piece is not pieces.tied)  # a weight that is used twice is summed in another order
+PURE = (*LAYERS, *NOISE, model_parts.batch_norm, model_parts.counting)  # what does not change weights
+ONCE = tuple(piece for piece in PURE if piece is not model_parts.tied)  # a weight that is used twice is summed in another order
 
 
 @offload_law(offloaded(offload.one_loss, ONCE, threads=st.integers(0, 1)))
@@ -78,13 +79,13 @@ def test_several_forwards_before_their_backwards(case: Case) -> None:
     equals_plain(case)
 
 
-@offload_law(offloaded(offload_uses.two_models, order=st.lists(st.integers(0, 1), min_size=2, max_size=6).map(tuple)))
+@offload_law(offloaded(uses.two_models, order=st.lists(st.integers(0, 1), min_size=2, max_size=6).map(tuple)))
 def test_two_models_at_once(case: Case) -> None:
     """Two models whose forwards and backwards alternate do not meet."""
     equals_plain(case)
 
 
-@offload_law(offloaded(offload_uses.two_threads, SMOOTH, always=(pieces.slow,), shared=st.booleans(), rounds=FEW))
+@offload_law(offloaded(uses.two_threads, SMOOTH, always=(model_parts.slow,), shared=st.booleans(), rounds=FEW))
 def test_two_threads_do_not_meet(case: Case) -> None:
     """Two threads that use one model, or each its own, get the plain model's gradients."""
     equals_plain(case)
@@ -136,7 +137,9 @@ def test_autocast_equals_plain(case: Case) -> None:
 
 
 @offload_law(
-    offloaded(offload.under_autocast, (pieces.tied,), always=(pieces.tied,), dtypes=FLOAT, cache=st.just(True), away=HERE)
+    offloaded(
+        offload.under_autocast, (model_parts.tied,), always=(model_parts.tied,), dtypes=FLOAT, cache=st.just(True), away=HERE
+    )
 )
 def test_autocast_casts_a_weight_once(case: Case) -> None:
     """Under autocast a weight that is used twice gets the gradient that it gets where it is cast once for both."""
@@ -145,7 +148,7 @@ def test_autocast_casts_a_weight_once(case: Case) -> None:
 
 @offload_law(
     offloaded(
-        offload_uses.closer,
+        uses.closer,
         ROWWISE,
         microbatches=st.integers(2, 3),
         dtypes=("torch.float64",),
@@ -162,7 +165,7 @@ WIDE = st.lists(st.integers(1, 4), min_size=2, max_size=4).map(tuple)
 
 
 @counted_law(
-    written(offload_models.parts, SPLIT, rows=st.integers(2, 7), widths=WIDE, slices=st.integers(1, 2), steps=st.integers(1, 2))
+    written(models.parts, SPLIT, rows=st.integers(2, 7), widths=WIDE, slices=st.integers(1, 2), steps=st.integers(1, 2))
 )
 def test_two_microbatches_are_the_plain_model_on_each(case: Case) -> None:
     """With two microbatches outputs and gradients are those of the plain model on each part of the rows."""
@@ -171,7 +174,7 @@ def test_two_microbatches_are_the_plain_model_on_each(case: Case) -> None:
 
 @counted_law(
     written(
-        offload_models.masks,
+        models.masks,
         rows=st.integers(1, 5),
         slices=st.integers(1, 4),
         microbatches=FEW,

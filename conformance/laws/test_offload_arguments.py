@@ -6,10 +6,10 @@ import functools
 
 from hypothesis import strategies as st
 
-from conformance.judge import Case
-from conformance.law import law
-from conformance.offloaded import as_expected, equals_plain, written
-from conformance.written import offload_models
+from conformance.judging.judge import Case
+from conformance.judging.law import law
+from conformance.programs.offloaded_models import as_expected, equals_plain, written
+from conformance.programs.scenarios.offload import models
 
 offload_law = functools.partial(law, kind="offload", family="offload-models", recomputes=False, effort=0.4, floor=3)
 counted_law = functools.partial(offload_law, gradients=False)
@@ -20,7 +20,7 @@ MICROBATCHES = st.integers(0, 3)  # none: activations are not checkpointed
 
 @counted_law(
     written(
-        offload_models.many_inputs,
+        models.many_inputs,
         others=OTHERS,
         keyword=st.booleans(),
         table=st.booleans(),
@@ -38,9 +38,7 @@ BOXES = st.sampled_from(("list", "dict", "tensor"))
 
 
 @offload_law(
-    written(
-        offload_models.repeated, kind=BOXES, first=st.booleans(), microbatches=MICROBATCHES, slices=st.integers(1, 2), away=HERE
-    ),
+    written(models.repeated, kind=BOXES, first=st.booleans(), microbatches=MICROBATCHES, slices=st.integers(1, 2), away=HERE),
     effort=0.25,
 )
 def test_a_container_that_is_there_twice_is_one(case: Case) -> None:
@@ -51,9 +49,7 @@ def test_a_container_that_is_there_twice_is_one(case: Case) -> None:
 HANDED = st.sampled_from(("a tensor", "a parameter", "a leaf", "a subclass"))
 
 
-@offload_law(
-    written(offload_models.handed_on, kind=HANDED, microbatches=MICROBATCHES, modules=FEW, slices=FEW, away=HERE), effort=0.25
-)
+@offload_law(written(models.handed_on, kind=HANDED, microbatches=MICROBATCHES, modules=FEW, slices=FEW, away=HERE), effort=0.25)
 def test_attributes_and_sizes_are_handed_on(case: Case) -> None:
     """A slice reads class, attributes and is_leaf of what it is given, and a torch.Size, as in plain, and again in backward."""
     equals_plain(case)
@@ -62,7 +58,7 @@ def test_attributes_and_sizes_are_handed_on(case: Case) -> None:
 KINDS = ("tuple", "list", "dict", "namedtuple", "the same twice", "a view", "nothing but numbers", "one column")
 
 
-@offload_law(written(offload_models.outputs, kind=st.sampled_from(KINDS), microbatches=FEW, checkpoint=st.booleans()))
+@offload_law(written(models.outputs, kind=st.sampled_from(KINDS), microbatches=FEW, checkpoint=st.booleans()))
 def test_outputs_have_their_structure(case: Case) -> None:
     """Containers, shapes, and which outputs require grad are the plain model's, also when microbatches are joined."""
     equals_plain(case)

@@ -7,11 +7,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from conformance.judge import Case
-from conformance.law import law
-from conformance.offloaded import SPLIT, as_expected, equals_plain, offloaded, written
-from conformance.pieces import SMOOTH
-from conformance.written import offload_changes, offload_uses
+from conformance.judging.judge import Case
+from conformance.judging.law import law
+from conformance.programs.model_parts import SMOOTH
+from conformance.programs.offloaded_models import SPLIT, as_expected, equals_plain, offloaded, written
+from conformance.programs.scenarios.offload import changes, uses
 
 offload_law = functools.partial(law, kind="offload", family="offload-models", recomputes=False, effort=0.25, floor=2)
 counted_law = functools.partial(offload_law, gradients=False)
@@ -19,7 +19,7 @@ HERE, FEW = st.just(False), st.integers(1, 3)
 CUT: dict[str, st.SearchStrategy[Any]] = {"slices": FEW, "checkpoint": st.booleans()}
 
 
-@offload_law(written(offload_changes.generated, passes=st.integers(1, 2), away=HERE, **CUT))
+@offload_law(written(changes.generated, passes=st.integers(1, 2), away=HERE, **CUT))
 def test_a_generator_that_a_slice_is_given_is_replayed(case: Case) -> None:
     """Random numbers from a generator among a slice's inputs are plain's in each run, and it goes on from where it was."""
     equals_plain(case)
@@ -28,7 +28,7 @@ def test_a_generator_that_a_slice_is_given_is_replayed(case: Case) -> None:
 STARTS = st.lists(st.sampled_from((-1, 1)), min_size=2, max_size=3).map(tuple)
 
 
-@counted_law(written(offload_changes.seldom, SPLIT, starts=STARTS, slices=st.integers(1, 2), checkpoint=st.booleans()))
+@counted_law(written(changes.seldom, SPLIT, starts=STARTS, slices=st.integers(1, 2), checkpoint=st.booleans()))
 def test_a_buffer_that_some_microbatches_change(case: Case) -> None:
     """A buffer that not every microbatch changes is, in each run of each of them, what the plain model has on that part."""
     as_expected(case)
@@ -37,19 +37,19 @@ def test_a_buffer_that_some_microbatches_change(case: Case) -> None:
 AHEAD = st.sampled_from(("in place", "replaced", "replaced by one on the device"))
 
 
-@offload_law(written(offload_changes.changed_ahead, slices=st.integers(2, 3), checkpoint=st.booleans(), how=AHEAD))
+@offload_law(written(changes.changed_ahead, slices=st.integers(2, 3), checkpoint=st.booleans(), how=AHEAD))
 def test_a_weight_that_changes_before_its_slice_runs(case: Case) -> None:
     """A weight that a hook changes or replaces while an earlier slice runs has its new value in its own slice."""
     equals_plain(case)
 
 
-@offload_law(written(offload_changes.shared_state, forwards=st.integers(1, 2), silent=st.booleans(), away=HERE, **CUT))
+@offload_law(written(changes.shared_state, forwards=st.integers(1, 2), silent=st.booleans(), away=HERE, **CUT))
 def test_a_buffer_that_two_slices_share(case: Case) -> None:
     """A buffer that modules of two slices share is, in the second, as the first has left it."""
     equals_plain(case)
 
 
-@offload_law(offloaded(offload_uses.flag_between, SMOOTH, index=st.integers(0, 9), frozen=st.booleans(), away=HERE))
+@offload_law(offloaded(uses.flag_between, SMOOTH, index=st.integers(0, 9), frozen=st.booleans(), away=HERE))
 def test_a_flag_that_changes_before_backward(case: Case) -> None:
     """When a parameter is frozen or thawed between forward and backward, gradients are the plain model's."""
     equals_plain(case)
@@ -61,7 +61,7 @@ CHANGED = st.sampled_from(("", "weight", "scale"))
 STEERED = {"slices": st.integers(1, 2), "checkpoint": st.booleans(), "changing": CHANGED, "quiet": st.booleans()}
 
 
-@offload_law(written(offload_changes.steered, away=HERE, **STEERED))
+@offload_law(written(changes.steered, away=HERE, **STEERED))
 def test_a_backward_inside_a_slice_sees_its_weights(case: Case) -> None:
     """A module that runs backward inside gets gradients at the weights that it has then, and changes what it does once."""
     equals_plain(case)
@@ -70,7 +70,7 @@ def test_a_backward_inside_a_slice_sees_its_weights(case: Case) -> None:
 VIEWS = st.sampled_from(("conj", "negative", "real"))
 
 
-@offload_law(written(offload_changes.viewed, kind=VIEWS, away=HERE, **CUT))
+@offload_law(written(changes.viewed, kind=VIEWS, away=HERE, **CUT))
 def test_a_view_of_a_weight_is_loaded_again(case: Case) -> None:
     """Conjugated and negated views of a weight, and views of another dtype, are in backward what they were in forward."""
     equals_plain(case)
@@ -79,7 +79,7 @@ def test_a_view_of_a_weight_is_loaded_again(case: Case) -> None:
 WHAT = st.sampled_from(("parameters", "buffers", "state", "loading"))
 
 
-@counted_law(written(offload_changes.looked_at, what=WHAT, checkpoint=st.booleans(), away=HERE))
+@counted_law(written(changes.looked_at, what=WHAT, checkpoint=st.booleans(), away=HERE))
 def test_another_thread_sees_no_copies(case: Case) -> None:
     """Parameters, buffers and state that another thread asks for or loads while a slice runs are the model's own."""
     as_expected(case)
@@ -89,13 +89,13 @@ GRAPHS = ("with a graph", "assigned with a graph")
 KEPT = st.sampled_from(("resized", *GRAPHS, "of two modules", "a parameter", "a leaf", "removed"))
 
 
-@counted_law(written(offload_changes.kept_from, what=KEPT, checkpoint=st.booleans()), effort=0.4)
+@counted_law(written(changes.kept_from, what=KEPT, checkpoint=st.booleans()), effort=0.4)
 def test_a_buffer_that_cannot_be_written_back_is_refused(case: Case) -> None:
     """A change of a buffer or parameter that cannot be written back raises an error that names it, and it keeps its value."""
     as_expected(case)
 
 
-@counted_law(written(offload_changes.divided, rows=st.integers(1, 7), microbatches=st.integers(1, 4), away=HERE))
+@counted_law(written(changes.divided, rows=st.integers(1, 7), microbatches=st.integers(1, 4), away=HERE))
 def test_rows_are_divided_as_by_tensor_split(case: Case) -> None:
     """Microbatches have as many rows each as the parts that torch.tensor_split makes."""
     as_expected(case)

@@ -7,14 +7,14 @@ import itertools
 
 from hypothesis import strategies as st
 
-from conformance.judge import Case
-from conformance.law import law
-from conformance.ledger import all_freed, no_growth
-from conformance.meters import Storages
-from conformance.offloaded import Written, as_expected, equals_plain, greedy, plain_runs, written
-from conformance.residents import Residents
-from conformance.verdicts import Diverges
-from conformance.written import offload_costs, offload_lifetimes
+from conformance.judging.judge import Case
+from conformance.judging.law import law
+from conformance.judging.verdicts import Diverges
+from conformance.meters.leak_checks import all_freed, no_growth
+from conformance.meters.meter import Storages
+from conformance.meters.parameter_copies import Residents
+from conformance.programs.offloaded_models import Written, as_expected, equals_plain, greedy, plain_runs, written
+from conformance.programs.scenarios.offload import costs, lifetimes
 
 WIDTHS = st.lists(st.integers(2, 6), min_size=3, max_size=5).map(tuple)
 # Parameters of each layer have a shape of their own, so that a copy is told from a copy of another.
@@ -29,7 +29,7 @@ offload_law = functools.partial(law, kind="offload", recomputes=False, family="o
 counted_law = functools.partial(offload_law, gradients=False)
 
 
-@counted_law(written(offload_costs.calls, widths=WIDTHS, slices=SLICES, microbatches=MICROBATCHES, passes=PASSES))
+@counted_law(written(costs.calls, widths=WIDTHS, slices=SLICES, microbatches=MICROBATCHES, passes=PASSES))
 def test_each_slice_runs_forward_twice(case: Case) -> None:
     """With checkpointed activations every module is called twice a microbatch, once in each backward; without, once."""
     as_expected(case)
@@ -37,7 +37,7 @@ def test_each_slice_runs_forward_twice(case: Case) -> None:
 
 @counted_law(
     written(
-        offload_costs.sliced,
+        costs.sliced,
         counts=st.lists(st.sampled_from((0, 0, 1, 2, 3, 6, 9)), min_size=4, max_size=7).map(tuple),
         slices=st.integers(1, 4),
         away=AWAY,
@@ -48,7 +48,7 @@ def test_slices_are_those_of_the_greedy_rule(case: Case) -> None:
     as_expected(case)
 
 
-@offload_law(written(offload_costs.boundaries, widths=LONG, slices=SLICES, microbatches=FEW, rows=st.integers(3, 7), away=HERE))
+@offload_law(written(costs.boundaries, widths=LONG, slices=SLICES, microbatches=FEW, rows=st.integers(3, 7), away=HERE))
 def test_boundary_activations_alone_are_kept(case: Case) -> None:
     """After forward with checkpointed activations nothing is alive but the inputs of slices and the output."""
     storages = Storages()
@@ -72,9 +72,7 @@ def _slice_of_layer(case: Case) -> list[int]:
     return [sum(start <= index for start in starts) - 1 for index in range(len(counts))]
 
 
-@offload_law(
-    written(offload_costs.resident, widths=DISTINCT, slices=SLICES, microbatches=MICROBATCHES, passes=PASSES, away=HERE)
-)
+@offload_law(written(costs.resident, widths=DISTINCT, slices=SLICES, microbatches=MICROBATCHES, passes=PASSES, away=HERE))
 def test_two_slices_of_parameters_are_resident_at_most(case: Case) -> None:
     """At no operator are copies of more than the slice in turn and of the one beside it alive, and none after it is over."""
     residents = Residents()
@@ -103,7 +101,7 @@ def test_two_slices_of_parameters_are_resident_at_most(case: Case) -> None:
 
 
 @offload_law(
-    written(offload_costs.resident, widths=DISTINCT, slices=SLICES, microbatches=FEW, passes=st.integers(1, 2), away=HERE),
+    written(costs.resident, widths=DISTINCT, slices=SLICES, microbatches=FEW, passes=st.integers(1, 2), away=HERE),
     effort=0.2,
     floor=2,
 )
@@ -126,15 +124,13 @@ def test_the_next_slice_is_on_its_way(case: Case) -> None:
                 raise Diverges(f"{where}, expected: of slice {following}, too", None)
 
 
-@counted_law(written(offload_costs.packed, widths=WIDTHS, slices=SLICES, microbatches=MICROBATCHES), effort=0.2, floor=2)
+@counted_law(written(costs.packed, widths=WIDTHS, slices=SLICES, microbatches=MICROBATCHES), effort=0.2, floor=2)
 def test_hooks_around_get_the_inputs_of_slices(case: Case) -> None:
     """Saved-tensor hooks around get the inputs of slices with checkpoints, else all but parameters; what they give is used."""
     as_expected(case)
 
 
-@counted_law(
-    written(offload_costs.at_home, widths=WIDTHS, slices=SLICES, checkpoint=CHECKPOINT, optimizer=OPTIMIZERS, away=AWAY)
-)
+@counted_law(written(costs.at_home, widths=WIDTHS, slices=SLICES, checkpoint=CHECKPOINT, optimizer=OPTIMIZERS, away=AWAY))
 def test_parameters_stay_where_they_are(case: Case) -> None:
     """At all times the model's parameters, their gradients and the optimizer's state are on the offload device."""
     as_expected(case)
@@ -142,7 +138,7 @@ def test_parameters_stay_where_they_are(case: Case) -> None:
 
 @counted_law(
     written(
-        offload_costs.traffic,
+        costs.traffic,
         widths=WIDTHS,
         slices=SLICES,
         microbatches=MICROBATCHES,
@@ -158,7 +154,7 @@ def test_traffic_is_parameters_twice_in_and_gradients_out(case: Case) -> None:
 
 @counted_law(
     written(
-        offload_costs.returning,
+        costs.returning,
         width=st.integers(2, 4),
         slices=st.sampled_from((1, 3)),
         checkpoint=CHECKPOINT,
@@ -174,7 +170,7 @@ def test_only_what_changed_is_copied_back(case: Case) -> None:
 
 @counted_law(
     written(
-        offload_costs.quiet_traffic,
+        costs.quiet_traffic,
         widths=WIDTHS,
         slices=SLICES,
         microbatches=MICROBATCHES,
@@ -190,9 +186,7 @@ def test_without_gradients_parameters_come_in_once(case: Case) -> None:
 AFTER = st.lists(st.sampled_from(("backward", "some", "forward", "no_grad", "spent")), min_size=1, max_size=4).map(tuple)
 
 
-@offload_law(
-    written(offload_lifetimes.dropped, widths=WIDTHS, slices=SLICES, microbatches=MICROBATCHES, after=AFTER, away=HERE)
-)
+@offload_law(written(lifetimes.dropped, widths=WIDTHS, slices=SLICES, microbatches=MICROBATCHES, after=AFTER, away=HERE))
 def test_dropped_outputs_free_everything_of_a_model(case: Case) -> None:
     """Without its outputs nothing that a forward or backward made is alive but gradients, whatever was run before."""
     plain_runs(case)
@@ -201,7 +195,7 @@ def test_dropped_outputs_free_everything_of_a_model(case: Case) -> None:
 
 @offload_law(
     written(
-        offload_lifetimes.failing,
+        lifetimes.failing,
         widths=WIDTHS,
         slices=SLICES,
         checkpoint=CHECKPOINT,
@@ -219,7 +213,7 @@ def test_an_error_leaves_nothing_of_a_model_behind(case: Case) -> None:
 
 @offload_law(
     written(
-        offload_lifetimes.retained,
+        lifetimes.retained,
         widths=WIDTHS,
         slices=SLICES,
         microbatches=MICROBATCHES,
@@ -241,7 +235,7 @@ def test_a_retained_backward_leaves_what_was_there(case: Case) -> None:
 
 
 @offload_law(
-    written(offload_lifetimes.steps, widths=WIDTHS, slices=SLICES, microbatches=MICROBATCHES, failing=st.booleans(), away=HERE),
+    written(lifetimes.steps, widths=WIDTHS, slices=SLICES, microbatches=MICROBATCHES, failing=st.booleans(), away=HERE),
     effort=0.15,
     floor=1,
 )
@@ -256,7 +250,7 @@ ORDERS = st.lists(st.integers(0, 1), min_size=1, max_size=3).map(tuple)
 
 @offload_law(
     written(
-        offload_lifetimes.racing,
+        lifetimes.racing,
         widths=WIDTHS,
         slices=SLICES,
         checkpoint=CHECKPOINT,
@@ -273,7 +267,7 @@ def test_copies_do_not_race(case: Case) -> None:
 PARTS = {"slices": st.integers(1, 2), "microbatches": st.integers(2, 3), "failing": st.booleans(), "shared": st.booleans()}
 
 
-@counted_law(written(offload_lifetimes.racing_parts, away=AWAY, **PARTS), effort=0.4, floor=2)
+@counted_law(written(lifetimes.racing_parts, away=AWAY, **PARTS), effort=0.4, floor=2)
 def test_copies_of_microbatches_do_not_race(case: Case) -> None:
     """What one microbatch changes is there when the next one or a recomputation reads it, also after an error."""
     as_expected(case)

@@ -7,12 +7,12 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from conformance import pieces
-from conformance.judge import Case
-from conformance.law import law
-from conformance.offloaded import DIFFERENTIATED, SUMS, as_expected, equals_plain, offloaded, written
-from conformance.pieces import LAYERS, NOISE, PICKLED, SMOOTH, STATE
-from conformance.written import offload_gradients, offload_models, offload_refusals, offload_uses
+from conformance.judging.judge import Case
+from conformance.judging.law import law
+from conformance.programs import model_parts
+from conformance.programs.model_parts import LAYERS, NOISE, PICKLED, SMOOTH, STATE
+from conformance.programs.offloaded_models import DIFFERENTIATED, SUMS, as_expected, equals_plain, offloaded, written
+from conformance.programs.scenarios.offload import gradients, models, refusals, uses
 
 offload_law = functools.partial(law, kind="offload", family="offload-models", recomputes=False, effort=0.4, floor=3)
 counted_law = functools.partial(offload_law, gradients=False)
@@ -22,14 +22,14 @@ NAMES = ("nested", "torch-nonreentrant")
 ERRORS = st.sampled_from(("ValueError", "KeyboardInterrupt"))
 
 
-@offload_law(offloaded(offload_uses.hooks_on_parameters, index=INDICES, removed=st.booleans()))
+@offload_law(offloaded(uses.hooks_on_parameters, index=INDICES, removed=st.booleans()))
 def test_hooks_of_parameters_see_their_gradients(case: Case) -> None:
     """Hooks on parameters are called as often as under plain, with the same gradients, which they may change."""
     equals_plain(case)
 
 
 @offload_law(
-    offloaded(offload_uses.hooks_on_modules, SMOOTH, index=INDICES, kind=st.sampled_from(("pre", "forward", "backward"))),
+    offloaded(uses.hooks_on_modules, SMOOTH, index=INDICES, kind=st.sampled_from(("pre", "forward", "backward"))),
 )
 def test_hooks_of_modules_have_their_effect(case: Case) -> None:
     """Hooks on the model's modules change inputs, outputs and gradients as they do in the plain model."""
@@ -37,7 +37,7 @@ def test_hooks_of_modules_have_their_effect(case: Case) -> None:
 
 
 @offload_law(
-    offloaded(offload_uses.hooks_around, (*LAYERS, *NOISE), kind=st.sampled_from(("save_on_cpu", "copies", "same"))),
+    offloaded(uses.hooks_around, (*LAYERS, *NOISE), kind=st.sampled_from(("save_on_cpu", "copies", "same"))),
 )
 def test_hooks_for_saved_tensors_around_a_model(case: Case) -> None:
     """With the user's own hooks for saved tensors around forward, gradients are the plain model's."""
@@ -46,7 +46,7 @@ def test_hooks_for_saved_tensors_around_a_model(case: Case) -> None:
 
 @offload_law(
     offloaded(
-        offload_uses.interrupted,
+        uses.interrupted,
         index=INDICES,
         where=st.sampled_from(("forward", "again", "gradient")),
         error=ERRORS,
@@ -58,32 +58,32 @@ def test_a_step_after_an_error_equals_plain(case: Case) -> None:
     equals_plain(case)
 
 
-@offload_law(offloaded(offload_uses.region_around, always=NOISE, name=st.sampled_from(NAMES), passes=st.integers(1, 2)))
+@offload_law(offloaded(uses.region_around, always=NOISE, name=st.sampled_from(NAMES), passes=st.integers(1, 2)))
 def test_a_checkpoint_around_a_model(case: Case) -> None:
     """A model inside a region of nested or of torch's checkpoint has the plain model's gradients."""
     equals_plain(case)
 
 
 # A state_dict that is assigned has what modules shared apart.
-SAVED = (*(piece for piece in LAYERS if piece is not pieces.tied), pieces.counting)
+SAVED = (*(piece for piece in LAYERS if piece is not model_parts.tied), model_parts.counting)
 THROUGH = st.sampled_from(("state_dict", "assign", "deepcopy"))
 
 
 @offload_law(
-    offloaded(offload_uses.saved_and_loaded, SAVED, through=THROUGH, steps=FEW),
+    offloaded(uses.saved_and_loaded, SAVED, through=THROUGH, steps=FEW),
 )
 def test_training_goes_on_after_saving_and_loading(case: Case) -> None:
     """A model that is saved and loaded, or copied, with its optimizer in the middle of training goes on as plain's does."""
     equals_plain(case)
 
 
-@offload_law(offloaded(offload_uses.names_and_flags, (*SMOOTH, *STATE), training=st.booleans()))
+@offload_law(offloaded(uses.names_and_flags, (*SMOOTH, *STATE), training=st.booleans()))
 def test_a_model_is_what_it_was(case: Case) -> None:
     """Names of parameters and buffers, train, eval, requires_grad_, zero_grad and apply are the plain model's."""
     equals_plain(case)
 
 
-@offload_law(offloaded(offload_uses.saved_and_loaded, PICKLED, through=st.just("pickle"), steps=FEW), effort=0.25, floor=3)
+@offload_law(offloaded(uses.saved_and_loaded, PICKLED, through=st.just("pickle"), steps=FEW), effort=0.25, floor=3)
 def test_training_goes_on_after_pickling(case: Case) -> None:
     """A model that is pickled in the middle of training, and its copy, go on as plain's do."""
     equals_plain(case)
@@ -93,7 +93,7 @@ CHANGES = st.sampled_from(("in place", "stepping", "loading", "other data"))
 
 
 @offload_law(
-    offloaded(offload_uses.changed_between, always=(pieces.tanh,), index=INDICES, how=CHANGES, away=HERE),
+    offloaded(uses.changed_between, always=(model_parts.tanh,), index=INDICES, how=CHANGES, away=HERE),
     effort=1,
     floor=1,
 )
@@ -106,7 +106,7 @@ def test_a_parameter_that_changes_before_backward(case: Case) -> None:
         case.equals_plain()
 
 
-@offload_law(offloaded(offload_uses.changed_output, (pieces.tanh,), away=HERE), floor=1)
+@offload_law(offloaded(uses.changed_output, (model_parts.tanh,), away=HERE), floor=1)
 def test_an_output_that_is_changed_in_place(case: Case) -> None:
     """Backward after an output was changed in place raises where plain raises, and is plain's where not."""
     case.equals_plain()
@@ -115,27 +115,25 @@ def test_an_output_that_is_changed_in_place(case: Case) -> None:
 HOW = st.sampled_from(("scaled", "replaced"))
 
 
-@counted_law(offloaded(offload_uses.changed_input, SMOOTH, how=HOW, away=HERE))
+@counted_law(offloaded(uses.changed_input, SMOOTH, how=HOW, away=HERE))
 def test_an_input_that_changes_before_backward(case: Case) -> None:
     """Backward after the input was changed in place raises, or gives the gradients of the input that forward saw."""
     as_expected(case)
 
 
-@offload_law(written(offload_models.twice, checkpoint=st.booleans(), steps=FEW, away=HERE), effort=0.25, floor=3)
+@offload_law(written(models.twice, checkpoint=st.booleans(), steps=FEW, away=HERE), effort=0.25, floor=3)
 def test_a_module_may_occur_twice_in_a_slice(case: Case) -> None:
     """A module that occurs several times in one slice gets the plain model's gradients."""
     equals_plain(case)
 
 
-@offload_law(written(offload_models.sparse, slices=FEW, checkpoint=st.booleans(), steps=FEW), effort=0.25, floor=3)
+@offload_law(written(models.sparse, slices=FEW, checkpoint=st.booleans(), steps=FEW), effort=0.25, floor=3)
 def test_sparse_gradients_stay_sparse(case: Case) -> None:
     """An embedding with sparse gradients gets the plain model's, of the same layout."""
     equals_plain(case)
 
 
-@offload_law(
-    written(offload_models.shared, away=HERE, distance=st.integers(1, 3), slices=SLICES, checkpoint=st.booleans(), steps=FEW)
-)
+@offload_law(written(models.shared, away=HERE, distance=st.integers(1, 3), slices=SLICES, checkpoint=st.booleans(), steps=FEW))
 def test_a_shared_parameter_gets_one_gradient(case: Case) -> None:
     """A parameter that two modules share, of one slice or of two, gets the plain model's gradient."""
     equals_plain(case)
@@ -143,7 +141,7 @@ def test_a_shared_parameter_gets_one_gradient(case: Case) -> None:
 
 @offload_law(
     written(
-        offload_models.changed_in_place,
+        models.changed_in_place,
         before=FEW,
         slices=st.integers(1, 6),
         checkpoint=st.booleans(),
@@ -159,7 +157,7 @@ def test_modules_may_change_their_input_in_place(case: Case) -> None:
 REGIONS = st.sampled_from(("nested", "reentrant", "torch-nonreentrant", "torch-reentrant"))
 
 
-@offload_law(written(offload_models.inside, away=HERE, name=REGIONS, blocks=FEW, checkpoint=st.booleans(), slices=FEW))
+@offload_law(written(models.inside, away=HERE, name=REGIONS, blocks=FEW, checkpoint=st.booleans(), slices=FEW))
 def test_modules_may_checkpoint_themselves(case: Case) -> None:
     """A module that checkpoints a part of itself, with any implementation, has the plain model's gradients."""
     equals_plain(case)
@@ -167,7 +165,7 @@ def test_modules_may_checkpoint_themselves(case: Case) -> None:
 
 @offload_law(
     written(
-        offload_models.attention,
+        models.attention,
         more=st.integers(0, 1),
         checkpoint=st.booleans(),
         slices=st.integers(1, 4),
@@ -218,13 +216,13 @@ WRONG = (
 )
 
 
-@counted_law(written(offload_refusals.built_wrongly, wrong=st.sampled_from(WRONG), away=HERE), effort=1.5)
+@counted_law(written(refusals.built_wrongly, wrong=st.sampled_from(WRONG), away=HERE), effort=1.5)
 def test_wrong_models_and_options_are_refused(case: Case) -> None:
     """A model or an option that is none raises an error that names it, and nothing is moved."""
     as_expected(case)
 
 
-@counted_law(written(offload_refusals.built_in_training, training=st.booleans(), graded=st.booleans(), there=st.booleans()))
+@counted_law(written(refusals.built_in_training, training=st.booleans(), graded=st.booleans(), there=st.booleans()))
 def test_a_model_keeps_its_mode_and_gradients(case: Case) -> None:
     """A model that is offloaded in the middle of training keeps its mode, flags, buffers and gradients, on either device."""
     as_expected(case)
@@ -234,7 +232,7 @@ HOW_ALTERED = st.sampled_from(("", "replaced", "added"))
 GATHERED = st.sampled_from(("list", "tuple", "ModuleList"))
 
 
-@counted_law(written(offload_refusals.altered, kind=GATHERED, how=HOW_ALTERED, checkpoint=st.booleans()))
+@counted_law(written(refusals.altered, kind=GATHERED, how=HOW_ALTERED, checkpoint=st.booleans()))
 def test_modules_come_in_any_sequence_and_may_be_replaced(case: Case) -> None:
     """Modules in a list, tuple or ModuleList, and one that replaces another later, are run; one that is added, or refused."""
     as_expected(case)
@@ -246,7 +244,7 @@ CALLS = (
 )
 
 
-@counted_law(written(offload_refusals.called_wrongly, wrong=st.sampled_from(CALLS), slices=FEW))
+@counted_law(written(refusals.called_wrongly, wrong=st.sampled_from(CALLS), slices=FEW))
 def test_rows_that_cannot_be_split_are_refused(case: Case) -> None:
     """Too few rows for the microbatches, and inputs or outputs that cannot be split or joined by rows, raise an error."""
     as_expected(case)
@@ -257,7 +255,7 @@ MODULES = st.sampled_from(("BatchNorm1d", "BatchNorm2d", "LayerNorm"))
 
 @counted_law(
     written(
-        offload_refusals.warned,
+        refusals.warned,
         module=MODULES,
         training=st.booleans(),
         microbatches=st.integers(1, 2),
@@ -277,7 +275,7 @@ CUT: dict[str, st.SearchStrategy[Any]] = {"slices": st.integers(1, 2), "checkpoi
 UNDEFINED: dict[str, st.SearchStrategy[Any]] = {"before": st.integers(1, 2), "hooked": st.booleans(), "again": st.booleans()}
 
 
-@offload_law(written(offload_gradients.undefined, lambda given: DIFFERENTIATED if given["again"] else SUMS, **UNDEFINED, **CUT))
+@offload_law(written(gradients.undefined, lambda given: DIFFERENTIATED if given["again"] else SUMS, **UNDEFINED, **CUT))
 def test_undefined_gradients_stay_undefined(case: Case) -> None:
     """A parameter that gets no gradient under plain gets none here, rather than zeros by which optimizers move it."""
     equals_plain(case)
@@ -286,13 +284,13 @@ def test_undefined_gradients_stay_undefined(case: Case) -> None:
 KINDS_OF_CHANGE = st.sampled_from(("data", "detached", "part", "out", "several", "replaced", "data replaced", "grown"))
 
 
-@offload_law(written(offload_gradients.through_data, forwards=st.integers(1, 3), how=KINDS_OF_CHANGE, **CUT), effort=0.6)
+@offload_law(written(gradients.through_data, forwards=st.integers(1, 3), how=KINDS_OF_CHANGE, **CUT), effort=0.6)
 def test_buffers_may_change_where_no_version_tells(case: Case) -> None:
     """A buffer that forward changes through .data or an alias, or before it replaces it, is plain's, and so are gradients."""
     equals_plain(case)
 
 
-@counted_law(written(offload_gradients.new_buffer, empty=st.booleans(), away=HERE, **CUT))
+@counted_law(written(gradients.new_buffer, empty=st.booleans(), away=HERE, **CUT))
 def test_a_buffer_made_in_forward_is_not_made_twice(case: Case) -> None:
     """A buffer that forward registers is plain's, or refused where a recomputation would make it again."""
     as_expected(case)

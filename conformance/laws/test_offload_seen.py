@@ -7,17 +7,17 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from conformance.judge import Case
-from conformance.law import law
-from conformance.offloaded import equals_plain, plain_runs, written
-from conformance.written import offload_seen
+from conformance.judging.judge import Case
+from conformance.judging.law import law
+from conformance.programs.offloaded_models import equals_plain, plain_runs, written
+from conformance.programs.scenarios.offload import visible_attributes
 
 offload_law = functools.partial(law, kind="offload", family="offload-models", recomputes=False, effort=0.4, floor=3)
 HERE, BOTH = st.just(False), st.booleans()
 CUT: dict[str, st.SearchStrategy[Any]] = {"slices": st.integers(1, 2), "checkpoint": BOTH}
 
 
-@offload_law(written(offload_seen.flags, kind=st.sampled_from(("asking", "dropout", "norm")), training=BOTH, **CUT))
+@offload_law(written(visible_attributes.flags, kind=st.sampled_from(("asking", "dropout", "norm")), training=BOTH, **CUT))
 def test_modules_train_when_they_run_again_as_they_did(case: Case) -> None:
     """When train() or eval() is called between forward and backward, gradients are plain's, and flags stay as they were set."""
     equals_plain(case)
@@ -26,7 +26,7 @@ def test_modules_train_when_they_run_again_as_they_did(case: Case) -> None:
 LOOKS = st.sampled_from(("class", "class of a buffer", "attribute", "attribute of a buffer"))
 
 
-@offload_law(written(offload_seen.parameters, looks=LOOKS, frozen=BOTH, **CUT))
+@offload_law(written(visible_attributes.parameters, looks=LOOKS, frozen=BOTH, **CUT))
 def test_a_parameter_looks_like_one(case: Case) -> None:
     """In forward, and again in backward, a parameter is an nn.Parameter and has the attributes that it was given."""
     equals_plain(case)
@@ -35,14 +35,14 @@ def test_a_parameter_looks_like_one(case: Case) -> None:
 WHAT = st.sampled_from(("a part", "apart", "a weight", "read alone"))
 
 
-@offload_law(written(offload_seen.memory, what=WHAT, away=HERE, **CUT), about={"memory"})
+@offload_law(written(visible_attributes.memory, what=WHAT, away=HERE, **CUT), about={"memory"})
 def test_memory_that_is_shared_is_changed_for_all(case: Case) -> None:
     """When forward changes a buffer that shares memory with another or a weight, all is plain's, or it is refused."""
     plain_runs(case)
     case.equals_plain_or_refuses(in_forward=True)
 
 
-@offload_law(written(offload_seen.hooked_inside, stays=BOTH, **CUT))
+@offload_law(written(visible_attributes.hooked_inside, stays=BOTH, **CUT))
 def test_a_hook_that_forward_registers_stays_or_is_refused(case: Case) -> None:
     """A hook that forward registers on its weight acts in this step and the next, as in plain, or forward refuses it."""
     plain_runs(case)

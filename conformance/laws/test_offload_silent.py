@@ -7,10 +7,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from conformance.judge import Case
-from conformance.law import law
-from conformance.offloaded import as_expected, equals_plain, plain_runs, written
-from conformance.written import offload_silent
+from conformance.judging.judge import Case
+from conformance.judging.law import law
+from conformance.programs.offloaded_models import as_expected, equals_plain, plain_runs, written
+from conformance.programs.scenarios.offload import silent_changes
 
 offload_law = functools.partial(law, kind="offload", family="offload-models", recomputes=False, effort=0.4, floor=3)
 HERE, FEW = st.just(False), st.integers(1, 2)
@@ -27,7 +27,7 @@ def _steps(*changes: str) -> st.SearchStrategy[tuple[str, ...]]:
     return st.tuples(pairs, more).flatmap(lambda both: st.permutations([*both[0], *both[1]])).map(tuple)
 
 
-@offload_law(written(offload_silent.read, steps=_steps("change"), forwards=FEW, **CUT), effort=0.6)
+@offload_law(written(silent_changes.read, steps=_steps("change"), forwards=FEW, **CUT), effort=0.6)
 def test_a_buffer_is_read_where_no_version_tells_of_its_changes(case: Case) -> None:
     """Running statistics, and a buffer that forward changes through .data, give plain's gradients when forward reads them."""
     equals_plain(case)
@@ -37,7 +37,7 @@ ROWS = st.lists(st.sampled_from((-3, 3)), min_size=2, max_size=3).map(tuple)
 
 
 @offload_law(
-    written(offload_silent.read_by_parts, steps=_steps("change", "change at times"), rows=ROWS),
+    written(silent_changes.read_by_parts, steps=_steps("change", "change at times"), rows=ROWS),
     gradients=False,
     effort=0.6,
 )
@@ -46,7 +46,7 @@ def test_microbatches_that_read_a_buffer_which_they_change(case: Case) -> None:
     as_expected(case)
 
 
-@offload_law(written(offload_silent.read_before_another_forward, steps=TRAINED, away=HERE, **CUT))
+@offload_law(written(silent_changes.read_before_another_forward, steps=TRAINED, away=HERE, **CUT))
 def test_a_later_forward_changes_what_an_earlier_one_read(case: Case) -> None:
     """Backward after another forward has changed running statistics gives plain's gradients, or is refused."""
     plain_runs(case)
@@ -56,13 +56,13 @@ def test_a_later_forward_changes_what_an_earlier_one_read(case: Case) -> None:
 HOW = st.sampled_from(("in place", "a row", "other data"))
 
 
-@offload_law(written(offload_silent.weights, how=HOW, forwards=FEW, **CUT))
+@offload_law(written(silent_changes.weights, how=HOW, forwards=FEW, **CUT))
 def test_weights_may_change_where_no_version_tells(case: Case) -> None:
     """A weight that forward limits through .data, in place or by giving it other data, is plain's step by step."""
     equals_plain(case)
 
 
-@offload_law(written(offload_silent.other_data, **CUT))
+@offload_law(written(silent_changes.other_data, **CUT))
 def test_a_weight_that_is_given_other_data_after_it_was_read(case: Case) -> None:
     """A weight that forward reads and then gives other data has plain's gradient, or backward is refused."""
     plain_runs(case)

@@ -7,10 +7,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from conformance.judge import Case
-from conformance.law import law
-from conformance.offloaded import as_expected, equals_plain, written
-from conformance.written import offload_tangents
+from conformance.judging.judge import Case
+from conformance.judging.law import law
+from conformance.programs.offloaded_models import as_expected, equals_plain, written
+from conformance.programs.scenarios.offload import tangents
 
 offload_law = functools.partial(law, kind="offload", family="offload-models", recomputes=False, effort=0.4, floor=3)
 OF = st.sampled_from(("parameters", "input", "both"))
@@ -19,7 +19,7 @@ CUT: dict[str, st.SearchStrategy[Any]] = {"slices": st.integers(1, 2), "checkpoi
 
 def _tangents(checkpoint: st.SearchStrategy[bool], *, backward: bool) -> st.SearchStrategy[Any]:
     asked = {"frozen": st.booleans(), "backward": st.just(backward)}
-    return written(offload_tangents.tangents, of=OF, slices=st.integers(1, 2), checkpoint=checkpoint, **asked)
+    return written(tangents.tangents, of=OF, slices=st.integers(1, 2), checkpoint=checkpoint, **asked)
 
 
 @offload_law(_tangents(st.booleans(), backward=False))
@@ -41,7 +41,7 @@ LOST: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
-@offload_law(written(offload_tangents.lost, **LOST), gradients=False)
+@offload_law(written(tangents.lost, **LOST), gradients=False)
 def test_a_slice_that_ran_on_tangents_does_not_run_again(case: Case) -> None:
     """Backward through a slice that is checkpointed and had tangents is refused by an error that says so."""
     as_expected(case)
@@ -51,7 +51,7 @@ KINDS = ("jvp", "jvp of the input", "grad", "grad of the input", "vjp", "jacfwd"
 
 
 @offload_law(
-    written(offload_tangents.transformed, kind=st.sampled_from(KINDS), frozen=st.booleans(), away=st.just(False), **CUT),
+    written(tangents.transformed, kind=st.sampled_from(KINDS), frozen=st.booleans(), away=st.just(False), **CUT),
     gradients=False,
 )
 def test_transforms_are_right_or_refused(case: Case) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 from hypothesis import reject
 from hypothesis import strategies as st
 
-from conformance import law as laws
-from conformance import operator_database as database
-from conformance.judge import Case
-from conformance.operator_database import Category
-from conformance.programs import Named
+from conformance.judging import law as laws
+from conformance.judging.judge import Case
+from conformance.programs import operator_database as database
+from conformance.programs.operator_database import Category
+from conformance.programs.program import Named
 
 Names = Callable[[], tuple[str, ...]]
 

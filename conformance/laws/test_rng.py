@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from conformance.judge import Case
-from conformance.law import law
-from conformance.operators import BINARY, OPERATORS, UNARY
-from conformance.strategies import named, programs
-from conformance.verdicts import Diverges, Measured
-from conformance.written import rng, structure, turns
+from conformance.judging.judge import Case
+from conformance.judging.law import law
+from conformance.judging.verdicts import Diverges, Measured
+from conformance.programs.operators import BINARY, OPERATORS, UNARY
+from conformance.programs.scenarios import rng, structure
+from conformance.programs.scenarios.threads import concurrent_recomputations
+from conformance.programs.strategies import named, programs
 
 MIXED = (*UNARY, *BINARY, *OPERATORS["dropout"])
 DISTRIBUTIONS = (
@@ -169,7 +170,7 @@ _BESIDE = {"other": OTHER, "first": st.booleans(), "seconds": st.sampled_from([0
 
 
 # On an accelerator one thread runs the backwards of all.
-@law(named(turns.beside, **_BESIDE), needs=["rng"], effort=0.4, floor=2, devices=["cpu"])
+@law(named(concurrent_recomputations.beside, **_BESIDE), needs=["rng"], effort=0.4, floor=2, devices=["cpu"])
 def test_recomputations_that_meet_draw_their_own(case: Case) -> None:
     """A recomputation draws its own numbers while another thread begins one, by the same implementation or by another."""
     case.equals_plain()
@@ -178,7 +179,7 @@ def test_recomputations_that_meet_draw_their_own(case: Case) -> None:
 _JOINING = {"other": OTHER, "pool": st.booleans(), "passes": st.integers(1, 2)}
 
 
-@law(named(turns.joining, **_JOINING), needs=["rng"], effort=0.5, floor=3, devices=["cpu"])
+@law(named(concurrent_recomputations.joining, **_JOINING), needs=["rng"], effort=0.5, floor=3, devices=["cpu"])
 def test_a_recomputation_that_waits_for_another(case: Case) -> None:
     """A function may wait, also run again, for a thread that recomputes itself, and both draw their own numbers."""
     case.equals_plain()

@@ -10,13 +10,13 @@ from typing import cast
 from hypothesis import strategies as st
 
 import impls
-from conformance.judge import Case
-from conformance.law import law
-from conformance.programs import Block, Program, Region
-from conformance.strategies import CORE, programs
-from conformance.trace import trace
-from conformance.written.graph_generated import SAVED, Around
-from conformance.written.graph_meters import copied_to_the_cpu
+from conformance.costs.forward_trace import trace
+from conformance.judging.judge import Case
+from conformance.judging.law import law
+from conformance.programs.program import Block, Program, Region
+from conformance.programs.scenarios.graph.generated import SAVED, Around
+from conformance.programs.scenarios.graph.meters import copied_to_the_cpu
+from conformance.programs.strategies import CORE, programs
 
 graph_law = functools.partial(law, kind="graph", family="saving_on_cpu", recomputes=False)
 

@@ -8,20 +8,19 @@ from typing import Any, cast
 
 from hypothesis import strategies as st
 
-from conformance.judge import Case, execute
-from conformance.law import law
-from conformance.ledger import all_freed
-from conformance.operators import OPERATORS
-from conformance.programs import Named, Program
-from conformance.references import GRAPH
-from conformance.schedules import exactly, schedules
-from conformance.strategies import CORE, named, programs
-from conformance.sums import DIFFERENTIATED
-from conformance.verdicts import Diverges
-from conformance.written import graph_host as host
-from conformance.written import graph_saved as saved
-from conformance.written.graph_generated import PINNED, SAVED, Around, Steps
-from conformance.written.graph_meters import Due, Moved, Residents, Settled, Waits, copied_to_the_cpu, wrongly_moved
+from conformance.judging.judge import Case, execute
+from conformance.judging.law import law
+from conformance.judging.references import GRAPH
+from conformance.judging.verdicts import Diverges
+from conformance.meters.leak_checks import all_freed
+from conformance.programs.operators import OPERATORS
+from conformance.programs.program import Named, Program
+from conformance.programs.scenarios.graph import host, saved
+from conformance.programs.scenarios.graph.generated import PINNED, SAVED, Around, Steps
+from conformance.programs.scenarios.graph.meters import Due, Moved, Residents, Settled, Waits, copied_to_the_cpu, wrongly_moved
+from conformance.programs.schedules import exactly, schedules
+from conformance.programs.strategies import CORE, named, programs
+from conformance.programs.sums import DIFFERENTIATED
 
 graph_law = functools.partial(law, kind="graph", recomputes=False)
 

@@ -6,10 +6,10 @@ import functools
 
 from hypothesis import strategies as st
 
-from conformance.judge import Case
-from conformance.law import law
-from conformance.strategies import CORE, named, programs
-from conformance.written import structure
+from conformance.judging.judge import Case
+from conformance.judging.law import law
+from conformance.programs.scenarios import structure
+from conformance.programs.strategies import CORE, named, programs
 
 
 @law(programs(always=["keyword"], sometimes={*CORE, "retain"}), needs=["keyword-arguments"], floor=8)

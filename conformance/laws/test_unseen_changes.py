@@ -6,10 +6,10 @@ import functools
 
 from hypothesis import strategies as st
 
-from conformance import law as laws
-from conformance.judge import Case
-from conformance.strategies import named
-from conformance.written import graph_mutation_errors as errors
+from conformance.judging import law as laws
+from conformance.judging.judge import Case
+from conformance.programs.scenarios.graph import mutation_errors as errors
+from conformance.programs.strategies import named
 
 graph_law = functools.partial(laws.law, kind="graph", family="mutation", recomputes=False)
 _UNSEEN = {"how": st.sampled_from(["elsewhere", "in backward"]), "result": st.booleans(), "again": st.booleans()}

@@ -6,10 +6,10 @@ import functools
 
 from hypothesis import strategies as st
 
-from conformance import law as laws
-from conformance.judge import Case
-from conformance.strategies import named
-from conformance.written import values
+from conformance.judging import law as laws
+from conformance.judging.judge import Case
+from conformance.programs.scenarios import values
+from conformance.programs.strategies import named
 
 law = functools.partial(laws.law, family="gradients")
 LAYOUTS = st.sampled_from(("channels last", "permuted", "slice", "expanded", "overlapping", "conj", "neg"))

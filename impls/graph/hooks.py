@@ -17,7 +17,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from impls.graph.memory import shares, storages
-from impls.versions import Counter, counter
+from impls.tensors.versions import Counter, counter
 
 _push = torch._C._autograd._push_saved_tensors_default_hooks
 _pop = torch._C._autograd._pop_saved_tensors_default_hooks

@@ -14,9 +14,9 @@ import torch
 from torch import nn
 from torch.autograd import forward_ad
 
-from impls.attributes import attributes, dressed
 from impls.graph.streams import Lane
 from impls.offload.route import Route
+from impls.tensors.attributes import attributes, dressed
 
 
 class _Mail:

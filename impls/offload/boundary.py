@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from impls.arguments import hooks_are_active
-from impls.attributes import attributes, dressed
 from impls.graph.host import saved_on
 from impls.graph.replicas import replica
+from impls.leaf_arguments import hooks_are_active
 from impls.offload.attachment import attach_to_nothing, tangent_of
 from impls.offload.containers import taken_apart
 from impls.offload.route import Route
-from impls.packed import Packed
+from impls.tensors.attributes import attributes, dressed
+from impls.tensors.packed import Packed
 
 
 class _Copy:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from impls.versions import Counter, counter
+from impls.tensors.versions import Counter, counter
 
 if TYPE_CHECKING:
     from impls.offload.use import Start

@@ -5,7 +5,7 @@ from __future__ import annotations
 from deepspeed.runtime.activation_checkpointing.checkpointing import checkpoint
 
 from impls.implementation import Implementation, known
-from impls.limits import AUTOCAST_LOST, MOVED_BY_AN_ERROR, RUNS_TO_THE_END, SINGLE_NODE, TWO_DTYPES, without
+from impls.known_failures import AUTOCAST_LOST, MOVED_BY_AN_ERROR, RUNS_TO_THE_END, SINGLE_NODE, TWO_DTYPES, without
 from impls.peers.torch_limits import TORCH_REENTRANT
 
 _SEEN = "seen here, deepspeed 0.19.8"

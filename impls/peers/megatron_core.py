@@ -25,7 +25,7 @@ def checkpoint(function: Callable[..., Any], *args: Any) -> Any:
 
 
 # Never run so far: no machine with CUDA was at hand. So nothing is declared in known, and a run will show what it breaks;
-# it is a node with a backward of its own, so expect of it what impls.limits.SINGLE_NODE lists.
+# it is a node with a backward of its own, so expect of it what impls.known_failures.SINGLE_NODE lists.
 IMPLEMENTATION = Implementation(
     name="megatron-core",
     checkpoint=checkpoint,

@@ -8,7 +8,7 @@ import torch
 import torch.utils.checkpoint
 
 from impls.implementation import Known, known
-from impls.limits import RUN_TWICE
+from impls.known_failures import RUN_TWICE
 
 # PyTorch's reentrant checkpoint, and those that began as copies of it.
 TORCH_REENTRANT: dict[str, Known] = {

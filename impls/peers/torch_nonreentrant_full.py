@@ -7,7 +7,7 @@ import functools
 import torch.utils.checkpoint
 
 from impls.implementation import CAPABILITIES, Implementation, known
-from impls.limits import RUNS_TO_THE_END
+from impls.known_failures import RUNS_TO_THE_END
 from impls.peers.torch_limits import LACKING, TORCH_NONREENTRANT
 
 IMPLEMENTATION = Implementation(

@@ -7,7 +7,7 @@ import functools
 import torch.utils.checkpoint
 
 from impls.implementation import Implementation, known
-from impls.limits import PEAKS_WITH_OUTPUTS, RUNS_TO_THE_END, SINGLE_NODE
+from impls.known_failures import PEAKS_WITH_OUTPUTS, RUNS_TO_THE_END, SINGLE_NODE
 from impls.peers.torch_limits import TORCH_REENTRANT
 
 IMPLEMENTATION = Implementation(

@@ -8,7 +8,7 @@ from typing import Any
 import torch_remat
 
 from impls.implementation import CAPABILITIES, Implementation, known
-from impls.limits import DRAWS_ANEW, RUNS_TO_THE_END, without
+from impls.known_failures import DRAWS_ANEW, RUNS_TO_THE_END, without
 from impls.peers.torch_limits import TORCH_NONREENTRANT
 
 _SOURCE = "https://pypi.org/project/torch-remat/0.2.2/"

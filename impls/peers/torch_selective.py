@@ -11,7 +11,7 @@ import torch.utils.checkpoint
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
 from impls.implementation import CAPABILITIES, Implementation, Known, known
-from impls.limits import without
+from impls.known_failures import without
 from impls.peers.torch_limits import TORCH_NONREENTRANT
 
 _aten = torch.ops.aten

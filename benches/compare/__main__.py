@@ -1,0 +1,5 @@
+"""``python -m benches.compare``."""
+
+from benches.compare.command import main
+
+raise SystemExit(main())

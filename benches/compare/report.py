@@ -1,0 +1,217 @@
+"""The results of a comparison: as a file, as tables on the terminal, and as the table of README.md with links to plots."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from benches.compare import plots
+from benches.models.workloads import FAKE
+from benches.published import between, measured_on, older_mark, older_note
+from conformance.provenance.staleness import Now, unmarked
+
+BEGIN, END = "<!-- compare:begin -->", "<!-- compare:end -->"
+SHOWN = "attention"  # the workload whose table is in README.md
+NONE = "–"
+SEGMENTS = "chen-sqrt"  # the contender
+HEADINGS = (
+    *("contender", "time / plain", "time / ideal", "peak", "kept", "FLOPs again", "operators again"),
+    *("calls", "Python bytes a saved tensor", "gradients"),
+)
+ENOUGH = 10  # rounds below which a median says little
+LEGEND = (
+    "time / plain, time / ideal: median and quartiles of the ratios, round by round; the ideal is plain and exactly the "
+    "forward work that must be repeated. peak, kept: bytes that a step adds at most, and that are there once forward is over. "
+    "FLOPs again, operators again: executed beyond plain's, of what is compiled in backward alone; in brackets the ideal's if "
+    "others. calls: of blocks in a step, forward and recomputation. Python bytes a saved tensor: what Python allocated in "
+    "forward and still holds after it, divided by the tensors that plain saves. gradients: equal to plain's to the last bit, "
+    "close within rounding, or differ."
+)
+Stored = Mapping[str, Any]
+
+
+def size(count: int) -> str:
+    """Bytes in the unit that suits them."""
+    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if abs(count) >= 2**power:
+            return f"{count / 2**power:.2f} {unit}"
+    return f"{count} B"
+
+
+def _ratio(quartiles: Sequence[float] | None) -> str:
+    if quartiles is None:
+        return NONE
+    low, middle, high = quartiles
+    return f"{middle:.2f} ({low:.2f}–{high:.2f})"
+
+
+def _beside(count: int | None, ideal: int | None) -> str:
+    """A count, and what it is at the ideal."""
+    if count is None:
+        return NONE
+    return f"{count:,}" if ideal in (None, count) else f"{count:,} ({ideal:,})"
+
+
+def cells(row: Stored) -> list[str]:
+    """The cells of a row under HEADINGS."""
+    if row["status"] != "measured":
+        return [row["contender"], row["status"], *[NONE] * 7, row["detail"]]
+    memory, repeated, ideal = row["allocated"] or row["ledger"], row["repeated"] or {}, row["ideal"] or {}
+    python = NONE if row["python_bytes"] is None else f"{row['python_bytes']:.0f}"
+    return [
+        row["contender"],
+        _ratio(row["times"]),
+        _ratio(row["ideal_times"]),
+        size(memory["peak"]) if memory else NONE,
+        size(memory["kept"]) if memory else NONE,
+        _beside(repeated.get("flops"), ideal.get("flops")),
+        _beside(repeated.get("operators"), ideal.get("operators")),
+        NONE if row["calls"] is None else str(row["calls"]),
+        python,
+        row["gradients"],
+    ]
+
+
+def show(name: str, rows: Sequence[Stored], console: Console) -> None:
+    """Print the table of a workload."""
+    table = Table(*HEADINGS, title=name, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for row in rows:
+        table.add_row(*cells(row), style="" if row["status"] == "measured" else "red")
+    console.print(table)
+
+
+def explained(content: Stored) -> Iterator[str]:
+    """What the columns of the tables are, and what medians of few rounds are worth."""
+    yield LEGEND
+    if content["device"] == FAKE:
+        yield (
+            "device fake: no kernel runs. Bytes are of the storages that operators would make, without workspaces; there are "
+            "no times, and gradients have no values that could be compared"
+        )
+    if content["rounds"] < ENOUGH:
+        yield f"{content['rounds']} rounds: medians and quartiles of fewer than {ENOUGH} say little; publish none of them"
+
+
+def ending(content: Stored) -> Iterator[str]:
+    """What a reader must know beside the tables: what was left out, and what is void."""
+    for one in content["left_out"]:
+        yield f"left out: {one['name']}: {one['reason']}"
+    for row in content["rows"]:
+        if row["status"] != "measured":
+            yield f"{row['status']}: {row['contender']} on {row['workload']}: {row['detail']}"
+    yield from _extra_time(content)
+
+
+def _extra_time(content: Stored) -> Iterator[str]:
+    """What segments as Chen et al. cut them cost in time, where they were timed, beside what they must."""
+    for row in content["rows"]:
+        about = content["workloads"][row["workload"]]
+        if row["contender"] == SEGMENTS and row["status"] == "measured" and row["ideal_times"] and not about["x"]:
+            low, middle, high = (share - 1 for share in row["times"])
+            of_ideal = row["times"][1] / row["ideal_times"][1] - 1
+            flops = f", {row['ideal']['flops'] / about['flops']:+.0%} of FLOPs" if about["flops"] else ""
+            yield (
+                f"extra time of {SEGMENTS} on {row['workload']}: {middle:+.0%} ({low:+.0%} to {high:+.0%}); the ideal's: "
+                f"about {of_ideal:+.0%}{flops}; were every layer run again, and backward twice forward: {1 / (1 + 2):+.0%}"
+            )
+
+
+def store(path: Path, content: Stored) -> None:
+    """Write the results."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def publish(root: Path, content: Stored) -> None:
+    """Draw the plots, and put the table of the CPU into README.md, with marks at what is older than the code."""
+    plots.draw_all(Now().of_table(content), root / "results" / "compare")
+    if content["device"] == "cpu" and content["size"] == "S":
+        write_table(root, content)
+
+
+def write_table(root: Path, content: Stored, now: Now | None = None) -> None:
+    """Put the table into README.md, with marks at what is older than the code."""
+    readme = root / "README.md"
+    text = markdown((now or Now()).of_table(content))
+    readme.write_text(updated(readme.read_text(encoding="utf-8"), text), encoding="utf-8")
+
+
+def redraw(root: Path) -> int:
+    """Draw plots and put the table into README.md anew, from all results that are published; 1 when there are none."""
+    found = sorted((root / "results").glob("compare-*.json"))
+    for path in found:
+        publish(root, json.loads(path.read_text(encoding="utf-8")))
+    if not found:
+        sys.stderr.write(f"nothing is published in {root / 'results'}: python -m benches.compare --write\n")
+    return 0 if found else 1
+
+
+def markdown(content: Stored) -> str:
+    """The table of one workload, its notes and links to the plots, as README.md has them."""
+    heads = "contender", "time / plain", "time / ideal", "peak", "kept after forward", "FLOPs again"
+    rows = [row for row in content["rows"] if row["workload"] == SHOWN]
+    lines = [heads, ["---"] * len(heads), *(_short(row, content) for row in rows)]
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    names = [plot.name for plot in plots.figures(content)]
+    links = ", ".join(f"[{name.split('-', 1)[1]}](results/compare/{name}.svg)" for name in names)
+    return "\n\n".join([table, *notes(content), f"Plots: {links}."])
+
+
+def _short(row: Stored, content: Stored) -> list[str]:
+    name, times, ideal_times, peak, kept, flops, *_ = cells(row)
+    older = older_mark(content, contender=row["contender"], workload=row["workload"])
+    return [f"`{name}`{older}", times, ideal_times, peak, kept, flops]
+
+
+def notes(content: Stored) -> list[str]:
+    """What was measured, and on what."""
+    about = content["workloads"][SHOWN]
+    how = (
+        f"Workload `{SHOWN}`, {about['blocks']} blocks, each of them a region of every checkpoint. Times are medians and "
+        f"quartiles of CPU time over {content['rounds']} rounds on {content['threads']} thread, each beside one of plain and "
+        "one of the ideal: plain and exactly the forward work that the plan must repeat. Bytes are the allocator's. FLOPs in "
+        "brackets are the ideal's, where others were measured; those of what is compiled are of backward alone. Gradients "
+        "equal plain's in the same run, to the last bit but for what is compiled, or the row is void. Compiled with backend "
+        f"{content['backend']}."
+    )
+    left_out = [f"{one['name']} ({one['reason'].partition(';')[0]})" for one in content["left_out"]]
+    told = how + (f" Left out: {', '.join(left_out)}." if left_out else "")
+    return [told, measured_on(content) + older_note(content)]
+
+
+def updated(readme: str, text: str) -> str:
+    """The README with this text between its markers; ValueError when it does not have one pair of markers."""
+    return between(readme, BEGIN, END, text)
+
+
+def require_markers(root: Path) -> None:
+    """Raise ValueError when README.md has no place for the table: before anything is measured."""
+    updated((root / "README.md").read_text(encoding="utf-8"), "")
+
+
+def check(root: Path) -> int:
+    """0 when README.md has the table of the results, apart from marks, and every plot is there, else 1, with why on stderr.
+
+    Where no results are published, README.md must have no table.
+    """
+    results, present = root / "results" / "compare-cpu.json", unmarked((root / "README.md").read_text(encoding="utf-8"))
+    if not results.exists():
+        if f"{BEGIN}\n{END}" in present:
+            return 0
+        sys.stderr.write(f"README.md has a comparison, or no place for one, and there is no {results}\n")
+        return 1
+    content = json.loads(results.read_text(encoding="utf-8"))
+    names = [plot.name for plot in plots.figures(content)]
+    missing = [name for name in names if not (root / "results" / "compare" / f"{name}.svg").exists()]
+    if present == updated(present, markdown(content)) and not missing:
+        return 0
+    told = f"plots are missing: {', '.join(missing)}" if missing else "the comparison in README.md is stale"
+    sys.stderr.write(f"{told}: python -m benches.compare --write\n")
+    return 1

@@ -1,0 +1,1 @@
+"""What the nested checkpoint adds to the work that it repeats, against PyTorch's."""

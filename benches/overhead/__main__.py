@@ -1,0 +1,5 @@
+"""``python -m benches.overhead``."""
+
+from benches.overhead.command import main
+
+raise SystemExit(main())

@@ -1,0 +1,164 @@
+"""The figures of the nested checkpoint's overhead: as tables on the terminal, and as those of README.md."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from benches.overhead.figures import Reading
+from benches.overhead.ladder import Step
+from benches.overhead.peak_bytes import Peak
+from benches.published import between, measured_on, older_mark, older_note
+from conformance.provenance.staleness import Now, unmarked
+
+BEGIN, END = "<!-- overhead:begin -->", "<!-- overhead:end -->"
+RESULTS = Path("results") / "overhead-cpu.json"
+NOTHING = "No measurement is published yet: `python -m benches.overhead --write` makes one."
+NONE = "–"
+Stored = Mapping[str, Any]
+Lines = list[list[str]]
+
+
+def figures(content: Stored) -> Lines:
+    """Headings, and a line for each reading."""
+    lines = [["figure", "ours", "PyTorch's", "replay", "ratio", "limit", ""]]
+    for one in (Reading(**stored) for stored in content["readings"]):
+        parts = [NONE if part is None else f"{part:,.1f} {one.unit}" for part in (one.ours, one.torch, one.floor)]
+        name = one.name + older_mark(content, table="readings")
+        lines.append([name, *parts, f"{one.value:.3f}", f"{one.limit:.2f}", _reached(one.holds)])
+    return lines
+
+
+def ladder(content: Stored) -> Lines:
+    """Headings, and a line for each rung: what it adds to replay, and in brackets the ratio to what PyTorch's adds."""
+    lines = [["checkpoint", *(f"{length:,} saved" for length in content["lengths"])]]
+    for index, one in enumerate(Step(**stored) for stored in content["ladder"]):
+        name = f"+ {one.ingredient}" if index and "`" not in one.ingredient and one.name != "torch" else one.ingredient
+        cells = zip(one.added, one.ratios, strict=True)
+        name += older_mark(content, table="ladder")
+        lines.append([name, *(f"{added:,.1f} µs ({ratio:.2f})" for added, ratio in cells)])
+    return lines
+
+
+def peaks(content: Stored) -> Lines:
+    """Headings, and a line for each peak."""
+    lines = [["peak of", "counted by", "predicted", "measured", "ratio", "limit", ""]]
+    for one in (Peak(**stored) for stored in content["bytes"]):
+        limit = "equal" if one.limit == 0 else f"within {one.limit:.0%}"
+        cells = f"{one.predicted:,}", f"{one.measured:,}", f"{one.ratio:.4f}", limit
+        name = one.name + older_mark(content, table="bytes")
+        lines.append([name, one.meter, *cells, _reached(one.holds)])
+    return lines
+
+
+def _reached(holds: bool) -> str:
+    return "reached" if holds else "**not reached**"
+
+
+def kept(content: Stored) -> bool:
+    """Whether every limit holds of all that was measured."""
+    return not missed(content)
+
+
+def missed(content: Stored) -> list[str]:
+    """The figures and peaks whose limit does not hold."""
+    found = [one.name for one in (Reading(**stored) for stored in content["readings"]) if not one.holds]
+    return found + [f"peak of {one.name}" for one in (Peak(**stored) for stored in content["bytes"]) if not one.holds]
+
+
+def show(content: Stored, console: Console) -> None:
+    """Print the tables that there are, and what the figures are made of."""
+    for lines in (figures(content), ladder(content), peaks(content)):
+        if len(lines) > 1:
+            table = Table(*lines[0], box=box.SIMPLE_HEAD, pad_edge=False)
+            for line in lines[1:]:
+                table.add_row(*line)
+            console.print(table)
+    for note in (*details(content), measured_on(content)):
+        console.print(note, markup=False, highlight=False)
+
+
+def details(content: Stored) -> list[str]:
+    """What figures are made of, beyond their lines in the table."""
+    return [f"{one['name']}: {one['detail']}." for one in content["readings"] if one["detail"]]
+
+
+def markdown(content: Stored) -> str:
+    """The tables and their notes, as README.md has them."""
+    beyond = missed(content)
+    told = f"Not reached: {'; '.join(beyond)}." if beyond else "Every limit is reached."
+    above = (
+        f"{told} *Ours* and *PyTorch's* are what each adds to replay: plain forward and backward, and one more forward with "
+        f"grad (under no_grad: plain); of memory, what each takes. CPU time, interleaved round by round, {content['threads']} "
+        "thread: medians, but for the time per further saved tensor and per region in a row, which are of the least of rounds."
+    )
+    below = (
+        "What is left, as a ladder in one run: minimal checkpoints of the same chain, each with one ingredient more than the "
+        "one above it, then `nested`. µs that a region adds to replay, in brackets the ratio to what PyTorch's adds."
+    )
+    bytes_told = (
+        "Peaks of a step. Of the chain: predicted by the plan alone. Of models, each block a region: by plain runs of each "
+        "block alone, and the tensors between blocks. A region that keeps the state of the CPU's random numbers has "
+        f"{content['state']:,} bytes more."
+    )
+    made = " ".join(details(content))
+    parts = [above, _table(figures(content)), made, below, _table(ladder(content)), bytes_told, _table(peaks(content))]
+    return "\n\n".join([*parts, measured_on(content) + older_note(content)])
+
+
+def _table(lines: Sequence[Sequence[str]]) -> str:
+    first, *others = lines
+    return "\n".join(f"| {' | '.join(line)} |" for line in [first, ["---"] * len(first), *others])
+
+
+def updated(readme: str, text: str) -> str:
+    """The README with this text between its markers; ValueError when it does not have one pair of markers."""
+    return between(readme, BEGIN, END, text)
+
+
+def state_bytes() -> int:
+    """Bytes of the state of the CPU's random number generator."""
+    return torch.get_rng_state().nbytes
+
+
+def publish(root: Path, content: Stored) -> None:
+    """Write the results and the tables of README.md."""
+    store(root / RESULTS, content)
+    write_tables(root, content)
+
+
+def write_tables(root: Path, content: Stored, now: Now | None = None) -> None:
+    """Put the tables into README.md, with marks at what is older than the code."""
+    readme = root / "README.md"
+    text = markdown((now or Now()).of_table(content))
+    readme.write_text(updated(readme.read_text(encoding="utf-8"), text), encoding="utf-8")
+
+
+def store(path: Path, content: Stored) -> None:
+    """Write the results."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def require_markers(root: Path) -> None:
+    """Raise ValueError when README.md has no place for the tables: before anything is measured."""
+    updated((root / "README.md").read_text(encoding="utf-8"), "")
+
+
+def check(root: Path) -> int:
+    """0 when README.md has the tables of the results, apart from marks, or says that there are none; else 1, told on stderr."""
+    results, present = root / RESULTS, unmarked((root / "README.md").read_text(encoding="utf-8"))
+    text = markdown(json.loads(results.read_text(encoding="utf-8"))) if results.exists() else NOTHING
+    if present == updated(present, text):
+        return 0
+    wanted = "stale" if results.exists() else f"not {NOTHING!r}, and there is no {RESULTS}"
+    sys.stderr.write(f"the overhead in README.md is {wanted}: python -m benches.overhead --write\n")
+    return 1

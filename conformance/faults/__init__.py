@@ -1,1 +1,0 @@
-"""The faults that the laws must catch, one a mutant, in files by family. ``conformance.mutants.mutants`` gathers them."""

@@ -1,0 +1,4 @@
+"""From a program to a verdict: it runs under plain and under an implementation, the runs are compared, the worst case counts.
+
+What declares nothing runs in a sandbox process.
+"""

@@ -1,0 +1,245 @@
+"""How an implementation is held to a law: draw programs, judge each, take the worst verdict, shrink what showed it."""
+
+from __future__ import annotations
+
+import gc
+import math
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import hypothesis
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.strategies import SearchStrategy
+
+from conformance.costs.program_size import operations
+from conformance.judging.judge import Case, Observation, Outcome, judge, plainly
+from conformance.judging.law import Law, Profile
+from conformance.judging.result import Result
+from conformance.judging.verdicts import CALL_REFUSED, Verdict
+from conformance.programs.nesting_switch import nesting
+from conformance.programs.sums import Comparable
+from impls import Implementation, Kind
+
+
+def _claimed(claims: Implementation) -> tuple[Any, ...]:
+    """What programs may depend on."""
+    return claims.name, claims.capabilities, frozenset((law, limit.verdict) for law, limit in claims.known.items())
+
+
+def _worst(outcomes: Iterable[Outcome]) -> Verdict:
+    return max((outcome.verdict for outcome in outcomes), key=lambda verdict: verdict.severity)
+
+
+def _witness(outcomes: Iterable[Outcome]) -> Outcome:
+    """Of the outcomes with the worst verdict the one with the shortest program."""
+    return min(outcomes, key=lambda outcome: (-outcome.verdict.severity, len(outcome.program.source)))
+
+
+class Explorer:
+    """Holds implementations to laws. Programs and plain's runs are made once per law and shared by implementations."""
+
+    def __init__(self, device: str, profile: Profile, seed: int) -> None:
+        self.device, self.profile, self.seed = device, profile, seed
+        self.current: Law | None = None
+        self.drawn: dict[tuple[Any, bool, float, int | None], list[Comparable]] = {}
+        self.references: dict[str, Observation] = {}
+        self.found: list[Outcome] = []  # of the law that is being held
+        self.latest: tuple[float, int | None] = 1, None  # how many times the profile's cases, and of which seed, came last
+
+    def reference(self, program: Comparable, device: str, kind: Kind) -> Observation:
+        """Plain's run of the program."""
+        if program.source not in self.references:
+            self.references[program.source] = plainly(program, device, kind)
+        return self.references[program.source]
+
+    def given(
+        self,
+        strategy: SearchStrategy[Any],
+        cases: int,
+        phases: tuple[Phase, ...],
+        use: Callable[[Any], None],
+        seed: int | None = None,
+    ) -> None:
+        """Let Hypothesis draw programs, the same ones each time, and hand them over."""
+
+        @hypothesis.seed(self.seed if seed is None else seed)
+        @settings(max_examples=cases, database=None, deadline=None, phases=phases, report_multiple_bugs=False,
+                  suppress_health_check=list(HealthCheck), print_blob=False)  # fmt: skip
+        @hypothesis.given(strategy)
+        def drive(program: Any) -> None:
+            use(program)
+
+        drive()
+
+    def strategy(self, law: Law, claims: Implementation) -> SearchStrategy[Any]:
+        """The programs that a law is about, without those that nest where that is neither needed nor claimed."""
+        drawn = law.strategy(claims)
+        if law.may_nest(claims):
+            return drawn
+        return nesting(drawn, allowed=False).filter(lambda program: not self.reference(program, self.device, law.kind).nested)
+
+    def programs(self, law: Law, claims: Implementation, times: float = 1, seed: int | None = None) -> list[Comparable]:
+        """The distinct programs that a law is tried on, ``times`` as many as the profile says, of the run's seed or another."""
+        times *= claims.share
+        key = (() if isinstance(law.programs, SearchStrategy) else _claimed(claims), law.may_nest(claims), times, seed)
+        if law is not self.current:
+            self.current = law
+            self.drawn.clear()
+            self.references.clear()
+            gc.collect()
+            gc.freeze()  # what torch and the suite made is not to be searched again at every collection
+        if key not in self.drawn:
+            found: dict[str, Comparable] = {}
+            cases = max(1, round(self.profile.cases * law.effort * times))
+            try:
+                if self.profile.exhaustive and law.every:
+                    found = {program.source: program for program in islice(law.every(), None, None, round(1 / claims.share))}
+                else:
+                    self.given(
+                        self.strategy(law, claims), cases, (Phase.generate,), lambda p: found.update({p.source: p}), seed
+                    )
+            except hypothesis.errors.Unsatisfiable as error:
+                raise ValueError(f"law {law.name} has no programs for what {claims.name!r} claims; it needs a claim") from error
+            self.drawn[key] = list(found.values())
+        return self.drawn[key]
+
+    def floor(self, law: Law, claims: Implementation) -> int:
+        """How many cases must prove something: fewer than the law says in proportion to the programs that are left out."""
+        if law.may_nest(claims) and claims.share == 1:
+            return law.floor
+        left = len(self.programs(law, claims))
+        capabilities = claims.capabilities if law.may_nest(claims) else claims.capabilities | {"nesting"}
+        all_of_them = len(self.programs(law, replace(claims, capabilities=capabilities, share=1.0)))
+        return math.ceil(law.floor * min(1, left / all_of_them))
+
+    def judge(self, law: Law, program: Comparable, implementation: Implementation) -> Outcome:
+        case = Case(program, implementation, self.device, law.options, self.reference, law.names)
+        state = random.getstate()
+        try:
+            recomputes = law.recomputes and "recomputes" in implementation.capabilities
+            return judge(law.check, case, recomputes=recomputes, gradients=law.gradients)
+        finally:
+            random.setstate(state)
+
+    def outcomes(self, law: Law, implementation: Implementation, claims: Implementation) -> list[Outcome]:
+        """The outcome of each program, up to the first that hangs twice: once may have been a machine that was busy."""
+        self.latest = 1, None
+        found = self.found = []
+        for program in self.programs(law, claims):
+            found.append(self.judge(law, program, implementation))
+            if found[-1].verdict is Verdict.HANGS:
+                found[-1] = self.judge(law, program, implementation)
+                if found[-1].verdict is Verdict.HANGS:
+                    break
+        return found
+
+    def settled(self, law: Law, claims: Implementation, outcomes: list[Outcome]) -> list[Outcome]:
+        """The outcomes; where too few prove anything because calls are refused, these are refusals."""
+        proof = sum(not outcome.vacuous for outcome in outcomes)
+        if proof >= self.floor(law, claims) or not any(outcome.vacuous == CALL_REFUSED for outcome in outcomes):
+            return outcomes
+        refused = [
+            replace(one, verdict=Verdict.REFUSES, vacuous="") if one.vacuous == CALL_REFUSED else one for one in outcomes
+        ]
+        return refused if _worst(refused) is Verdict.REFUSES else outcomes
+
+    def hold(self, law: Law, implementation: Implementation, claims: Implementation) -> Result:
+        """Hold an implementation to a law, by the claims of that or another implementation."""
+        started = time.perf_counter()
+        if implementation.kind != law.kind:
+            raise ValueError(f"law {law.name} judges kind {law.kind!r}, {implementation.name!r} is of {implementation.kind!r}")
+        judged = replace(implementation, capabilities=claims.capabilities, known={})
+        collecting = gc.isenabled()
+        gc.disable()  # a lifetime that needs the collector is a fault that must show
+        try:
+            outcomes = self.outcomes(law, judged, claims)
+            settled = self.settled(law, claims, outcomes)
+            expected = Verdict(claims.expected(law.name, law.needs))
+            if self.profile.patience and implementation.declared and _worst(settled).severity < expected.severity:
+                outcomes = settled = self.patiently(law, judged, claims, expected)
+            shown, worst = _witness(settled), _worst(settled)
+            # Each try of a program that hangs takes the whole limit, and a call that is refused is an outcome that agrees.
+            small = worst in (Verdict.AGREES, Verdict.HANGS) or settled is not outcomes
+            if not small and (worst is not expected or self.profile.shrink_declared):
+                shown = self.shrink(law, judged, claims, shown)
+        finally:
+            if collecting:
+                gc.enable()
+        return replace(self.result(law, judged, claims, settled, shown), seconds=time.perf_counter() - started)
+
+    def result(
+        self, law: Law, judged: Implementation, claims: Implementation, outcomes: list[Outcome], shown: Outcome | None = None
+    ) -> Result:
+        """What these outcomes give; ``shown`` is the one with the worst verdict that is told of."""
+        worst, shown = _worst(outcomes), shown or _witness(outcomes)
+        proof = sum(not outcome.vacuous for outcome in outcomes if outcome.verdict is Verdict.AGREES)
+        vacuous = ""
+        if worst is Verdict.AGREES and proof < (floor := self.floor(law, claims)):
+            reasons = Counter(outcome.vacuous for outcome in outcomes if outcome.vacuous)
+            vacuous = f"only {proof} of {len(outcomes)} cases prove anything, {floor} must: {dict(reasons)}"
+        expected = Verdict(claims.expected(law.name, law.needs))
+        counts = Counter(outcome.verdict for outcome in outcomes)
+        program = None if worst is Verdict.AGREES else shown.program
+        known = claims.known.get(law.name) if judged.declared else None  # else that is about another implementation
+        detail = "" if worst is Verdict.AGREES else shown.detail
+        measured, units = shown.measured, shown.units
+        return Result(law, judged, self.device, expected, worst, counts, detail, program, vacuous, 0.0, measured, known, units)
+
+    def patiently(self, law: Law, implementation: Implementation, claims: Implementation, expected: Verdict) -> list[Outcome]:
+        """Outcomes up to the first with the declared verdict: a rare limit gets more cases before it is said to be gone.
+
+        Where its declaration names a seed under which it shows, the programs of that one come first.
+        """
+        limit = claims.known.get(law.name)
+        patience = self.profile.patience if limit else self.profile.patience / 10  # it may just lack a capability
+        times = max(1.0, patience / (self.profile.cases * law.effort))
+        outcomes = self.found = []
+        for seed in (None,) if limit is None or limit.seed is None else (limit.seed, None):
+            self.latest = times, seed
+            for program in self.programs(law, claims, times, seed):
+                outcomes.append(self.judge(law, program, implementation))
+                if outcomes[-1].verdict.severity >= expected.severity:
+                    return outcomes
+        return outcomes
+
+    def size(self, program: Comparable, law: Law) -> tuple[int, int]:
+        """By what programs are compared when one is to be shown."""
+        return operations(program, self.device, law.kind), len(program.source)
+
+    def shrink(self, law: Law, implementation: Implementation, claims: Implementation, witness: Outcome) -> Outcome:
+        """The smallest program found that gets the same verdict: of the fewest operations, and then of the shortest text.
+
+        The programs that were judged last are drawn again, up to the first with that verdict, from which Hypothesis shrinks.
+        """
+        best = witness
+        least = self.size(witness.program, law)
+        known = {outcome.program.source: outcome for outcome in self.found}
+        limit = len(known) + self.profile.shrinks
+
+        class Found(Exception):
+            pass
+
+        def use(program: Comparable) -> None:
+            nonlocal best, least
+            if program.source not in known:
+                if least[0] <= self.profile.small or len(known) >= limit:
+                    return
+                known[program.source] = self.judge(law, program, implementation)
+            outcome = known[program.source]
+            if outcome.verdict is witness.verdict:
+                size = self.size(program, law)
+                if size <= least:
+                    best, least = outcome, size
+                raise Found
+
+        times, seed = self.latest
+        cases = max(1, round(self.profile.cases * law.effort * claims.share * times))
+        with suppress(Found, hypothesis.errors.Flaky, hypothesis.errors.Unsatisfiable):  # best has it
+            self.given(self.strategy(law, claims), cases, (Phase.generate, Phase.shrink), use, seed)
+        return best

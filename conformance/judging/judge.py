@@ -1,0 +1,338 @@
+"""How a law is judged: programs are drawn, each is run under plain and under the implementation, the worst case counts.
+
+A law is a function of a :class:`Case`. It ends quietly where the implementation keeps the law on that program and
+raises a :class:`~conformance.judging.verdicts.Judged` where not. An exception of the implementation is caught in one place,
+``Case.run``, so that a fault of a law or of the suite is never taken for a verdict.
+"""
+
+from __future__ import annotations
+
+import functools
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from conformance.judging.isolation import isolated
+from conformance.judging.references import REFERENCES
+from conformance.judging.refusals import ALWAYS, is_of_an_operator
+from conformance.judging.verdicts import (
+    CALL_REFUSED,
+    VALUES,
+    Diverges,
+    Judged,
+    Measured,
+    Refuses,
+    Seen,
+    Timeout,
+    Verdict,
+    dense,
+    difference,
+    freeze,
+    from_error,
+    largest,
+)
+from conformance.meters.meter import Calls, Meter
+from conformance.meters.metered_functions import metered
+from conformance.programs.program import Runnable, load
+from conformance.programs.sums import Comparable, rounding, terms_in_any_order
+from impls import Implementation, Kind
+
+SECONDS_PER_CASE = 20
+INTERRUPTED = True  # whether a user's interrupt reaches this process
+
+
+def is_users(error: BaseException) -> bool:
+    """Whether it is the user who interrupts the run: an interrupt of a program's own carries a word."""
+    return INTERRUPTED and isinstance(error, KeyboardInterrupt) and not error.args
+
+
+def announce(seconds: int) -> None:
+    """Called when a time limit begins, and with 0 when it ends. A process that is watched tells its watcher."""
+
+
+@dataclass
+class Observation:
+    """What one run showed: notes in their order, calls of each region, whether regions nested, the error it ended with."""
+
+    notes: dict[str, Any] = field(default_factory=dict)
+    calls: Counter[str] = field(default_factory=Counter)
+    nested: bool = False
+    error: BaseException | None = None
+    of_an_operator: bool = False  # whether the error came out of one that the program called
+    leaves: tuple[torch.Tensor, ...] = ()
+    tried: list[Any] = field(default_factory=list)  # the leaves' gradients after each backward that the program lets fail
+
+    @property
+    def gradients(self) -> list[Any]:
+        return [value for label, value in self.notes.items() if label.startswith(("grad", "first"))]
+
+    @property
+    def vacuous(self) -> bool:
+        """Whether no gradient is there that is not zero."""
+        return not any(isinstance(v, Seen) and bool((dense(v.values) != 0).any()) for v in _flat(self.gradients))
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    if isinstance(value, tuple | list):
+        for item in value:
+            yield from _flat(item)
+    else:
+        yield value
+
+
+def _floating(value: Any) -> set[torch.dtype]:
+    """The dtypes of the tensors of floating point or complex numbers in a frozen value."""
+    found = {one.dtype for one in _flat(value) if isinstance(one, Seen)}
+    return {dtype for dtype in found if dtype.is_floating_point or dtype.is_complex}
+
+
+@contextmanager
+def limited(seconds: int) -> Iterator[None]:
+    """Raise Timeout inside after that many seconds. Works on the main thread, and where Python code is reached."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def expire(*_: object) -> None:
+        raise Timeout(f"no answer in {seconds} seconds")
+
+    before = signal.signal(signal.SIGALRM, expire)
+    signal.alarm(seconds)
+    announce(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+        announce(0)
+
+
+def execute(
+    program: Runnable, subject: Any, device: str, meters: Sequence[Meter] = (), kind: Kind = "checkpoint", share: float = 1.0
+) -> Observation:
+    """Run a program once, on what it is to judge; whatever it raises ends up in the observation. A ``share`` has more time."""
+    seen = Observation()
+    calls = Calls()
+    run = load(program)
+    faults: list[Exception] = []
+
+    def note(label: str, value: Any = None) -> None:
+        for meter in meters:
+            try:
+                meter.at(label, value)
+            except Exception as error:
+                faults.append(error)  # the suite's own: no verdict on whoever called the program
+                raise
+        if label == "leaves":
+            seen.leaves = value
+        else:
+            with _disable_current_modes():  # the suite's own copies are not part of the run
+                seen.notes[label] = freeze(value)
+                if label.startswith("attempt"):
+                    seen.tried.append(tuple(freeze(leaf.grad) for leaf in seen.leaves if leaf.requires_grad))
+
+    through = metered(subject, (calls, *meters)) if kind == "checkpoint" else subject
+    with isolated(device), ExitStack() as stack:
+        for meter in meters:
+            stack.enter_context(meter)
+        try:
+            with limited(round(SECONDS_PER_CASE / share)):
+                run(through, note, device)
+        except BaseException as error:  # an implementation's stop signal is no Exception
+            if is_users(error):
+                raise
+            seen.of_an_operator = is_of_an_operator(error)
+            seen.error = error.with_traceback(None)
+            seen.error.__context__ = seen.error.__cause__ = None
+    if faults:
+        raise faults[0]
+    seen.calls, seen.nested = calls.counts, calls.nested
+    return seen
+
+
+def plainly(program: Runnable, device: str, kind: Kind = "checkpoint") -> Observation:
+    """Run a program without what it is to judge."""
+    return execute(program, REFERENCES[kind], device, kind=kind)
+
+
+@dataclass
+class Case:
+    """One program under one implementation on one device."""
+
+    program: Comparable
+    implementation: Implementation
+    device: str
+    options: dict[str, Any] = field(default_factory=dict)
+    reference: Callable[[Any, str, Kind], Observation] = plainly
+    names: frozenset[str] = ALWAYS["checkpoint"]  # of which a refusal has one
+    recomputed: bool = False
+    begun: bool = False  # it has come to the note "forward"
+    refusal: str = ""  # of the call itself, before what the law is about
+
+    @functools.cached_property
+    def plain(self) -> Observation:
+        """The oracle: the same program without checkpointing, hooks or offloading."""
+        return self.reference(self.program, self.device, self.kind)
+
+    @property
+    def kind(self) -> Kind:
+        return self.implementation.kind
+
+    @property
+    def terms(self) -> int:
+        """Of how many terms sums are that may be taken in another order than plain's; 0 where all is equal bit for bit."""
+        return terms_in_any_order(self.program, self.implementation, self.device)
+
+    @functools.cached_property
+    def scale(self) -> float:
+        """The magnitude of what this program computes: of all that it notes under plain."""
+        return largest([*self.plain.notes.values()])
+
+    @property
+    def units(self) -> float:
+        """By how many units of its dtype's resolution rounding may change a value that the program notes; 0 for bit for bit."""
+        dtypes = _floating([*self.plain.notes.values()])
+        coarsest = max(dtypes, key=lambda dtype: torch.finfo(dtype).eps, default=torch.float64)
+        return rounding(coarsest, self.terms) / torch.finfo(coarsest).eps * self.scale
+
+    @property
+    def blurred(self) -> bool:
+        """Whether rounding alone may change half of every gradient, so that nothing can be told."""
+        dtypes = _floating(self.plain.gradients)
+        return bool(self.terms and dtypes) and all(rounding(dtype, self.terms) > 0.5 for dtype in dtypes)
+
+    def run(self, *meters: Meter) -> Observation:
+        """Run under the implementation. An error that plain does not raise ends the case with its verdict."""
+        subject = self.implementation.subject
+        if self.kind == "checkpoint":
+            subject = functools.partial(subject, **self.options)
+        seen = execute(self.program, subject, self.device, meters, self.kind, self.implementation.share)
+        self.recomputed |= self.kind == "checkpoint" and seen.calls.total() > self.plain.calls.total()
+        self.begun |= "forward" in seen.notes
+        if seen.error is not None and self.plain.error is None:
+            self.no_wrong_gradient(seen)
+            raise self.verdict(seen)
+        return seen
+
+    @functools.cached_property
+    def seen(self) -> Observation:
+        """What the implementation does, without meters."""
+        return self.run()
+
+    def verdict(self, seen: Observation) -> Judged:
+        """The verdict for the error of a run."""
+        assert seen.error is not None
+        return from_error(seen.error, self.names, of_an_operator=seen.of_an_operator)
+
+    def no_wrong_gradient(self, seen: Observation) -> None:
+        """After an error a leaf's gradient is the last one noted, or already what plain has next, be it of a failed attempt."""
+        mine = [value for label, value in seen.notes.items() if label.startswith("gradients")]
+        theirs = [value for label, value in self.plain.notes.items() if label.startswith("gradients")]
+        require = [leaf for leaf in seen.leaves if leaf.requires_grad]
+        if not require:
+            return  # it failed before the program had any
+        before = mine[-1][1] if mine else (None,) * len(require)
+        if self.plain.error is not None:
+            after = tuple(freeze(leaf.grad) for leaf in self.plain.leaves if leaf.requires_grad)
+        else:
+            after = theirs[len(mine)][1] if len(theirs) > len(mine) else before
+        coming = (label.split()[0] for label in [*self.plain.notes][len(seen.notes) :])
+        attempt = next((label for label in coming if label in ("gradients", "attempt")), "") == "attempt"
+        failed = self.plain.tried[len(seen.tried)] if attempt else after
+        for leaf, old, new, partial in zip(require, before, after, failed, strict=True):
+            now = freeze(leaf.grad)
+            if all(difference(one, now, terms=self.terms, scale=self.scale) for one in (old, new, partial)):
+                told = f"raised {type(seen.error).__name__}, but left a gradient that is wrong: {now}, plain {new}"
+                raise Diverges(told, Measured("left"))
+
+    def equals_plain(self) -> Observation:
+        """Every note equals plain's, but those of costs; where plain raises, so does the implementation, and not before.
+
+        It raises plain's error, or another that names what it is about.
+        """
+        seen = self.seen
+        if self.plain.error is not None:
+            if seen.error is None:
+                raise Diverges(f"plain raises {type(self.plain.error).__name__}, here a value comes back")
+            self.no_wrong_gradient(seen)
+            judged = self.verdict(seen)
+            alike = type(seen.error) is type(self.plain.error)
+            if judged.verdict is not Verdict.REFUSES and not (alike and str(seen.error) == str(self.plain.error)):
+                judged.measured = None if alike or not isinstance(seen.error, Exception) else Measured("error")
+                raise judged
+        for label, value in self.plain.notes.items():
+            if label.startswith("cost"):
+                continue
+            if label not in seen.notes:
+                raise self.verdict(seen) if seen.error else Diverges(f"{label} is noted under plain, not here")
+            if found := difference(value, seen.notes[label], label, terms=self.terms, scale=self.scale):
+                raise Diverges(found)
+        return seen
+
+    def equals_plain_or_refuses(self, *, in_forward: bool = False) -> bool:
+        """Whether there was an answer, then plain's. An error before the note "forward" proves only what is ``in_forward``."""
+        try:
+            self.equals_plain()
+        except Refuses as refused:
+            self.refusal = "" if in_forward or self.begun or "forward" not in self.plain.notes else refused.detail
+            return False
+        return True
+
+    def as_expected(self) -> Observation:
+        """Every note "seen X" equals the note "expected X" of the same run, which has come to its end; there is one at least.
+
+        Plain's own run says nothing here: where it is PyTorch's, it may fail in the same way.
+        """
+        try:
+            seen = self.seen
+            if seen.error is not None:
+                raise self.verdict(seen)
+        except Judged as judged:
+            if judged.measured == VALUES:
+                judged.measured = Measured("fails")  # plain may fail in the same way
+            raise
+        labels = [label.removeprefix("expected ") for label in seen.notes if label.startswith("expected ")]
+        if not labels:
+            raise ValueError(f"the program notes nothing that it expects: {list(seen.notes)}")
+        for label in labels:
+            expected = seen.notes[f"expected {label}"]
+            if found := difference(expected, seen.notes.get(f"seen {label}"), label, terms=self.terms, scale=self.scale):
+                raise Diverges(found.replace("plain", "expected", 1), Measured("expected"))
+        return seen
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The verdict on one case. ``vacuous`` says why the case proves nothing, if so; ``units`` are those of the case."""
+
+    program: Comparable
+    verdict: Verdict
+    detail: str = ""
+    vacuous: str = ""
+    measured: Measured | None = VALUES
+    units: float = field(default=0, compare=False)
+
+
+def judge(check: Callable[[Case], None], case: Case, *, recomputes: bool, gradients: bool) -> Outcome:
+    """Judge one case by one law."""
+    try:
+        check(case)
+    except Judged as judged:
+        return Outcome(case.program, judged.verdict, judged.detail, measured=judged.measured, units=case.units)
+    vacuous = CALL_REFUSED if case.refusal else ""
+    if gradients and case.plain.error is not None:
+        vacuous = f"plain raises {type(case.plain.error).__name__}"
+    elif gradients and case.plain.vacuous:
+        vacuous = "all gradients are zero"
+    elif recomputes and not case.recomputed:
+        vacuous = vacuous or "nothing was recomputed"
+    elif gradients and case.blurred:
+        vacuous = vacuous or f"rounding alone may change half of a gradient, of {case.terms} terms"
+    return Outcome(case.program, Verdict.AGREES, case.refusal, vacuous)

@@ -1,0 +1,160 @@
+"""What a law is, how much of one is tried, and where all laws are."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from hypothesis.strategies import SearchStrategy
+
+from conformance.judging.judge import Case
+from conformance.judging.refusals import expected_names
+from conformance.programs.sums import Comparable
+from impls import Implementation, Kind
+
+Programs = SearchStrategy[Any] | Callable[[Implementation], SearchStrategy[Any]]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """How much is run: cases of a law, evaluations spent on shrinking, and whether declared limits are shrunk too.
+
+    ``patience`` is the number of cases after which a declared limit that did not show is said to be gone; a tenth of it for
+    what is refused for want of a capability.
+    A program of ``small`` operations or fewer is not shrunk any further. An ``exhaustive`` profile runs every program there is
+    of a law that has so few of them that it can say which.
+    """
+
+    cases: int
+    shrinks: int
+    shrink_declared: bool
+    patience: int = 2000
+    small: int = 0
+    exhaustive: bool = False
+
+
+PROFILES = {
+    "quick": Profile(12, 150, False),
+    "round": Profile(25, 400, False, patience=0),  # one of many with other seeds: a limit that does not show says nothing
+    "default": Profile(60, 200, True),
+    "soak": Profile(1000, 1000, True),
+    "exhaustive": Profile(1000, 1000, True, exhaustive=True),
+}
+
+
+@dataclass(frozen=True)
+class Law:
+    """A property of checkpointing. ``floor`` cases at least must prove something, or the law was not tested.
+
+    ``programs`` is a strategy, or makes one for an implementation from what it claims. ``needs`` are the capabilities
+    without which an implementation is expected to refuse. ``gradients`` and ``recomputes`` say what a case must show
+    in order to count: a gradient that is not zero, a function called more often than under plain. ``kind`` is the kind
+    of implementations that the law is about. ``devices`` are the device types on which it is judged, any if there are none,
+    and ``at_least`` so many devices of the type must be there. ``packages`` are those that its programs import besides torch.
+    ``every`` gives all programs that can be drawn, where they can be counted. ``about`` are names by which a message may call
+    what the law is about, besides what its capabilities and options are called: a refusal has one of them.
+
+    Programs that nest are left out for an implementation that does not claim nesting, unless the law needs it.
+    """
+
+    name: str
+    family: str
+    statement: str
+    check: Callable[[Case], None]
+    programs: Programs
+    needs: frozenset[str] = frozenset()
+    floor: int = 5
+    gradients: bool = True
+    recomputes: bool = True
+    effort: float = 1.0
+    options: dict[str, Any] = field(default_factory=dict)
+    kind: Kind = "checkpoint"
+    devices: frozenset[str] = frozenset()
+    at_least: int = 1
+    packages: tuple[str, ...] = ()
+    every: Callable[[], Iterable[Comparable]] | None = None
+    about: frozenset[str] = frozenset()
+
+    @property
+    def names(self) -> frozenset[str]:
+        """By which names a refusal may call what it is about."""
+        return expected_names(self.kind, self.needs, self.options, self.about)
+
+    def lacks(self, device: str) -> str:
+        """What is not here, of packages, or on this device for the law to be judged on it; "" if nothing."""
+        if missing := [name for name in self.packages if importlib.util.find_spec(name) is None]:
+            return f"the package {missing[0]}"
+        kind = torch.device(device).type
+        if self.devices and kind not in self.devices:
+            return f"a device of type {' or '.join(sorted(self.devices))}"
+        there = 1 if self.at_least == 1 else torch.get_device_module(kind).device_count()
+        return "" if there >= self.at_least else f"{self.at_least} devices of type {kind}, of which there is {there}"
+
+    def may_nest(self, claims: Implementation) -> bool:
+        """Whether programs that nest belong to the law, when an implementation that makes these claims is held to it."""
+        return self.kind != "checkpoint" or "nesting" in self.needs | claims.capabilities
+
+    def strategy(self, claims: Implementation) -> SearchStrategy[Any]:
+        return self.programs if isinstance(self.programs, SearchStrategy) else self.programs(claims)
+
+
+LAWS: dict[str, Law] = {}  # those of the modules that were imported
+
+
+def law(
+    programs: Programs,
+    *,
+    needs: Iterable[str] = (),
+    floor: int = 5,
+    gradients: bool = True,
+    recomputes: bool = True,
+    effort: float = 1.0,
+    family: str = "",
+    kind: Kind = "checkpoint",
+    devices: Iterable[str] = (),
+    at_least: int = 1,
+    packages: Iterable[str] = (),
+    every: Callable[[], Iterable[Comparable]] | None = None,
+    about: Iterable[str] = (),
+    **options: Any,
+) -> Callable[[Callable[[Case], None]], Callable[..., None]]:
+    """Make a test of a law. Its first docstring line is the statement, its module names the family unless ``family`` does.
+
+    ``effort`` scales the number of cases, ``devices``, ``at_least`` and ``packages`` say where it is judged; ``options`` are
+    passed to the implementation's checkpoint. ``about`` is what a refusal may name besides them.
+    """
+
+    def make(check: Callable[[Case], None]) -> Callable[..., None]:
+        if not check.__doc__:
+            raise ValueError(f"law {check.__name__} has no statement: write a docstring")
+        name = check.__name__.removeprefix("test_")
+        belongs = family or check.__module__.rsplit(".", 1)[-1].removeprefix("test_")
+        statement = check.__doc__.splitlines()[0]
+        made = Law(
+            name, belongs, statement, check, programs, frozenset(needs), floor, gradients, recomputes, effort, options, kind,
+            frozenset(devices), at_least, tuple(packages), every, frozenset(about),
+        )  # fmt: skip
+        if name in LAWS and LAWS[name].family != belongs:
+            raise ValueError(f"two laws are called {name}: in {LAWS[name].family} and in {belongs}")
+        LAWS[name] = made
+
+        def test(hold: Callable[[Law], None]) -> None:
+            hold(made)
+
+        test.__name__, test.__doc__, test.__module__ = check.__name__, check.__doc__, check.__module__
+        cast(Any, test).law = made
+        return test
+
+    return make
+
+
+def all_laws() -> dict[str, Law]:
+    """Every law that there is, by its name."""
+    for path in sorted((Path(__file__).parents[1] / "laws").glob("test_*.py")):
+        importlib.import_module(f"conformance.laws.{path.stem}")
+    return LAWS

@@ -1,0 +1,254 @@
+"""An implementation in a process of its own: when that dies, hangs or takes too much memory, it is a verdict and no more.
+
+The process says which program it is about to run, in the form of the row that is to be written if it dies of it. Then
+the next law gets a new process. Processes are forked from a server that has imported torch and has run no backward, so
+one that died costs little, and accelerators are initialised in each anew.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import multiprocessing
+import os
+import re
+import resource
+import signal
+import socket
+import tempfile
+import threading
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+from conformance.judging.law import LAWS, Law
+from conformance.judging.result import Result, as_declared
+from conformance.judging.sandbox_worker import CUT_OFF, Setting, work
+from conformance.judging.smoke_check import Smoke
+from conformance.judging.verdicts import Verdict
+from conformance.reproducers.script import hanging
+from impls import Implementation
+
+GRACE = 5  # seconds after the alarm, which Python code reacts to, that kernels and blocked signals are waited for
+WHOLE = 30  # seconds in which a message that has begun is there to its end
+QUIET = 600  # seconds in which a process may draw programs or compare, and say nothing
+GIB = 2**30
+FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<name>\S+)')
+
+
+class Died(Exception):
+    """A process ended, or had to be ended, before it answered."""
+
+    def __init__(self, verdict: Verdict, detail: str) -> None:
+        super().__init__(detail)
+        self.verdict, self.detail = verdict, detail
+
+
+def _elsewhere(*_: object, **__: object) -> NoReturn:
+    raise RuntimeError("this implementation is judged in a process of its own, and is not in this one")
+
+
+class Contained:
+    """Holds one implementation to laws in a process of its own, and starts a new one when that dies."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self.process: Any = None
+        self.connection: Any = None
+        self.will: tuple[str, dict[str, Any]] | None = None
+        self.after = ""
+        self.asked = False  # whether the process, or one before it, was asked anything but what it loads
+        atexit.register(self.close)
+
+    @functools.cached_property
+    def implementation(self) -> Implementation:
+        """The record, of which what it judges cannot be called here. ValueError when it cannot be loaded."""
+        try:
+            fields: dict[str, Any] = self._start()
+        except (Died, RuntimeError) as dead:
+            raise ValueError(f"{self.setting.name!r}: the process that was to load it {dead}") from dead
+        subject = "checkpoint" if fields["kind"] == "checkpoint" else "provides"
+        return Implementation(**{**fields, subject: _elsewhere})
+
+    def smoke(self) -> Smoke:
+        """As :func:`conformance.judging.smoke_check.smoke`; a process that dies is a fault if an error is, else a warning."""
+        try:
+            needed = self._ask("smoke", False)
+        except Died as dead:
+            return Smoke(
+                f"{self.setting.name} cannot be judged: on the smallest programs of its kind the process {dead.detail}"
+            )
+        try:
+            return needed if needed.fault else self._ask("smoke", True)
+        except Died as dead:
+            return Smoke("", (f"with arguments by keyword, or that are no tensors, the process {dead.detail}",))
+
+    def hold(self, law: Law, claims: Implementation) -> dict[str, Any]:
+        """The row of a law, by the claims of that or another implementation; a hang is tried twice, as elsewhere."""
+        modules = sorted({one.check.__module__ for one in (law, *LAWS.values())})  # what there is decides what is combined
+        claimed = claims.name, claims.capabilities, dict(claims.known)
+        started = time.perf_counter()
+        for last in (False, True):
+            try:
+                row = self._held(modules, law.name, *claimed)
+            except Died as dead:
+                row = self._dead(law, claims, dead)
+                if dead.verdict is Verdict.HANGS and not last:
+                    continue
+            break
+        self.after = law.name
+        return {**row, "seconds": round(time.perf_counter() - started, 3)}
+
+    def close(self) -> None:
+        """End the process, and what it started."""
+        if self.process is not None:
+            self._end(signal.SIGKILL)
+
+    def _held(self, *question: Any) -> dict[str, Any]:
+        """A row. Where it proves nothing, what earlier laws left in the process may be why: a new one is asked."""
+        again = self.process is not None and self.asked
+        row = self._ask("hold", *question)
+        if again and row["verdict"] == "agrees" and row["detail"]:
+            self.close()
+            row = self._ask("hold", *question)
+        return row
+
+    def _dead(self, law: Law, claims: Implementation, dead: Died) -> dict[str, Any]:
+        """The row that the process left, completed."""
+        what, row = self.will or ("", {})
+        if what == "shrinking":
+            return {**row, "detail": f"{row['detail']}; while this was shrunk the process {dead.detail}"}
+        if what == "diverged":
+            counts = Counter(row["counts"]) + Counter({str(dead.verdict): 1})
+            detail = f"{row['detail']}; in another case the process {dead.detail}"
+            return {**row, "counts": dict(sorted(counts.items())), "cases": row["cases"] + 1, "detail": detail}
+        expected = Verdict(claims.expected(law.name, law.needs))
+        as_it_is = as_declared(self.implementation, dead.verdict, expected)
+        if what == "dying":
+            counts = Counter(row["counts"]) - Counter(["crashes"]) + Counter([str(dead.verdict)])
+            new = {"verdict": str(dead.verdict), "detail": f"the process {dead.detail}", "as_declared": as_it_is}
+            if dead.verdict is Verdict.HANGS:
+                new["program"] = hanging(row["program"], self.implementation, self.setting.device)
+            return {**row, **new, "counts": dict(sorted(counts.items()))}
+        when = (
+            f"before any program of this law ran{f', after law {self.after}' if self.after else ''}, the process {dead.detail}"
+        )
+        one = Counter({dead.verdict: 1})
+        return Result(law, self.implementation, self.setting.device, expected, dead.verdict, one, when, None, "", 0.0).row()
+
+    def _ask(self, *question: Any) -> Any:
+        """The answer, from a new process where one that was asked before cannot give it: no files left to open, say."""
+        again, self.asked = self.process is not None and self.asked, True
+        if self.process is None:
+            self._start()
+        self.will = None
+        self.base = _resident(self.process.pid)
+        with suppress(BrokenPipeError):  # what is read next tells how it ended
+            self.connection.send(question)
+        try:
+            return self._answer()
+        except RuntimeError:
+            if again:
+                return self._ask(*question)
+            raise
+
+    def _start(self) -> Any:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([work.__module__])
+        self.connection, its = context.Pipe()
+        descriptor, self.traces = tempfile.mkstemp(suffix=".txt")
+        os.close(descriptor)
+        process = context.Process(target=work, args=(its, self.setting, self.traces))
+        process.start()
+        self.process = process
+        its.close()
+        self.base = _resident(self.process.pid)
+        return self._answer()
+
+    def _answer(self) -> Any:
+        """What the process answers. Raises Died, ValueError when it cannot load it, RuntimeError for a fault of the suite."""
+        limit, since = 0, time.monotonic()
+        while True:
+            if self.connection.poll(0.05):
+                try:
+                    what, *told = self._received()
+                except (EOFError, OSError):
+                    raise self._ended() from None
+                except Exception as error:  # whatever reading rubbish raises
+                    self._end(signal.SIGKILL)
+                    raise Died(Verdict.CRASHES, "wrote into its connection to the suite") from error
+                since = time.monotonic()
+                if what == "answer":
+                    return told[0]
+                if what in ("refused", "error"):
+                    self.close()
+                    raise (ValueError if what == "refused" else RuntimeError)(told[0])
+                limit = told[0] if what == "limit" else limit
+                self.will = (told[0], told[1]) if what == "will" else self.will
+            elif not self.process.is_alive() and not self.connection.poll(0):
+                raise self._ended()  # what it started may still hold the connection
+            self._check_limits(limit, time.monotonic() - since)
+
+    def _received(self) -> Any:
+        """The message that has begun. Raises ValueError for one that does not end, as rubbish that tells a length may not."""
+        late = threading.Event()
+        with socket.socket(fileno=os.dup(self.connection.fileno())) as line:
+
+            def cut() -> None:
+                late.set()
+                line.shutdown(socket.SHUT_RDWR)  # so that reading ends, whoever else holds the other end
+
+            watch = threading.Timer(WHOLE, cut)
+            watch.start()
+            try:
+                return self.connection.recv()
+            except (EOFError, OSError):
+                if late.is_set():
+                    raise ValueError(f"a message has not come to its end in {WHOLE} seconds") from None
+                raise
+            finally:
+                watch.cancel()
+                watch.join()
+
+    def _check_limits(self, limit: int, silent: float) -> None:
+        if _resident(self.process.pid) - self.base > self.setting.memory * GIB:
+            self._end(signal.SIGKILL)
+            raise Died(Verdict.CRASHES, f"took more than {self.setting.memory:g} GiB of memory")
+        if silent > (limit + GRACE if limit else QUIET):
+            where = self._end(signal.SIGABRT)
+            raise Died(Verdict.HANGS, f"gave no answer in {limit or QUIET} seconds, nor to the alarm{where}")
+
+    def _ended(self) -> Died:
+        """How the process ended by itself."""
+        self.process.join(1)
+        code = self.process.exitcode
+        where = self._end(signal.SIGKILL)
+        if code in (None, CUT_OFF):
+            return Died(Verdict.CRASHES, "closed its connection to the suite")
+        how = f"ended with status {code}" if code >= 0 else f"was ended by {signal.Signals(-code).name}"
+        return Died(Verdict.CRASHES, how + where)
+
+    def _end(self, by: signal.Signals) -> str:
+        """End the process and what it started; where it was at that moment, when that is known."""
+        for number in (by, signal.SIGKILL):
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, number)
+            self.process.join(1)
+        self.process.kill()  # it may have ended up in another group
+        self.process.join()
+        self.connection.close()
+        self.process = None
+        trace = Path(self.traces)
+        frames = list(FRAME.finditer(trace.read_text(errors="replace")))
+        trace.unlink()
+        return f", in {frames[0]['name']} ({frames[0]['file']}, line {frames[0]['line']})" if frames else ""
+
+
+def _resident(pid: int) -> int:
+    """The bytes of memory that a process has; 0 where the system does not tell, so that there is no limit."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
+    except (OSError, IndexError):
+        return 0

@@ -1,0 +1,237 @@
+"""Verdicts, and how one is reached from what a program did under plain and under an implementation."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, Literal
+
+import torch
+
+from conformance.judging.refusals import ALWAYS, names_one
+from conformance.programs.sums import rounding
+
+# Found once, before what is judged runs: it may replace methods of tensors, and then would decide what is equal.
+_clone, _detach, _to_dense = torch.clone, torch.detach, torch.Tensor.to_dense
+_abs, _all, _eq, _isnan, _le, _max, _nan_to_num = (
+    torch.abs,
+    torch.all,
+    torch.eq,
+    torch.isnan,
+    torch.le,
+    torch.max,
+    torch.nan_to_num,
+)
+_resolve_conj, _signbit, _sub, _view_as_real = torch.resolve_conj, torch.signbit, torch.sub, torch.view_as_real
+_and, _or = torch.logical_and, torch.logical_or
+
+
+class Verdict(enum.StrEnum):
+    """What an implementation does on a program; later members are worse."""
+
+    AGREES = "agrees"
+    REFUSES = "refuses"
+    CRASHES = "crashes"
+    HANGS = "hangs"
+    DIVERGES = "diverges"
+
+    @property
+    def severity(self) -> int:
+        return list(Verdict).index(self)
+
+    @property
+    def rank(self) -> int:
+        """For an implementation that declares nothing: agrees before refuses before the rest."""
+        return min(self.severity, 2)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What decided a verdict, so that a script can measure it again: notes, or numbers of which these are ``due``.
+
+    "values": notes that differ from plain's, or an error; "error": one of another type than plain's; "left": gradients that an
+    error left behind; "expected": notes that differ from those that the program itself expects; "noted": notes whose text is
+    not what is due; "raises": an error that did not come, "fails": one that came; "ends": that of the process,
+    "hangs": none. "calls" are told by function, "kernels" by operator.
+    By note are told "alive", storages that the program does not hold, and "inside", those made in functions of regions, of
+    ``region`` if one is named, or "recomputed" there. "saved": storages that hooks are to see are those in the note "saved",
+    each once where ``at_most``; "packed": how many they see in forward, in backward. "objects": Python's at notes called
+    "step"; "moved": copies between devices.
+    """
+
+    what: Literal[
+        "values",
+        "error",
+        "left",
+        "expected",
+        "noted",
+        "raises",
+        "fails",
+        "ends",
+        "hangs",
+        "calls",
+        "kernels",
+        "alive",
+        "inside",
+        "recomputed",
+        "saved",
+        "packed",
+        "objects",
+        "moved",
+    ] = "values"
+    due: tuple[tuple[str, int | str], ...] = ()
+    at_most: bool = False
+    region: str = ""
+
+
+VALUES = Measured()
+
+
+class Judged(Exception):
+    """Ends the judging of a case with a verdict other than agrees. Raised by the suite alone.
+
+    ``measured`` is None where no script of a few lines can measure it.
+    """
+
+    verdict: Verdict
+
+    def __init__(self, detail: str, measured: Measured | None = VALUES) -> None:
+        super().__init__(detail)
+        self.detail, self.measured = detail, measured
+
+
+class Diverges(Judged):
+    """Another value, count or lifetime, and no error."""
+
+    verdict = Verdict.DIVERGES
+
+
+class Refuses(Judged):
+    """An error that names the argument, the option or the operation that it is about, before a wrong gradient is visible."""
+
+    verdict = Verdict.REFUSES
+
+
+class Crashes(Judged):
+    """Any other exception."""
+
+    verdict = Verdict.CRASHES
+
+
+class Hangs(Judged):
+    """No answer in time."""
+
+    verdict = Verdict.HANGS
+
+
+class Timeout(BaseException):
+    """Raised into an implementation that does not answer in time. Not an Exception, so that nothing swallows it."""
+
+
+class Endless(Timeout):
+    """Raised into one that calls what it is given without end; by itself the run may end before its time is over."""
+
+
+CALL_REFUSED = "the call itself is refused"  # so that a case proves nothing of what would come after it
+REFUSALS = (RuntimeError, TypeError, ValueError, NotImplementedError)
+NOT_REFUSALS = (RecursionError, torch.OutOfMemoryError, torch.AcceleratorError)
+
+
+def from_error(error: BaseException, names: Iterable[str] = ALWAYS["checkpoint"], *, of_an_operator: bool = False) -> Judged:
+    """The verdict for an exception that came out of an implementation.
+
+    A refusal is of a type that refuses, did not come out of an operator that the program called, and has one of ``names`` in
+    its message, by which what it is about may be called.
+    """
+    said = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else '(no message)'}"
+    if isinstance(error, Timeout):
+        return Hangs(str(error) or "no answer in time", None if isinstance(error, Endless) else Measured("hangs"))
+    if isinstance(error, REFUSALS) and not isinstance(error, NOT_REFUSALS):
+        if not of_an_operator and names_one(str(error), names):
+            return Refuses(said)
+        lacking = f"its message has none of the names {', '.join(sorted(names))}"
+        said += f"\nNo refusal: {'it came out of an operator that the program called' if of_an_operator else lacking}"
+    return Crashes(said, VALUES if isinstance(error, Exception) else Measured("fails"))  # it would end a script, too
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A tensor as it was at one moment: type, dtype, shape, device, whether it required grad, and its values."""
+
+    kind: str
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    device: str
+    requires_grad: bool
+    values: torch.Tensor = field(repr=False)
+
+    def __str__(self) -> str:
+        return f"{dense(self.values).tolist()} ({str(self.dtype).removeprefix('torch.')}, requires_grad={self.requires_grad})"
+
+
+def dense(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor without a layout of its own."""
+    return tensor if tensor.layout is torch.strided else _to_dense(tensor)
+
+
+def freeze(value: Any) -> Any:
+    """A copy of a noted value that later changes do not reach; containers keep their type's name."""
+    if isinstance(value, torch.Tensor):
+        kind = type(value).__name__
+        return Seen(kind, value.dtype, tuple(value.shape), value.device.type, value.requires_grad, _clone(_detach(value)))
+    if isinstance(value, dict):
+        return type(value).__name__, tuple((key, freeze(item)) for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return type(value).__name__, tuple(freeze(item) for item in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return type(value).__name__, tuple((f.name, freeze(getattr(value, f.name))) for f in fields(value))
+    return value
+
+
+def largest(value: Any) -> float:
+    """The largest finite entry, in magnitude, of the floating point tensors in a frozen value."""
+    if isinstance(value, tuple | list):
+        return max(map(largest, value), default=0.0)
+    if not isinstance(value, Seen) or not value.values.numel() or not (value.dtype.is_floating_point or value.dtype.is_complex):
+        return 0.0
+    return float(_max(_nan_to_num(_abs(dense(value.values)), 0, 0, 0)))
+
+
+def difference(expected: Any, seen: Any, path: str = "", *, terms: int = 0, scale: float = 0.0) -> str | None:
+    """Where and how two frozen values differ first, None if they do not.
+
+    Without ``terms`` tensors are compared bit for bit. With them, sums of so many terms may have been taken in another order:
+    each entry may differ by what that rounds, see :func:`~conformance.programs.sums.rounding`, relative to the largest entry of
+    its tensor, or to ``scale``: the terms of a sum may be far larger than a sum in which they cancel.
+    """
+    if isinstance(expected, Seen) and isinstance(seen, Seen):
+        return _tensor_difference(expected, seen, path, terms, scale)
+    if isinstance(expected, tuple) and isinstance(seen, tuple) and len(expected) != len(seen):
+        return f"{path}: plain {expected}, here {seen}"  # tuples of tensors have no ==
+    if isinstance(expected, tuple) and isinstance(seen, tuple):
+        for index, (one, other) in enumerate(zip(expected, seen, strict=True)):
+            found = difference(one, other, f"{path}[{index}]", terms=terms, scale=scale)
+            if found:
+                return found
+        return None
+    return None if type(expected) is type(seen) and expected == seen else f"{path}: plain {expected}, here {seen}"
+
+
+def _tensor_difference(expected: Seen, seen: Seen, path: str, terms: int, scale: float) -> str | None:
+    for name in ("kind", "dtype", "shape", "device", "requires_grad"):
+        if getattr(expected, name) != getattr(seen, name):
+            return f"{path}: {name} {getattr(expected, name)} under plain, {getattr(seen, name)} here"
+    one, other = expected.values, seen.values
+    if one.layout != other.layout:
+        return f"{path}: layout {one.layout} under plain, {other.layout} here"
+    one, other = dense(one), dense(other)
+    if one.is_complex():
+        one, other = _view_as_real(_resolve_conj(one)), _view_as_real(_resolve_conj(other))
+    same = _or(_eq(one, other), _and(_isnan(one), _isnan(other)))
+    if one.is_floating_point() and terms:
+        allowed = rounding(one.dtype, terms) * max(largest(expected), scale, 1e-30)
+        same = _or(same, _le(_abs(_sub(one, other)), allowed))
+    elif one.is_floating_point():
+        same = _and(same, _or(_eq(_signbit(one), _signbit(other)), _isnan(one)))  # 0 and -0 are equal, and not the same
+    return None if bool(_all(same)) else f"{path}: plain {expected}, here {seen}"

@@ -1,0 +1,52 @@
+"""What is alive at the notes of a run, and what should not be."""
+
+from __future__ import annotations
+
+from conformance.judging.judge import Case, Observation
+from conformance.judging.verdicts import Diverges, Measured
+from conformance.meters.meter import Moment, Objects, Storages
+
+
+def nothing_kept(case: Case) -> Observation:
+    """The run equals plain's, and wherever the program notes what it holds, nothing else is alive."""
+    return _run(case, ("held", "empty", "end"))
+
+
+def all_freed(case: Case) -> Observation:
+    """The run equals plain's, and where the program holds no graph, nothing of any is alive."""
+    return _run(case, ("empty", "end"))
+
+
+def _run(case: Case, where: tuple[str, ...]) -> Observation:
+    storages = Storages()
+    case.seen = case.run(storages)
+    case.equals_plain()
+    for moment in [*storages.moments, storages.end()]:
+        if moment.label.split()[0] in where and moment.kept:
+            raise Diverges(_told(moment), Measured("alive", ((moment.label, 0),)))
+    return case.seen
+
+
+def _told(moment: Moment) -> str:
+    makers = ", ".join(sorted({made.region or "no region" for made in moment.kept}))
+    count = len(moment.kept)
+    return f"at '{moment.label}' {count} storages are alive, made in {makers}, that the program does not hold; expected: 0"
+
+
+def no_growth(case: Case) -> None:
+    """From the third note "step" on there are as many Python objects as before, in one of two runs.
+
+    What a step leaves behind it leaves in each run; what other threads and caches of the process make, such as those of
+    whoever shares out the tests, is made once.
+    """
+    case.seen  # noqa: B018 - whatever is made once only is made here
+    if any(growth := _growth(case)) and any(growth := _growth(case)):
+        told = f"from step to step the number of objects changes by {growth}; expected: not at all"
+        raise Diverges(told, Measured("objects"))
+
+
+def _growth(case: Case) -> list[int]:
+    objects = Objects()
+    case.run(objects)
+    counts = objects.counts[2:]
+    return [count - counts[0] for count in counts]

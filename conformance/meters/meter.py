@@ -1,0 +1,263 @@
+"""Meters: what a run costs, in counts that are exact. They are told when a program notes something.
+
+A meter is a context manager around one run, with ``at(label, value)``. Meters see an implementation from outside only.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import inspect
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
+from torch.utils._pytree import tree_leaves
+
+from conformance.judging.verdicts import Endless
+
+
+class Meter:
+    """Does nothing, and so is what other meters are made from."""
+
+    def __enter__(self) -> Meter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function of a region, as the implementation is to see it."""
+        return function
+
+    def at(self, label: str, value: Any) -> None:
+        """A program has noted ``value`` under ``label``."""
+
+
+def _name(function: Callable[..., Any]) -> str:
+    """The name of a region: its function's, or the type's when it is a callable object."""
+    function = inspect.unwrap(function)  # a meter wraps what may have no name
+    return getattr(function, "__name__", type(function).__name__)
+
+
+# Far above what any program costs: a backward that starts itself again without end runs where no signal reaches it.
+CALLS_PER_CASE = 500
+
+
+class Calls(Meter):
+    """How often the function of each region was called: in all, and up to each note; and whether one was inside another."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.nested = False
+        self.local = threading.local()
+        self.until: dict[str, Counter[str]] = {}
+
+    def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            self.names.append(_name(function))
+            if torch.compiler.is_compiling():  # a compiler carries over this one change; others would be in its way
+                return function(*args, **kwargs)
+            if len(self.names) > CALLS_PER_CASE:
+                raise Endless(f"functions of regions were called more than {CALLS_PER_CASE} times")
+            depth = getattr(self.local, "depth", 0)
+            self.nested |= depth > 0
+            self.local.depth = depth + 1
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.local.depth = depth
+
+        return counted
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How often each function was called so far."""
+        return Counter(self.names)
+
+    def at(self, label: str, value: Any) -> None:
+        self.until[label] = self.counts
+
+
+class _Watch(TorchDispatchMode):
+    """Hands every operator with its result to a callback. It only watches, so that compilers may work beneath it."""
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True
+
+    def __init__(self, see: Callable[[Any, Any], None]) -> None:
+        super().__init__()
+        self.see = see
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self.see(func, result)
+        return result
+
+
+@dataclass(frozen=True)
+class Made:
+    """A storage that an operator made: its number, its bytes, and the region whose function ran, "" outside of any."""
+
+    number: int
+    bytes: int
+    region: str
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The storages alive at a note; ``held`` are those of the tensors noted, of leaves, and of gradients."""
+
+    label: str
+    alive: frozenset[Made]
+    held: frozenset[Made]
+
+    @property
+    def kept(self) -> frozenset[Made]:
+        """What is alive without belonging to anything that the program showed."""
+        return self.alive - self.held
+
+
+class Storages(Meter):
+    """The storages that operators made, and which of them are alive at each note.
+
+    A storage is told from a later one at the same address by its number. Bytes without a shape, as states of random
+    number generators are, do not count, and neither do storages without any. What is made on another thread is seen
+    where it is made inside the function of a region.
+    """
+
+    def __init__(self) -> None:
+        self.known: dict[int, tuple[StorageWeakRef, Made]] = {}
+        self.moments: list[Moment] = []
+        self.made = 0
+        self.shown: tuple[Any, ...] = ()
+        self.local = threading.local()
+        self.mode = _Watch(self.see)
+
+    def see(self, func: Any, result: Any) -> None:
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided and leaf.dtype is not torch.uint8:
+                storage = leaf.untyped_storage()
+                weak = StorageWeakRef(storage)
+                if weak.cdata not in self.known and storage.nbytes():
+                    self.made += 1
+                    regions = getattr(self.local, "regions", None)
+                    self.known[weak.cdata] = weak, Made(self.made, storage.nbytes(), regions[-1] if regions else "")
+
+    def __enter__(self) -> Storages:
+        self.mode.__enter__()
+        torch.empty(0)  # torch's first dispatch imports modules in a cycle that keeps every frame of the stack
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.mode.__exit__(None, None, None)
+
+    def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def entered(*args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling():
+                return function(*args, **kwargs)  # nothing is made yet, and modes cannot be compiled
+            regions = self.local.__dict__.setdefault("regions", [])
+            regions.append(_name(function))
+            try:
+                # A thread of the program's own does not inherit the mode.
+                modes = _get_current_dispatch_mode_stack()
+                watched = any(isinstance(mode, _Watch) and mode.see == self.see for mode in modes)
+                with nullcontext() if watched else _Watch(self.see):
+                    return function(*args, **kwargs)
+            finally:
+                regions.pop()
+
+        return entered
+
+    def living(self) -> frozenset[Made]:
+        """The storages alive now."""
+        for key, (weak, _) in list(self.known.items()):
+            if weak.expired():
+                del self.known[key]
+        return frozenset(made for _, made in list(self.known.values()))
+
+    def at(self, label: str, value: Any) -> None:
+        if label == "leaves":
+            self.shown = tuple(value)
+        leaves = [leaf for leaf in tree_leaves((value, self.shown)) if isinstance(leaf, torch.Tensor)]
+        tensors = [leaf for leaf in leaves if leaf.layout == torch.strided]
+        tensors += [tensor.grad for tensor in tensors if tensor.is_leaf and tensor.grad is not None]
+        addresses = {StorageWeakRef(tensor.untyped_storage()).cdata for tensor in tensors}
+        alive = self.living()
+        held = frozenset(made for address, (_, made) in list(self.known.items()) if address in addresses)
+        self.moments.append(Moment(label, alive, held & alive))
+
+    def end(self) -> Moment:
+        """What is alive now that the program is over, and that neither its leaves nor their gradients hold."""
+        self.at("end", ())
+        return self.moments[-1]
+
+
+class Objects(Meter):
+    """How many of the containers that Python made since the run began are reachable, at each note called "step"."""
+
+    def __init__(self) -> None:
+        self.counts: list[int] = []
+
+    def __enter__(self) -> Objects:
+        gc.freeze()  # what was there before is not looked at
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        gc.unfreeze()
+
+    def at(self, label: str, value: Any) -> None:
+        if label == "step":
+            gc.collect()
+            self.counts.append(len(gc.get_objects()))
+
+
+class Kernels(Meter):
+    """How often each forward operator really ran: in forward, and inside functions of regions later on."""
+
+    def __init__(self, counted: Collection[str]) -> None:
+        self.counted = counted
+        self.depth = 1
+        self.counts: Counter[str] = Counter()
+        self.mode = _Watch(self.see)
+
+    def see(self, func: Any, result: Any) -> None:
+        kernel = func.overloadpacket.__name__
+        if self.depth > 0 and kernel in self.counted:
+            self.counts[kernel] += 1
+
+    def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def entered(*args: Any, **kwargs: Any) -> Any:
+            with self.inside():
+                return function(*args, **kwargs)
+
+        return entered
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        self.depth += 1
+        try:
+            yield
+        finally:
+            self.depth -= 1
+
+    def at(self, label: str, value: Any) -> None:
+        if label == "forward":
+            self.depth -= 1
+
+    def __enter__(self) -> Kernels:
+        self.mode.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.mode.__exit__(None, None, None)

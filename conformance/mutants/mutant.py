@@ -1,0 +1,167 @@
+"""Implementations with one fault each: nested, graph or offload with one place of its text replaced.
+
+A mutant is what a law is sharpened on. It names the law that must catch it, and the place that it changes must occur
+exactly once in the text, so that a mutant can never silently become the correct implementation.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import graphlib
+import importlib
+import pkgutil
+import re
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+
+import impls
+from conformance.mutants import faults
+from impls import Implementation
+from impls.nested.user_hooks import ROUTES, SINCE
+
+# The implementations that faults are put into, in the order of their laws. Each owns the modules of its package.
+ORIGINALS = ("nested", "graph", "offload")
+SHARED = "impls.implementation"  # what an implementation says of itself, which the suite knows by its classes
+# What a recomputation restores, for all implementations. A fault in it is one of nested's.
+STATE = "impls.state"
+
+# Laws that no fault of ours can break, each with its reason.
+UNBREAKABLE = {
+    "a_freed_graph_is_refused_under_hooks": "autograd refuses a freed graph before any hook is asked",
+    "hooks_belong_to_a_thread": "torch keeps the stack of hooks, one a thread",
+    "disabling_belongs_to_a_thread": "torch keeps what disables hooks, one a thread",
+    "nodes_are_known_as_such": "the check is of the class that torch's nodes are registered with",
+    "a_module_updates_its_buffers_once": "nested is declared to diverge here, so no fault changes the verdict",
+    "autocast_casts_a_weight_once": "offload is declared to diverge here, so no fault changes the verdict",
+    **dict.fromkeys(
+        ("the_device_is_not_started_by_a_region_on_the_cpu", "a_device_that_is_started_inside"),
+        "it takes a device that is not started yet: the simulated one always is",
+    ),
+    **dict.fromkeys(
+        ("a_captured_graph_replays_regions", "capturing_a_region_is_right_or_refused"),
+        "it takes CUDA graphs, and the simulated device has none",
+    ),
+    **dict.fromkeys(
+        () if ROUTES else ("a_policy_takes_no_hooks_for_the_users", "hooks_get_what_a_policy_keeps_if_asked_to"),
+        f"policies ask for no hooks before torch {SINCE}",
+    ),
+    "generators_of_several_devices_are_replayed": "it takes two devices with generators of their own, and one is simulated",
+}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One fault: in ``part``, ``text`` is replaced by ``fault``; ``law``, which is one of ``family``, catches it.
+
+    ``part`` is the name of a module below ``impls``, such as ``"region"`` or ``"graph.hooks"``; whose module it is says
+    which implementation the mutant is one of. ``profile`` names how many cases the law needs. Raises ValueError when a
+    field is empty or ``part`` is no module of an implementation and, once the implementation is asked for, when
+    ``text`` does not occur in the part exactly once.
+    """
+
+    name: str
+    family: str
+    law: str
+    part: str
+    text: str
+    fault: str
+    profile: str = "quick"
+
+    def __post_init__(self) -> None:
+        for field in ("name", "family", "law", "part", "text"):
+            if not getattr(self, field):
+                raise ValueError(f"mutant {self.name!r}: {field} is empty; it must name what its name says")
+        if self.part not in _owners():
+            raise ValueError(f"mutant {self.name!r}: part is {self.part!r}; it must be one of {', '.join(_owners())}")
+
+    @property
+    def original(self) -> Implementation:
+        """The implementation without the fault."""
+        return impls.get(_owners()[self.part])
+
+    @functools.cached_property
+    def implementation(self) -> Implementation:
+        """The faulty implementation, which claims all that the original claims."""
+        package = f"reprise_mutant_{self.name.replace('-', '_')}"
+        owner = _owners()[self.part]
+        sys.modules[package] = ModuleType(package)
+        for module, own in modules(owner).items():
+            copied = module.replace("impls", package, 1)
+            # What has one lock for the process keeps it, unless that is where the fault is.
+            anew = own and (not module.startswith(f"{STATE}.") or f"impls.{self.part}" in _reached(module))
+            sys.modules[copied] = ModuleType(copied) if anew else importlib.import_module(module)
+            if anew:
+                vars(sys.modules[copied])["__path__"] = []  # a package may be one of the modules
+                text = _renamed(self.source(module.removeprefix("impls.")), package)
+                exec(compile(text, f"<{self.name}: {module}>", "exec"), vars(sys.modules[copied]))
+        made = sys.modules[f"{package}.{owner}"].IMPLEMENTATION
+        return replace(made, name=self.name, summary=f"{owner}, but: {self.fault}", source=__name__)
+
+    def source(self, part: str) -> str:
+        """The text of a part, with the fault where it is the one that has it."""
+        text = _text(f"impls.{part}")
+        if part == self.part:
+            times = text.count(self.text)
+            if times != 1:
+                raise ValueError(f"mutant {self.name}: {self.text!r} occurs {times} times in {part}, not once")
+            text = text.replace(self.text, self.fault)
+        return text
+
+
+@functools.cache
+def mutants() -> tuple[Mutant, ...]:
+    """Every mutant there is, by the names of the files in ``conformance.mutants.faults``."""
+    files = sorted(module.name for module in pkgutil.iter_modules(faults.__path__))
+    return tuple(mutant for name in files for mutant in importlib.import_module(f"{faults.__name__}.{name}").FAULTS)
+
+
+@functools.cache
+def modules(implementation: str) -> dict[str, bool]:
+    """The modules of ``impls`` that an implementation consists of, each after those that it imports.
+
+    They map to whether they are its own, which are those of its package, and of ``STATE`` for nested: the others it
+    shares with other implementations, and a mutant takes them as they are.
+    """
+    root = f"impls.{implementation}"
+    packages = {importlib.import_module(root).__package__} | ({STATE} if implementation == "nested" else set())
+    imports: dict[str, list[str]] = {}
+    own: dict[str, bool] = {}
+    unread = [root]
+    while unread:
+        name = unread.pop()
+        own[name] = name == root or (name.rpartition(".")[0] in packages and name != SHARED)
+        imports[name] = _imports(name) if own[name] else []
+        unread += [each for each in imports[name] if each not in imports]
+    return {name: own[name] for name in graphlib.TopologicalSorter(imports).static_order()}
+
+
+@functools.cache
+def _reached(module: str) -> frozenset[str]:
+    """A module and those that it imports, and that those import."""
+    return frozenset({module}).union(*map(_reached, _imports(module)))
+
+
+@functools.cache
+def _owners() -> dict[str, str]:
+    """Whose own each part is."""
+    return {name.removeprefix("impls."): one for one in ORIGINALS for name, own in modules(one).items() if own}
+
+
+@functools.cache
+def _text(module: str) -> str:
+    return Path(str(importlib.import_module(module).__file__)).read_text()
+
+
+def _imports(module: str) -> list[str]:
+    """The modules of ``impls`` that a module imports when it is run, in the order of their names."""
+    statements = [node for node in ast.parse(_text(module)).body if isinstance(node, ast.ImportFrom)]
+    named = {node.module for node in statements if node.module and node.module.startswith("impls.")}
+    inside = {f"{node.module}.{each.name}" for node in statements if node.module in ("impls", STATE) for each in node.names}
+    return sorted(named | inside)
+
+
+def _renamed(text: str, package: str) -> str:
+    return re.sub(r"^( *)from impls\b", rf"\1from {package}", text, flags=re.MULTILINE)

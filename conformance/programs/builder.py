@@ -1,0 +1,301 @@
+"""Who writes a program: draws operators, regions and what features demand, statement by statement.
+
+Every value of a body is computed from the one before, so that everything contributes to the outputs, but for what is
+passed to some of the functions that read something else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from hypothesis import strategies as st
+
+from conformance.programs.containers import CONTAINERS
+from conformance.programs.operators import CONJUGATES, LACKING, LINEAR, MODULE_TERMS, OPERATORS, order, terms
+from conformance.programs.program import Block, Line, Op, Region, Statement, render
+from conformance.programs.rewrites import SAVE_INPUTS, hidden
+from conformance.programs.sums import Order
+
+T = TypeVar("T")
+PRODUCT = "{0} * {1}"
+
+
+def occurs(name: str, text: str) -> bool:
+    """Whether the text has the name in it."""
+    return re.search(rf"\b{name}\b", text) is not None
+
+
+@dataclass
+class Scope:
+    """Names that a body can read, and those that require grad; the last, the current value, always does.
+
+    ``unlike`` is a tensor of another shape or dtype, if there is one, by which others can be multiplied.
+    """
+
+    tensors: list[str]
+    grad: set[str]
+    statements: list[Statement] = field(default_factory=list)
+    unlike: str = ""
+
+    @property
+    def current(self) -> str:
+        return self.tensors[-1]
+
+    def bind(self, name: str, grad: bool = True) -> None:
+        self.tensors.append(name)
+        if grad:
+            self.grad.add(name)
+
+
+class Author:
+    """Draws one program. Holds the draw function, the feature switches and a counter for names."""
+
+    def __init__(self, draw: Callable[[st.SearchStrategy[Any]], Any], always: frozenset[str], sometimes: frozenset[str],
+                 operators: tuple[str, ...], depth: int) -> None:  # fmt: skip
+        self.draw, self.always, self.sometimes, self.depth = draw, always, sometimes, depth
+        self.operators = operators
+        self.rows = 1  # of the matrices that are computed with
+        self.order = Order.SAME  # of the operators' sums
+        self.parameters: list[str] = []
+        self.modules: list[str] = []
+        self.closed: list[str] = []
+        self.regional: set[str] = set()
+        self.withheld: set[str] = set()  # what no region returns
+        self.names = 0
+        self.used: set[str] = set()
+
+    def has(self, feature: str) -> bool:
+        """Whether the feature is used here and now."""
+        on = feature in self.always or (feature in self.sometimes and self.draw(st.booleans()))
+        if on:
+            self.used.add(feature)
+        return on
+
+    def one_of(self, features: Iterable[str]) -> str | None:
+        """The one of these features that is used, if any; none is likelier than another."""
+        options = [name for name in features if name in self.always]
+        options = options or [name for name in features if name in self.sometimes]
+        if not options:
+            return None
+        chosen = options[0] if options[0] in self.always else self.pick([None, *options])
+        if chosen is not None:
+            self.used.add(chosen)
+        return chosen
+
+    def pick(self, options: Iterable[T]) -> T:
+        return self.draw(st.sampled_from(tuple(options)))
+
+    def fresh(self, prefix: str) -> str:
+        self.names += 1
+        return f"{prefix}{self.names}"
+
+    def op(self, scope: Scope, template: str, module_terms: int = 0) -> str:
+        """One operator, or the call of a module of so many terms; the result is the new current value."""
+        other = self.pick(scope.tensors) if "{1}" in template else ""
+        target = self.fresh("h")
+        args = (scope.current, other) if other else (scope.current,)
+        scope.statements.append(Op(target, template, args, module_terms or self.terms(template)))
+        self.order = self.order if module_terms else self.order.and_of(order(template))
+        scope.bind(target, any(name in scope.grad for name in args))
+        return target
+
+    def terms(self, template: str) -> int:
+        """The roundings of an operator on this program's matrices."""
+        return terms(template, self.rows, complex_numbers="complex" in self.used)
+
+    def body(self, scope: Scope, depth: int, first: bool) -> None:
+        """Statements of one body: operators and regions in a drawn order, then what features demand."""
+        if not any(isinstance(one, Op) and len(one.args) > 1 for one in scope.statements):  # else one saves what it reads
+            self.op(scope, self.pick([template for template in self.operators if template not in LINEAR] or self.operators))
+        for _ in range(self.draw(st.integers(0, 2))):
+            if depth and self.draw(st.booleans()):
+                self.region(scope, depth)
+            else:
+                self.op(scope, self.pick(self.operators))
+        if first and "nesting" in self.used and not any(isinstance(one, Region) for one in scope.statements):
+            self.region(scope, depth)
+        self.demanded(scope)
+        if first and self.has("saves-hidden"):
+            self.save_hidden(scope)
+
+    def demanded(self, scope: Scope) -> None:
+        """Statements that features demand of every body."""
+        lacking = {text for dtype, texts in LACKING.items() if dtype in self.used for text in texts}
+        for feature, texts in OPERATORS.items():
+            there = [text for text in texts if text not in lacking]
+            if (there or feature in self.always) and self.has(feature):
+                self.op(scope, self.pick(there))
+        if "complex" in self.used:
+            self.op(scope, self.pick(CONJUGATES))
+        if self.modules:
+            self.op(scope, f"{self.pick(self.modules)}({{0}})", MODULE_TERMS)
+        if self.has("no-grad"):
+            constant = self.fresh("h")
+            scope.statements.append(Block("with torch.no_grad():", (Op(constant, "torch.sin({0})", (scope.current,)),)))
+            target = self.fresh("h")
+            scope.statements.append(Op(target, PRODUCT, (scope.current, constant), self.terms(PRODUCT)))
+            scope.bind(target)
+        if self.has("corrupted"):
+            self.op(scope, "torch.sin({0})")  # one tensor at least has been saved, and it is not this one
+            names = [name for name in scope.tensors[:-1] if name.startswith("h")]
+            scope.statements.append(Line("{0}.mul_(0.5)", (self.pick(names),)))
+            if self.draw(st.booleans()):
+                self.op(scope, "torch.sin({0})")
+        if self.has("long"):
+            chain = self.draw(st.booleans())
+            for _ in range(self.draw(st.integers(12, 16)) if chain else 1):
+                self.op(scope, "torch.sin({0})" if chain else "SaveMany.apply({0})")
+        if self.has("hooks"):
+            scope.statements.append(Line("{0}.register_hook(lambda grad: grad * 2)", (scope.current,)))
+            self.op(scope, "torch.sin({0})")
+
+    def save_hidden(self, scope: Scope) -> None:
+        """Operators, unless they are there, of which one saves a tensor that is made in the body and will not be returned."""
+        while not (saving := hidden(scope.statements, (scope.current,))):
+            self.op(scope, self.pick(SAVE_INPUTS))
+        self.withheld.update(set(saving[0].args) - {scope.current})
+
+    def region(self, outer: Scope, depth: int, first: bool = False) -> None:
+        """One region, called on the current value and others; its results become the current value.
+
+        What a program has once is in the ``first`` one.
+        """
+        name = self.fresh("f")
+        passed, after = [outer.current], []
+        if self.has("no-input-grad"):
+            passed, after = ["c0"], self.computed(outer)[-1:]
+        elif (others := outer.tensors[:-1]) and self.draw(st.booleans()):
+            passed.append(self.pick(others))
+        repeated = self.has("repeated-inputs")
+        if repeated:
+            passed.append(passed[0])
+        also = [outer.unlike] if outer.unlike and passed[0] != "c0" else []
+        parameters, unpack, arguments, inside = self.arguments([*passed, *also])
+        unlike = inside.pop() if also else outer.unlike
+        grad = {new for new, old in zip(inside, passed, strict=True) if old in outer.grad}
+        scope = Scope(inside[::-1], grad, unlike=unlike)
+        if not scope.grad:
+            scope.bind(self.closed_over(outer))
+        elif self.has("closure"):
+            scope.bind(self.closed_over(outer))
+            if self.draw(st.booleans()):  # else nothing may come of what it is passed, and it gets no gradient
+                self.join(scope, inside[0])
+        for argument in inside[1:] if "keyword" in self.used else inside[-1:] if repeated else ():
+            self.join(scope, argument)  # that it is the same tensor, or the one of that name, shows where it is read
+        given = [name for name in parameters if name.startswith("s")]
+        if given:
+            self.depend(scope, *given)
+        if unlike:
+            self.join(scope, unlike)
+        self.body(scope, depth - 1, first)
+        after += self.escape(outer, scope)
+        self.results(outer, name, parameters, unpack, arguments, (*passed, *also), inside, scope)
+        for value in after:
+            self.join(outer, value)
+
+    def closed_over(self, outer: Scope) -> str:
+        """A tensor requiring grad that the function reads without being passed it."""
+        if self.has("closure-intermediates"):
+            self.closed.append(self.pick(self.computed(outer) or [self.op(outer, self.pick(self.operators))]))
+        else:
+            self.closed.append(self.pick(self.parameters))
+        return self.closed[-1]
+
+    def computed(self, scope: Scope) -> list[str]:
+        """What was computed before and requires grad."""
+        return [name for name in scope.tensors if name.startswith("h") and name in scope.grad]
+
+    def changes(self, outer: Scope) -> tuple[str, ...]:
+        """Lines after forward that change tensors in place: some that no function reads by closure, or one that is so read."""
+        names: list[str] = []
+        if self.has("mutated"):
+            others = [name for name in outer.tensors if name not in self.closed and name not in self.regional]
+            text = "\n".join(render(tuple(outer.statements)))
+            others = [name for name in others if occurs(name, text)] or others
+            names += self.draw(st.lists(st.sampled_from(others), min_size=1, max_size=2, unique=True))
+        if (self.closed or "mutated-closure" in self.always) and self.has("mutated-closure"):
+            names.append(self.pick(self.closed))
+        return tuple(f"with torch.no_grad(): {name}.mul_(0.5)" for name in names)
+
+    def escape(self, outer: Scope, scope: Scope) -> list[str]:
+        """What the function hands out past its results, if anything."""
+        if not self.has("escaping"):
+            return []
+        kept = self.fresh("kept")
+        outer.statements.append(Line(f"{kept} = []"))
+        scope.statements.append(Line(f"{kept}.append({{0}})", (scope.current,)))
+        self.op(scope, "torch.sin({0})")
+        return [f"{kept}[0]"]
+
+    def join(self, scope: Scope, other: str) -> None:
+        target = self.fresh("h")
+        scope.statements.append(Op(target, PRODUCT, (scope.current, other), self.terms(PRODUCT)))
+        scope.bind(target)
+
+    def depend(self, scope: Scope, first: str, second: str) -> None:
+        """Compute with two arguments that are no tensors: that they are what was passed shows in the values alone."""
+        target = self.fresh("h")
+        factor = f"len({second}) if {first} is None else {first} + ({second} is torch.float32)"
+        scope.statements.append(Op(target, f"{{0}} * ({factor})", (scope.current,)))
+        scope.bind(target, scope.current in scope.grad)
+
+    def arguments(self, passed: list[str]) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...], str, list[str]]:
+        """Parameters, lines that unpack containers, the call's arguments, and the names of the tensors inside."""
+        inside = [self.fresh("a") for _ in passed]
+        extra = [("None", "'text'"), ("3", "torch.float32")][self.draw(st.integers(0, 1))] if self.has("non-tensors") else ()
+        parameters = [self.fresh("s") for _ in extra]
+        texts = list(extra)
+        unpack: tuple[tuple[str, str], ...] = ()
+        if self.has("containers"):
+            box = self.fresh("box")
+            text, paths = self.pick(CONTAINERS)(passed)
+            unpack = tuple((new, box + path) for new, path in zip(inside, paths, strict=True))
+            parameters, texts, tensors = [*parameters, box], [*texts, text], [box]
+        else:
+            parameters, texts, tensors = [*parameters, *inside], [*texts, *passed], inside
+        if self.has("keyword"):
+            last = tensors[0] if self.draw(st.booleans()) else tensors[-1]
+            at = parameters.index(last)
+            texts = [f"{p}={t}" if i >= at else t for i, (p, t) in enumerate(zip(parameters, texts, strict=True))]
+        return tuple(parameters), unpack, ", ".join(texts), inside
+
+    def results(self, outer: Scope, name: str, parameters: tuple[str, ...], unpack: tuple[tuple[str, str], ...],
+                arguments: str, passed: tuple[str, ...], inside: list[str], scope: Scope) -> None:  # fmt: skip
+        """What the function returns, and how it is bound and used outside."""
+        returned = [scope.current]
+        useful = 1
+        computed = [name for name in self.computed(scope) if name not in {scope.current, *self.withheld}]
+        if computed and self.draw(st.booleans()):
+            returned.append(self.pick(computed))
+            useful = 2
+        more = {"view-outputs": f"{scope.current}.t()", "input-outputs": inside[0], "repeated-outputs": scope.current}
+        for feature, text in more.items():
+            if self.has(feature):
+                returned.append(text)
+                useful += 1
+        if self.has("unused-outputs"):
+            returned.append(f"torch.tanh({scope.current})")
+        silent = [f"{scope.current}.detach()", f"({scope.current}.abs() > 0)"] if self.has("no-grad-outputs") else []
+        literal = ["None", "7"] if self.has("non-tensor-outputs") else []
+        texts = [*returned, *silent, *literal]
+        targets = [self.fresh("h") for _ in texts]
+        self.regional.update(targets)
+        contained = self.has("container-outputs")
+        if contained:
+            result, paths = self.pick(CONTAINERS)(texts)
+        elif len(texts) == 1:
+            result, paths = texts[0], [""]
+        else:
+            result, paths = f"({', '.join(texts)})", [f"[{i}]" for i in range(len(texts))]
+        outer.statements.append(Region(name, parameters, unpack, arguments, passed, tuple(scope.statements), result,
+                                       tuple(texts), tuple(zip(targets, paths, strict=True))))  # fmt: skip
+        if contained:
+            outer.statements.append(Line(f"note('{name} returned', {name}_value)"))
+        if len(texts) > len(returned):
+            outer.statements.append(Line(f"note('{name}', ({', '.join(targets[len(returned) :])},))"))
+        outer.bind(targets[0])
+        for target in targets[1:useful]:
+            self.join(outer, target)

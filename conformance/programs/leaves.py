@@ -1,0 +1,47 @@
+"""What is there before the body of a drawn program: tensors, tensors unlike them, and modules with parameters."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from conformance.programs.builder import Author
+from conformance.programs.program import Leaf
+
+# Modules by their texts, {0} is the width and {1} the dtype; the second one has parameters of the first.
+_MODULES = ("torch.nn.Linear({0}, {0}, {1})", "torch.nn.LayerNorm({0}, {1})")
+_AROUND = ("torch.nn.Sequential(m1, torch.nn.Tanh())", "torch.nn.Sequential(torch.nn.Tanh(), m1, m1)")
+_SHAPES = ("()", "{0}", "{0}, 1")  # each broadcasts to a matrix of that width
+UNLIKE = "v0"  # the leaf of another shape
+_LOWER = ("torch.float32", "torch.bfloat16")  # what float64 is computed with stays float64
+
+
+def made(author: Author, size: int, dtype: str, layout: str) -> list[Leaf]:
+    """The leaves of a program, of which the last one is computed with first; the author is told which may be read how."""
+    alike: list[Leaf] = []
+    for name, grad in (("c0", False), ("p0", True), ("p1", True), ("x0", True))[: 4 if author.draw(st.booleans()) else 2]:
+        code = f"torch.randn({size}, {size}, dtype={dtype}, device=device){layout}"
+        if name.startswith("p"):
+            author.parameters.append(name)
+        alike.append(Leaf(name, f"{code}.requires_grad_()" if grad else code, grad))
+    return [*_modules(author, size, dtype), *_unlike(author, size, dtype), *alike]
+
+
+def _unlike(author: Author, size: int, dtype: str) -> list[Leaf]:
+    """A leaf of another shape and, where that can be, of another dtype."""
+    if not author.has("unlike-leaves"):
+        return []
+    shape = author.pick(_SHAPES).format(size)
+    other = author.pick(_LOWER) if dtype == "torch.float64" else dtype
+    return [Leaf(UNLIKE, f"torch.randn({shape}, dtype={other}, device=device, requires_grad=True)", True)]
+
+
+def _modules(author: Author, size: int, dtype: str) -> list[Leaf]:
+    """One module, or two that share parameters."""
+    if not author.has("modules"):
+        return []
+    options = f"dtype={dtype}, device=device"
+    texts = [author.pick(_MODULES[:1] if "complex" in author.used else _MODULES).format(size, options)]
+    if author.draw(st.booleans()):
+        texts.append(author.pick(_AROUND))
+    author.modules = [f"m{number}" for number in range(1, len(texts) + 1)]
+    return [Leaf(name, text, True, module=True) for name, text in zip(author.modules, texts, strict=True)]

@@ -1,0 +1,273 @@
+"""What a program is: a small typed tree that prints as runnable Python. The printed text is what runs.
+
+A program defines ``run(checkpoint, note, device)``, with something else to judge in place of ``checkpoint`` where it is
+of another kind: it makes its leaves, runs its body, in which regions are called through ``checkpoint``, and then its
+driver, which asks for gradients. ``note(label, value)`` marks a point in time and what is to be compared there. Nothing
+else leaves a program, and nothing but its seed is random in it.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import inspect
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import CodeType, ModuleType
+from typing import Any, Protocol
+
+from conformance.programs.sums import DEFAULT, Order, Sums
+from conformance.reproducers.specialization import folded
+
+Run = Callable[..., None]
+FILE = "<program>"  # where Python says that the code of a program is
+
+
+class Runnable(Protocol):
+    """What it takes to run a program: the text that defines ``run(checkpoint, note, device)``."""
+
+    @property
+    def source(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A tensor that exists before the program's body: ``code`` makes it, ``grad`` says whether it requires grad.
+
+    A ``module`` stands for its parameters, of which there is one at least.
+    """
+
+    name: str
+    code: str
+    grad: bool
+    module: bool = False
+
+    @property
+    def tensors(self) -> str:
+        """The text that stands for it in a list of tensors."""
+        return f"*{self.name}.parameters()" if self.module else self.name
+
+    @property
+    def gradients(self) -> str:
+        """The text that stands for what it has for gradients in a list of them."""
+        return f"*(each.grad for each in {self.name}.parameters())" if self.module else f"{self.name}.grad"
+
+
+@dataclass(frozen=True)
+class Op:
+    """``target = code``, an operator of which ``args`` are the tensors that it reads, in their order in the text.
+
+    ``terms`` are the roundings that it adds to a way through forward and back: its own, and those of its derivative, of the
+    product with the gradient, and of that gradient's sum with another one.
+    """
+
+    target: str
+    template: str
+    args: tuple[str, ...]
+    terms: int = 5
+
+    @property
+    def code(self) -> str:
+        return self.template.format(*self.args)
+
+
+@dataclass(frozen=True)
+class Line:
+    """Any other statement, with ``{0}`` and so on for the tensors that it names."""
+
+    template: str
+    args: tuple[str, ...] = ()
+
+    @property
+    def code(self) -> str:
+        return self.template.format(*self.args)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A ``with`` statement around statements."""
+
+    header: str
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True)
+class Region:
+    """A function and the call of it through ``checkpoint``.
+
+    ``parameters`` are the names inside, ``unpack`` the lines that take tensors out of containers; ``arguments`` is the
+    text of the call's arguments and ``passed`` the tensors in it; ``result`` is the text that the function returns,
+    ``targets`` names outside with the path into the result that each is bound to.
+    """
+
+    name: str
+    parameters: tuple[str, ...]
+    unpack: tuple[tuple[str, str], ...]
+    arguments: str
+    passed: tuple[str, ...]
+    body: tuple[Statement, ...]
+    result: str
+    returned: tuple[str, ...]
+    targets: tuple[tuple[str, str], ...]
+
+
+Statement = Op | Line | Block | Region
+
+
+@dataclass(frozen=True)
+class Program:
+    """Leaves, body, the tensors that gradients are asked of, and the driver's lines that ask.
+
+    ``order`` is that of its sums; what is asked of gradients of gradients makes the way through it ``times`` as long.
+    """
+
+    leaves: tuple[Leaf, ...]
+    body: tuple[Statement, ...]
+    outputs: tuple[str, ...]
+    driver: tuple[str, ...]
+    seed: int = 0
+    preamble: tuple[str, ...] = ()
+    features: frozenset[str] = field(default=frozenset(), compare=False)
+    order: Order = Order.SAME
+    times: int = 1
+
+    @functools.cached_property
+    def sums(self) -> Sums:
+        """Every operator may be on the longest way, and each line of the driver may add a gradient to others."""
+        return Sums(self.times * terms(self.body) + len(self.driver), self.order)
+
+    @functools.cached_property
+    def source(self) -> str:
+        lines = ["import torch", "", *self.preamble, "def run(checkpoint, note, device):"]
+        inside = [f"torch.manual_seed({self.seed})"]
+        inside += [f"{leaf.name} = {leaf.code}" for leaf in self.leaves]
+        inside.append(f"note('leaves', {_tuple(leaf.tensors for leaf in self.leaves)})")
+        inside += render(self.body)
+        inside.append(f"note('forward', {_tuple(self.outputs)})")
+        inside += self.driver
+        return "\n".join([*lines, *(f"    {line}" for line in inside)]) + "\n"
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        """Every region, outer ones before those inside them."""
+        return tuple(walk(self.body))
+
+
+def walk(body: tuple[Statement, ...]) -> Iterator[Region]:
+    """The regions of a body, outer ones before those inside them."""
+    for statement in body:
+        if isinstance(statement, Region):
+            yield statement
+        if isinstance(statement, Region | Block):
+            yield from walk(statement.body)
+
+
+def operations(body: tuple[Statement, ...]) -> int:
+    """The number of operators in a body, those of its regions included."""
+    inner = sum(operations(s.body) for s in body if isinstance(s, Region | Block))
+    return inner + sum(isinstance(s, Op) for s in body)
+
+
+def terms(body: tuple[Statement, ...]) -> int:
+    """The roundings of all operators of a body, those of its regions included; of other statements one each."""
+    inner = sum(terms(one.body) for one in body if isinstance(one, Region | Block))
+    return inner + sum(one.terms if isinstance(one, Op) else 1 for one in body)
+
+
+def _tuple(names: Any) -> str:
+    joined = ", ".join(names)
+    return f"({joined},)" if joined else "()"
+
+
+def render(body: tuple[Statement, ...]) -> list[str]:
+    """The lines of a body, not indented."""
+    lines: list[str] = []
+    for statement in body:
+        match statement:
+            case Op():
+                lines.append(f"{statement.target} = {statement.code}")
+            case Line():
+                lines.append(statement.code)
+            case Block():
+                lines += [statement.header, *(f"    {line}" for line in render(statement.body) or ["pass"])]
+            case Region():
+                lines += _region(statement)
+    return lines
+
+
+def _region(region: Region) -> list[str]:
+    inside = [f"{name} = {path}" for name, path in region.unpack]
+    inside += [*render(region.body), f"return {region.result}"]
+    lines = [f"def {region.name}({', '.join(region.parameters)}):", *(f"    {line}" for line in inside)]
+    call = f"checkpoint({', '.join(filter(None, [region.name, region.arguments]))})"
+    if len(region.targets) == 1 and region.targets[0][1] == "":
+        return [*lines, f"{region.targets[0][0]} = {call}"]
+    value = f"{region.name}_value"
+    return [*lines, f"{value} = {call}", *(f"{name} = {value}{path}" for name, path in region.targets)]
+
+
+IMPORTS = (ast.Import, ast.ImportFrom)
+
+
+@dataclass(frozen=True)
+class Named:
+    """A program written by hand as a function ``run(checkpoint, note, device, **arguments)``, with its arguments.
+
+    The first parameter has another name where it is of another kind, such as ``graph``. ``preamble`` are lines that come
+    before its imports.
+    """
+
+    function: Callable[..., None]
+    arguments: tuple[tuple[str, Any], ...] = ()
+    sums: Sums = DEFAULT
+    preamble: tuple[str, ...] = ()
+
+    @functools.cached_property
+    def source(self) -> str:
+        subject = _tree(self.function).args.args[0].arg
+        head = ["import torch", *self.preamble, *self.imports, "", f"def run({subject}, note, device):"]
+        return "\n".join([*head, "    torch.manual_seed(0)", *self.body]) + "\n"
+
+    @property
+    def imports(self) -> list[str]:
+        """The lines that import: outside of ``run``, for one that fails is no fault of what is judged."""
+        return [line for one in self._folded if isinstance(one, IMPORTS) for line in _lines(one)]
+
+    @property
+    def body(self) -> list[str]:
+        """The lines of ``run`` for these arguments, without imports."""
+        lines = [line for one in self._folded if not isinstance(one, IMPORTS) for line in _lines(one)]
+        return [f"    {line}" if line else "" for line in lines]
+
+    @functools.cached_property
+    def _folded(self) -> list[ast.stmt]:
+        return folded(_tree(self.function), dict(self.arguments))
+
+
+@functools.cache
+def _tree(function: Callable[..., None]) -> ast.FunctionDef:
+    definition = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+    assert isinstance(definition, ast.FunctionDef)
+    return definition
+
+
+def _lines(statement: ast.stmt) -> list[str]:
+    return ast.unparse(ast.fix_missing_locations(statement)).splitlines()
+
+
+@functools.lru_cache(maxsize=4096)
+def _module(source: str) -> tuple[ModuleType, CodeType]:
+    """The module that a program is, and its code; the same program is the same module, also in the names of its classes."""
+    name = f"program_{hashlib.sha256(source.encode()).hexdigest()[:16]}"
+    return ModuleType(name), compile(source, FILE, "exec")
+
+
+def load(program: Runnable) -> Run:
+    """The ``run`` function that the program's text defines."""
+    module, code = _module(program.source)
+    sys.modules[module.__name__] = module  # a compiler imports the module that a function says it is of
+    exec(code, module.__dict__)
+    return module.__dict__["run"]

@@ -1,0 +1,1 @@
+"""Programs about saved-tensor hooks and graph tools, ``torch.autograd.graph``."""

@@ -1,0 +1,1 @@
+"""Programs about models that compute on one device and live on another."""

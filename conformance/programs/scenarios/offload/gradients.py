@@ -1,0 +1,99 @@
+"""Programs about offloaded models in which a gradient is undefined, or a buffer changes where no version counter tells."""
+
+from __future__ import annotations
+
+import torch
+
+from conformance.programs.scenarios.offload.modules import here
+
+
+def undefined(OffloadModel, note, device, place, *, before, slices, checkpoint, hooked, again):  # noqa: N803
+    class Stopped(torch.autograd.Function):
+        forward = staticmethod(lambda ctx, x: x.round())
+        backward = staticmethod(lambda ctx, grad: None)
+
+    class Stop(torch.nn.Module):
+        def forward(self, x):
+            return Stopped.apply(x)
+
+    layers = [*(torch.nn.Linear(2, 2) for _ in range(before)), Stop(), torch.nn.Linear(2, 2)]
+    model = OffloadModel(layers, place, num_slices=min(slices, len(layers)), checkpoint_activation=checkpoint)
+    seen = []
+    for parameter in model.parameters() if hooked else ():
+        parameter.register_hook(lambda grad: seen.append(grad is None))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
+    for step in range(2):
+        model(torch.randn(3, 2, device=place)).sum().backward()
+        note(f"gradients {step}", here(p.grad for p in model.parameters()))
+        optimizer.step()
+    note("parameters", here(model.parameters()))
+    note("hooks", str(sorted(seen)))
+    if again:
+        model.zero_grad()
+        last = list(model.parameters())[-1]
+        (grad,) = torch.autograd.grad(model(torch.ones(3, 2, device=place)).square().sum(), last, create_graph=True)
+        Stopped.apply(grad).backward(grad.detach())
+        note("gradients of a gradient", here(p.grad for p in model.parameters()))
+
+
+def through_data(OffloadModel, note, device, place, *, slices, checkpoint, forwards, how):  # noqa: N803
+    class Decaying(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("scale", torch.ones(2))
+
+        def forward(self, x):
+            if how == "data":
+                self.scale.data.mul_(0.5)
+            elif how == "detached":
+                self.scale.detach().mul_(0.5)
+            elif how == "replaced":
+                self.scale.mul_(0.5)
+                self.scale = self.scale * 2
+            elif how == "data replaced":
+                self.scale.data.mul_(0.5)
+                self.scale = self.scale * 2
+            elif how == "grown":
+                self.scale = torch.cat([self.scale * 0.5, self.scale])
+            elif how == "out":
+                torch.mul(self.scale, 0.5, out=self.scale.data)
+            elif how == "several":
+                torch._foreach_mul_([self.scale.data], 0.5)
+            else:
+                self.scale.data[:1].add_(1)
+            return x * self.scale[:2].clone()
+
+    layers = [torch.nn.Linear(2, 2), Decaying(), torch.nn.Linear(2, 2)]
+    model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint)
+    first = layers[1].scale
+    for _ in range(forwards):
+        y = model(torch.ones(3, 2, device=place))
+        note("forward", here([y]))
+    y.sum().backward()
+    note("gradients 0", here(p.grad for p in model.parameters()))
+    note("buffer", here([*model.buffers(), first]))
+
+
+def new_buffer(OffloadModel, note, device, place, *, slices, checkpoint, empty):  # noqa: N803
+    class Growing(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            if empty:
+                self.register_buffer("count", None)
+
+        def forward(self, x):
+            if getattr(self, "count", None) is None:
+                self.register_buffer("count", torch.ones(2, device=x.device))
+            self.count = self.count * 2
+            return x * self.count
+
+    layers = [torch.nn.Linear(2, 2), Growing()]
+    model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint)
+    try:
+        model(torch.ones(3, 2, device=place)).sum().backward()
+        note("seen gradient", here([layers[0].bias.grad]))
+    except RuntimeError as error:
+        note("seen gradient", "refused" if "count" in str(error) and checkpoint else str(error))
+    note("expected gradient", "refused" if checkpoint else here([torch.full((2,), 6.0)]))
+    note("expected to be gone", checkpoint)
+    note("seen to be gone", layers[1].count is None)

@@ -1,0 +1,103 @@
+"""Programs about offloaded models in which forward changes a buffer or a weight, and no version counter tells."""
+
+from __future__ import annotations
+
+import torch
+
+from conformance.programs.scenarios.offload.modules import Remembering, here
+
+
+def read(OffloadModel, note, device, place, *, steps, slices, checkpoint, forwards):  # noqa: N803
+    layers = [torch.nn.Linear(2, 2), Remembering(steps)]
+    model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint)
+    note("leaves", tuple(model.parameters()))
+    outputs = [model(torch.randn(4, 2, device=place)) for _ in range(forwards)]
+    note("forward", here(outputs))
+    torch.stack(outputs).sum().backward()
+    note("gradients", here(p.grad for p in model.parameters()))
+    note("buffers", here(model.buffers()))
+
+
+def read_by_parts(OffloadModel, note, device, place, *, steps, rows):  # noqa: N803
+    import copy
+
+    layer = Remembering(steps)
+    one, other = (copy.deepcopy(layer).to(place) for _ in range(2))
+    model = OffloadModel([layer], place, num_slices=1, checkpoint_activation=True, num_microbatches=len(rows))
+    parts = [torch.randn(2, 2, device=place) + row for row in rows]
+    x = torch.cat(parts).requires_grad_()
+    ones = [part.clone().requires_grad_() for part in parts]
+    torch.cat([one(part) for part in ones]).sum().backward()
+    others = [part.clone().requires_grad_() for part in parts]
+    for part in others:
+        other(part).sum().backward()
+    at_the_end, one_by_one = (torch.cat([part.grad for part in each]) for each in (ones, others))
+    note("expected gradient after all parts", here([at_the_end]))
+    note("expected gradient part by part", here([one_by_one]))
+    note("expected buffers", here(one.buffers()))
+    y = model(x)
+    note("seen buffers", here(model.buffers()))
+    try:
+        y.sum().backward()
+    except RuntimeError as error:  # what is meant is not clear, and the error names what was saved
+        if "0.scale" not in str(error) and "0.norm.running_mean" not in str(error):
+            raise
+    note("seen gradient after all parts", here([at_the_end if x.grad is None else x.grad]))
+    note("seen gradient part by part", here([one_by_one if x.grad is None else x.grad]))
+
+
+def read_before_another_forward(OffloadModel, note, device, place, *, steps, slices, checkpoint):  # noqa: N803
+    layers = [torch.nn.Linear(2, 2), Remembering(steps), torch.nn.Linear(2, 2)]
+    model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint).eval()
+    note("leaves", tuple(model.parameters()))
+    y = model(torch.randn(4, 2, device=place))
+    note("forward", here([y]))
+    model.train()(torch.randn(4, 2, device=place))
+    note("buffers", here(model.buffers()))
+    y.square().sum().backward()
+    note("gradients", here(p.grad for p in model.parameters()))
+
+
+def weights(OffloadModel, note, device, place, *, how, slices, checkpoint, forwards):  # noqa: N803
+    class Limited(torch.nn.Linear):
+        def forward(self, x):
+            if how == "in place":
+                self.weight.data.clamp_(-0.3, 0.3)
+            elif how == "a row":
+                self.weight.data[0] = 0.1
+            else:
+                self.weight.data = self.weight.data.clamp(-0.3, 0.3)
+            return super().forward(x)
+
+    layers = [torch.nn.Linear(2, 2), Limited(2, 2), torch.nn.Linear(2, 2)]
+    model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint)
+    stepping = torch.optim.SGD(model.parameters(), lr=0.5)
+    note("leaves", tuple(model.parameters()))
+    for step in range(2):
+        stepping.zero_grad()
+        outputs = [model(torch.randn(3, 2, device=place)) for _ in range(forwards)]
+        note(f"forward {step}", here(outputs))
+        sum(y.square().sum() for y in outputs).backward()
+        note(f"gradients {step}", here(p.grad for p in model.parameters()))
+        stepping.step()
+    note("parameters", here(model.parameters()))
+
+
+def other_data(OffloadModel, note, device, place, *, slices, checkpoint):  # noqa: N803
+    class Replacing(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.randn(2))
+
+        def forward(self, x):
+            y = x * self.weight
+            self.weight.data = self.weight.data * 0.5
+            return y.sin()
+
+    layers = [torch.nn.Linear(2, 2), Replacing()]
+    model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint)
+    note("leaves", tuple(model.parameters()))
+    y = model(torch.randn(3, 2, device=place))
+    note("forward", here([y]))
+    y.square().sum().backward()
+    note("gradients", here(p.grad for p in model.parameters()))

@@ -1,0 +1,98 @@
+"""Programs about offloaded models whose modules look at more than values: flags, classes, attributes, hooks, shared memory."""
+
+from __future__ import annotations
+
+import torch
+
+from conformance.programs.scenarios.offload.modules import here
+
+
+def flags(OffloadModel, note, device, place, *, kind, training, slices, checkpoint):  # noqa: N803
+    class Asking(torch.nn.Module):
+        def forward(self, x):
+            return (x * (2 if self.training else 3)).sin()
+
+    module = {"asking": Asking, "dropout": torch.nn.Dropout, "norm": lambda: torch.nn.BatchNorm1d(2)}[kind]()
+    layers = [torch.nn.Linear(2, 2), module]
+    model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint).train(training)
+    note("leaves", tuple(model.parameters()))
+    y = model(torch.randn(4, 2, device=place))
+    note("forward", here([y]))
+    model.train(not training)
+    y.square().sum().backward()
+    note("gradients", here(p.grad for p in model.parameters()))
+    note("flags", [each.training for each in layers])
+
+
+def parameters(OffloadModel, note, device, place, *, looks, frozen, slices, checkpoint):  # noqa: N803
+    class Looking(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.randn(2))
+            self.register_buffer("scale", torch.ones(2))
+            self.weight.factor = self.scale.factor = 3.0
+
+        def forward(self, x):
+            if looks == "class":
+                factor = 2.0 if isinstance(self.weight, torch.nn.Parameter) else 3.0
+            elif looks == "class of a buffer":
+                factor = 2.0 if isinstance(self.scale, torch.nn.Parameter) else 3.0
+            else:
+                factor = getattr(self.weight if looks == "attribute" else self.scale, "factor", 1.0)
+            return (x * self.weight * factor).sin()
+
+    layers = [torch.nn.Linear(2, 2), Looking()]
+    model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint)
+    layers[1].weight.factor = layers[1].scale.factor = 3.0  # which moving the plain model may have lost
+    layers[1].weight.requires_grad_(not frozen)
+    note("leaves", tuple(model.parameters()))
+    y = model(torch.randn(4, 2, device=place))
+    note("forward", here([y]))
+    y.sum().backward()
+    note("gradients", here(p.grad for p in model.parameters()))
+
+
+def memory(OffloadModel, note, device, place, *, what, slices, checkpoint):  # noqa: N803
+    class Writing(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.randn(2))
+            self.register_buffer("all", torch.ones(4))
+            self.register_buffer("part", self.weight.data if what == "a weight" else self.all[:2])
+
+        def forward(self, x):
+            if what != "read alone":
+                self.part.mul_(0.5)
+            return x * self.weight * (self.all[2:] if what == "apart" else self.all[:2]).clone()
+
+    layers = [torch.nn.Linear(2, 2), Writing()]
+    model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint)
+    note("leaves", tuple(model.parameters()))
+    for turn in range(2):
+        y = model(torch.ones(3, 2, device=place))
+        note(f"forward {turn}", here([y]))
+        y.sum().backward()
+        note(f"gradients {turn}", here(p.grad for p in model.parameters()))
+
+
+def hooked_inside(OffloadModel, note, device, place, *, stays, slices, checkpoint):  # noqa: N803
+    class Hooking(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight, self.handle = torch.nn.Parameter(torch.randn(2)), None
+
+        def forward(self, x):
+            if self.handle is None:
+                self.handle = self.weight.register_hook(lambda grad: grad.clamp(-0.1, 0.1))
+                if not stays:
+                    self.handle.remove()
+            return x * self.weight
+
+    model = OffloadModel([torch.nn.Linear(2, 2), Hooking()], place, num_slices=slices, checkpoint_activation=checkpoint)
+    note("leaves", tuple(model.parameters()))
+    for turn in range(2):
+        model.zero_grad()
+        y = model(torch.ones(3, 2, device=place))
+        note(f"forward {turn}", here([y]))
+        y.sum().backward()
+        note(f"gradients {turn}", here(p.grad for p in model.parameters()))

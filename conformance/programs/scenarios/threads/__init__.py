@@ -1,0 +1,1 @@
+"""Programs that go forward and backward on several threads."""

@@ -1,0 +1,83 @@
+"""Strategies that draw programs. A feature is a switch; programs are valid by construction.
+
+``programs(always=..., sometimes=...)``: what is in ``always`` occurs in every region or driver, or once in the program
+where one is enough; what is in ``sometimes`` is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from hypothesis import strategies as st
+
+from conformance.programs import driver
+from conformance.programs.builder import Author, Scope, occurs
+from conformance.programs.containers import PREAMBLE
+from conformance.programs.features import known
+from conformance.programs.leaves import UNLIKE, made
+from conformance.programs.nesting_switch import allows_nesting, if_nesting
+from conformance.programs.operators import BINARY, DTYPES, MODULE_TERMS, UNARY
+from conformance.programs.program import Named, Program, render
+from conformance.programs.sums import DEFAULT, KnownSums, Order, known_sums
+
+CORE = frozenset({"nesting"})
+SECOND_ORDER = 3  # forward and back, and back through both
+
+
+@st.composite
+def programs(
+    draw: Any,
+    always: Iterable[str] = (),
+    sometimes: Iterable[str] = CORE,
+    operators: tuple[str, ...] = (*UNARY, *BINARY),
+    depth: int = 2,
+) -> Program:
+    """Programs with the given features; ``depth`` bounds how deep regions nest.
+
+    Raises ValueError for a feature that is not there, and when regions are always to nest, but not deeper than 1.
+    """
+    author = Author(draw, known("always", set(always)), known("sometimes", set(sometimes)), operators, depth)
+    if depth < 2 and "nesting" in author.always:
+        raise ValueError(f"depth is {depth}; it must be 2 at least where 'nesting' is in always")
+    dtype = DTYPES.get(author.one_of(DTYPES) or "", "torch.float64")
+    layout = ".t()" if author.has("non-contiguous") else ""
+    author.rows = draw(st.sampled_from((2, 3)))
+    leaves = made(author, author.rows, dtype, layout)
+    unlike = next((leaf.name for leaf in leaves if leaf.name == UNLIKE), "")
+    alike = [leaf for leaf in leaves if leaf.name not in (*author.modules, unlike)]
+    scope = Scope([leaf.name for leaf in alike], {leaf.name for leaf in alike if leaf.grad}, unlike=unlike)
+    author.region(scope, depth if depth > 1 and allows_nesting() and author.has("nesting") else 1, first=True)
+    if draw(st.booleans()):
+        author.op(scope, author.pick(operators))
+    if draw(st.booleans()):
+        author.region(scope, 1)
+    for _ in range(draw(st.integers(0, 2)) if author.modules else 0):
+        author.op(scope, f"checkpoint({author.pick(author.modules)}, {{0}})", MODULE_TERMS)
+    outputs = [scope.current]
+    partial = author.has("partial")
+    if partial and not author.computed(scope)[:-1]:
+        outputs.append(author.op(scope, author.pick(operators)))
+    elif (others := author.computed(scope)[:-1]) and (partial or draw(st.booleans())):
+        outputs.append(author.pick(others))
+    lines = driver.lines(author, tuple(outputs), tuple(leaf for leaf in leaves if leaf.grad))
+    lines = (*author.changes(scope), *lines)
+    text = "\n".join((*render(tuple(scope.statements)), *lines))
+    leaves = [leaf for leaf in leaves if leaf.grad or occurs(leaf.name, text)]
+    preamble = tuple(line for key, code in PREAMBLE.items() if key in text for line in (*code.splitlines(), ""))
+    seed, used = draw(st.integers(0, 3)), frozenset(author.used)
+    times, order = (SECOND_ORDER, Order.SAME_ON_CPU) if "create-graph" in used else (1, author.order)
+    return Program(tuple(leaves), tuple(scope.statements), tuple(outputs), lines, seed, preamble, used, order, times)
+
+
+def named(
+    function: Callable[..., None], sums: KnownSums = DEFAULT, /, **arguments: st.SearchStrategy[Any]
+) -> st.SearchStrategy[Named]:
+    """Programs written by hand, with arguments that are drawn; ``nested`` is False where programs may not nest.
+
+    ``sums`` is what is known of the program's sums, or tells it from the arguments that are drawn.
+    """
+    if "nested" in arguments:
+        arguments["nested"] = if_nesting(arguments["nested"], False)
+    pairs = [st.tuples(st.just(name), strategy) for name, strategy in arguments.items()]
+    return st.tuples(*pairs).map(lambda drawn: Named(function, drawn, known_sums(sums, drawn)))

@@ -1,0 +1,111 @@
+"""Where results come from: the checkout that was measured, and the fingerprints of the code in it.
+
+A row of a conformance run has two, of its implementation and of its law. A table of a bench has them for each of its
+contenders, workloads and so on, with the roots from which they are made, so that nothing else is needed to make them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import impls
+from conformance.provenance.fingerprints import LAWS, Item, Sources
+from conformance.reports import results_file
+from conformance.reports.results_file import ROOT, Row
+
+# What judges every law: the second device is in the process of a complete run, and torch asks it as well as the CPU.
+JUDGE = "conformance.judging.explorer:Explorer", "conformance.simulated_device.device:second"
+APART = ("conformance.judging.sandbox:Contained",)  # what judges an implementation in a process of its own, too
+FEW = 5  # so many files are named
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A checkout when a measurement begins: its commit, its files with uncommitted changes, its code."""
+
+    commit: str
+    changed: tuple[str, ...]
+    sources: Sources
+    root: Path
+
+    @property
+    def suite(self) -> dict[str, Any]:
+        """Commit and whether files were changed since, as they are stored with results."""
+        return {"commit": self.commit, "dirty": bool(self.changed)}
+
+    def fault(self) -> str:
+        """Why what is measured since then is not the work of its commit, and may not be published; "" if it is."""
+        if self.commit == results_file.UNKNOWN:
+            return f"the commit is unknown, for {self.root} is no git repository"
+        if self.changed:
+            return f"there are uncommitted changes: {_few(self.changed)}; commit them, or put them away"
+        meanwhile = self.sources.differing(Sources(self.root))
+        return f"files were changed while it was measured: {_few(meanwhile)}; measure it again" if meanwhile else ""
+
+    def require(self) -> None:
+        """Raise ValueError, before anything is measured, for a checkout from which nothing may be published."""
+        if fault := self.fault():
+            raise ValueError(f"nothing is published from here: {fault}")
+
+
+def begin(root: Path = ROOT) -> Origin:
+    """The checkout as it is now."""
+    return Origin(results_file.commit(root), results_file.changed(root), Sources(root), root)
+
+
+def _few(names: Sequence[str]) -> str:
+    more = len(names) - FEW
+    return ", ".join(names[:FEW]) + (f" and {more} more" if more > 0 else "")
+
+
+def of_row(sources: Sources, row: Row, header: Mapping[str, Any]) -> dict[str, str]:
+    """The fingerprints of a row: of its law, and of its implementation if that is one of ours or of the peers.
+
+    Raises ValueError when the code of either is not there.
+    """
+    return {**of_implementation(sources, row, header), **of_law(sources, row, header)}
+
+
+def of_implementation(sources: Sources, row: Row, header: Mapping[str, Any]) -> dict[str, str]:
+    """The fingerprint of a row's implementation, as ``of_row`` has it."""
+    name = row["impl"]
+    if name not in (*impls.names(), *impls.PEERS):
+        return {}
+    return {"implementation": sources.fingerprint([impls.module_of(name)], packages([name], header["versions"]))}
+
+
+def of_law(sources: Sources, row: Row, header: Mapping[str, Any]) -> dict[str, str]:
+    """The fingerprint of a row's law and of what judges by it, as ``of_row`` has it."""
+    name = f"test_{row['law']}"
+    apart = () if row["impl"] in impls.names() else APART
+    profile = f"conformance.judging.law:PROFILES[{header['profile']}]"
+    return {"law": sources.fingerprint([f"{sources.holding(LAWS, name)}:{name}", profile, *JUDGE, *apart])}
+
+
+def packages(names: Iterable[str], versions: Mapping[str, str]) -> list[str]:
+    """What implementations come from that others ship, as requirements: ``["fairscale==0.4.13"]``."""
+    needed = {impls.PEERS[name].distribution for name in names if name in impls.PEERS} - {""}
+    return [f"{one}=={versions.get(one, results_file.UNKNOWN)}" for one in sorted(needed)]
+
+
+def of_roots(
+    sources: Sources, roots: Sequence[str], requirements: Sequence[str] = (), alone: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The fingerprints of what a bench measures, apart for implementations and for the rest, and of what they are.
+
+    Of definitions that are to stand ``alone`` nothing is followed: they only choose what is measured.
+    Raises ValueError for a root that is not there.
+    """
+    items = sources.closure(roots) | sources.items(alone)
+    ours = frozenset(filter(_is_implementation, items))
+    found: dict[str, Any] = {"of": [*roots], "alone": [*alone], "packages": [*requirements]}
+    if ours or requirements:
+        found["implementation"] = sources.hashed(ours, requirements)
+    return {**found, "workload": sources.hashed(items - ours)}
+
+
+def _is_implementation(item: Item) -> bool:
+    return item[0].partition(".")[0] == "impls"

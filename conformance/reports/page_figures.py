@@ -1,0 +1,53 @@
+"""The plots that the page of results shows: drawings that say in words what they are, and on what they were measured."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+from conformance.provenance.staleness import Now, note, older_names
+from conformance.reports.page_tables import measured_on
+
+WORDS = "{http://purl.org/dc/elements/1.1/}"  # the names of title and description in the metadata of an SVG file
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A drawing that stands in the page itself, as the URL of its data; its file, and what it says of itself."""
+
+    file: str
+    caption: str
+    description: str
+    data: str
+
+
+def figures(directory: Path) -> list[Figure]:
+    """The SVG files of a directory, if there is one. As images they neither run scripts nor share names of their parts.
+
+    Caption and description are those of the drawing's metadata, else the name of its file.
+    """
+    return [_figure(path) for path in sorted(directory.glob("*.svg"))]
+
+
+def _figure(path: Path) -> Figure:
+    drawing, name = path.read_bytes(), path.stem.replace("-", " ")
+    # The drawing has a title of itself, and one of the agent that made it; the agent's comes with no description.
+    work = next((one for one in ET.fromstring(drawing).iter() if one.find(f"{WORDS}description") is not None), None)
+    words = [name if work is None else work.findtext(f"{WORDS}{word}", name) for word in ("title", "description")]
+    data = "data:image/svg+xml;base64," + base64.b64encode(drawing).decode()
+    return Figure(f"{path.parent.name}/{path.name}", words[0], words[1], data)
+
+
+def comparisons(directory: Path, now: Now | None = None) -> Iterator[tuple[str, str, str]]:
+    """Of each published comparison the file; how, on what, with what and when it was measured; and what is older than now."""
+    for path in sorted(directory.glob("compare-*.json")):
+        head: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        how = f"{head['device']}, size {head['size']}, {head['rounds']} rounds, threads: {head['threads']}"
+        present = now.of_table(head) if now else head
+        told = "; ".join(filter(None, [older_names(present), note(present)]))
+        yield path.name, f"{how}, backend {head['backend']} · {measured_on(head)}", told

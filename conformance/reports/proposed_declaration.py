@@ -1,0 +1,168 @@
+"""A declaration for what declares nothing, from what holding it to the laws has shown: Python to paste.
+
+Capabilities are those with which the fewest laws need an entry in ``known``. Two are no question of laws that agree or
+refuse: ``exact-sums`` is dropped when a law agrees without it, and ``recomputes`` when most laws see nothing recomputed.
+Programs depend on what is claimed, of some laws on ``known`` too; these laws are held again by the proposed claims until
+these no longer change. So what is proposed has been judged as it stands, and the same run of it is as declared.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hypothesis.strategies import SearchStrategy
+
+from conformance.judging.law import LAWS, Law
+from conformance.reports.observation_kinds import cause
+from conformance.reproducers.script_parts import SUBJECTS
+from impls import Implementation, Known
+from impls.implementation import capabilities_of
+
+Row = Mapping[str, Any]
+Hold = Callable[[Law, Implementation], Row]
+ROUNDS = 6
+NOTHING = "nothing was recomputed"
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What an implementation can claim, and the rows by these claims. Not ``settled``: the claims went on changing."""
+
+    claims: Implementation
+    rows: tuple[Row, ...]
+    settled: bool
+
+    @property
+    def untested(self) -> dict[str, str]:
+        """Laws of which too few cases prove anything, which no declaration changes, with the reason."""
+        return {row["law"]: row["detail"] for row in self.rows if _vacuous(row)}
+
+
+def _vacuous(row: Row) -> bool:
+    return row["verdict"] == "agrees" and bool(row["detail"])
+
+
+def declaration(rows: Iterable[Row], like: Implementation, hold: Hold, source: str) -> Declaration:
+    """What can be declared for an implementation that was held to these laws by the claims of ``like``.
+
+    ``hold`` holds it to a law by the claims given; ``source`` says where all of this was seen.
+    """
+    found = {row["law"]: row for row in rows}
+    there = capabilities_of(like.kind)
+    claims = replace(like, capabilities=there - ({"exact-sums", "recomputes"} - like.capabilities), known={})
+    claims = _without(claims, "exact-sums", found, hold, [law for law, row in found.items() if row["verdict"] == "diverges"])
+    idle = [law for law, row in found.items() if _vacuous(row) and NOTHING in row["detail"]]
+    if 2 * len(idle) > sum(LAWS[law].recomputes and row["verdict"] == "agrees" for law, row in found.items()):
+        claims = _without(claims, "recomputes", found, hold, idle)
+    proposed = _proposed(claims, found, source)
+    judged, settled = like, False
+    for _ in range(ROUNDS):
+        for law in found:
+            if _depends(LAWS[law], judged, proposed):
+                found[law] = hold(LAWS[law], proposed)
+        judged, proposed = proposed, _proposed(claims, found, source)
+        if settled := _state(judged) == _state(proposed):
+            break
+    return Declaration(proposed, tuple(found.values()), settled)
+
+
+def _depends(law: Law, before: Implementation, after: Implementation) -> bool:
+    """Whether the programs of a law may be others by other claims."""
+    return not isinstance(law.programs, SearchStrategy) or law.may_nest(before) is not law.may_nest(after)
+
+
+def _proposed(claims: Implementation, found: Mapping[str, Row], source: str) -> Implementation:
+    fewest = replace(claims, capabilities=_fewest_limits(claims.capabilities, found))
+    return replace(fewest, known=_limits(fewest, found, source))
+
+
+def _state(claims: Implementation) -> Any:
+    return claims.capabilities, {law: limit.verdict for law, limit in claims.known.items()}
+
+
+def _without(claims: Implementation, capability: str, found: dict[str, Row], hold: Hold, laws: list[str]) -> Implementation:
+    """The claims without a capability where some of these laws agree without it, and the rows by these claims."""
+    if capability not in claims.capabilities:
+        return claims
+    fewer = replace(claims, capabilities=claims.capabilities - {capability})
+    again = {law: hold(LAWS[law], _guess(fewer, found[law])) for law in laws}
+    if not any(row["verdict"] == "agrees" and not _vacuous(row) for row in again.values()):
+        return claims
+    found.update({law: row for law, row in again.items() if row["verdict"] != found[law]["verdict"] or _vacuous(found[law])})
+    return fewer
+
+
+def _guess(claims: Implementation, row: Row) -> Implementation:
+    """The claims, and the verdict that is likely to be found again, so that it is not shrunk again."""
+    return replace(claims, known={row["law"]: Known(row["verdict"], row["detail"], "seen before")})
+
+
+def _fewest_limits(claimed: frozenset[str], found: Mapping[str, Row]) -> frozenset[str]:
+    """The capabilities with which the fewest laws have another verdict than is claimed.
+
+    Of those that are as good: no capability that no law shows, and then as many as there are.
+    """
+    judged = [(LAWS[law].needs, row["verdict"]) for law, row in found.items() if LAWS[law].needs]
+    shown = frozenset(name for needs, verdict in judged if verdict == "agrees" for name in needs)
+    open_ones = {name for needs, verdict in judged if verdict != "agrees" for name in needs} & claimed - {"recomputes"}
+    certain = claimed - open_ones
+    # A law that needs what is certain alone has the same verdict either way, as has one that neither agrees nor refuses.
+    judged = [(needs - certain, verdict) for needs, verdict in judged if verdict in ("agrees", "refuses")]
+
+    def costs(chosen: Set[str]) -> tuple[int, int, int]:
+        entries = sum((needs <= chosen) is not (verdict == "agrees") for needs, verdict in judged)
+        return entries, len(chosen - shown), -len(chosen)
+
+    names = sorted(open_ones)
+    subsets = (frozenset(some) for size in range(len(names) + 1) for some in itertools.combinations(names, size))
+    return certain | min(subsets, key=costs)
+
+
+def _limits(claims: Implementation, found: Mapping[str, Row], source: str) -> dict[str, Known]:
+    limits = {}
+    for law, row in found.items():
+        needs = LAWS[law].needs
+        if row["verdict"] != ("agrees" if needs <= claims.capabilities else "refuses"):
+            missing = ", ".join(sorted(needs - claims.capabilities))
+            reason = cause(row["detail"]) or f"agrees, though other laws that need {missing} do not"
+            limits[law] = Known(row["verdict"], reason, source)
+    return limits
+
+
+def written(declared: Declaration, reference: str, about: str) -> str:
+    """The declaration of what is at ``"pkg.mod:attr"`` as a Python module; ``about`` says how it was judged."""
+    claims = declared.claims
+    module, _, attribute = reference.partition(":")
+    subject = SUBJECTS[claims.kind]
+    lines = [f'"""{reference}, as it was judged: {about}."""', "", f"import {module}", "from impls import Implementation"]
+    lines += ["from impls.implementation import known", ""] if claims.known else [""]
+    if not declared.settled:
+        lines += ["# Not settled: some laws draw programs from the claims, and whenever these changed so did the verdicts."]
+    lines += [f"# Not tested, whatever is declared: law {law}, {why}" for law, why in declared.untested.items()]
+    fields = [
+        repr(re.sub(r"\W+", "-", reference)),
+        f"kind={claims.kind!r}",
+        f"{'checkpoint' if claims.kind == 'checkpoint' else 'provides'}={reference.replace(':', '.')}",
+        f"binding={f'import {module}{chr(10) * 2}{subject} = {module}.{attribute}'!r}",
+        f"source={reference!r}",
+        f"capabilities=frozenset({sorted(claims.capabilities)!r})",
+    ]
+    lines += ["IMPLEMENTATION = Implementation(", *(f"    {field}," for field in fields)]
+    lines += ["    known={", *_written_limits(claims.known), "    },"] if claims.known else []
+    return "\n".join([*lines, ")"]) + "\n"
+
+
+def _written_limits(known: Mapping[str, Known]) -> list[str]:
+    """Entries, one for each verdict and reason."""
+    grouped: dict[Known, list[str]] = {}
+    for law, limit in sorted(known.items(), key=lambda item: (item[1].verdict, item[0])):
+        grouped.setdefault(limit, []).append(law)
+    lines = []
+    for limit, laws in grouped.items():
+        arguments = [limit.verdict, limit.reason, limit.source, *laws]
+        lines += ["        **known(", *(f"            {argument!r}," for argument in arguments), "        ),"]
+    return lines

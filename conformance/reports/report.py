@@ -1,0 +1,205 @@
+"""The README's matrix, made from the results files, and the limits of an implementation, each with its program.
+
+Run as ``python -m conformance.reports.report`` with ``--write`` (put the matrix into README.md, with marks at what is older
+than the code), ``--check`` (status 1 when it has another one, apart from marks, or ``results/programs`` other scripts) or
+``--show IMPL`` (what IMPL does not keep, and the programs that show it).
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import itertools
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import impls
+from conformance.provenance.staleness import OLDER, Now, unmarked
+from conformance.reports import matrix
+from conformance.reports.merge import united
+from conformance.reports.results_file import ROOT, Results, Row, claim, is_unexpected, read_all
+from conformance.reproducers import script_files
+from conformance.runs import torch_releases
+from conformance.runs.option_values import readable
+
+BEGIN, END = "<!-- matrix:begin -->", "<!-- matrix:end -->"
+SCRIPT_BEGIN, SCRIPT_END = "<!-- script:begin -->", "<!-- script:end -->"
+FEW, NEAREST = 24, 5  # so many names are all listed, and of more of them so many
+SHOWN = "torch-nonreentrant", "hooks_that_a_function_registers_on_its_argument"  # the script that README shows
+
+
+def results(root: Path = ROOT) -> tuple[Results, ...]:
+    """The results that the project publishes: the CPU's, those of other devices, and those of peers, where they were measured.
+
+    Raises FileNotFoundError without the CPU's, ValueError for a file that is incomplete.
+    """
+    cpu = root / "results" / "conformance-cpu.jsonl"
+    if not cpu.exists():
+        raise FileNotFoundError(f"{cpu} does not exist; nox -s conformance writes it")
+    others = sorted(set(cpu.parent.glob("conformance-*.jsonl")) - {cpu})
+    peers = sorted(cpu.parent.glob("peers-*.jsonl"))
+    return tuple(one for path in (cpu, *others, *peers) for one in united(read_all(path)))
+
+
+def updated(readme: str, inside: str, markers: tuple[str, str] = (BEGIN, END)) -> str:
+    """The README with this between the markers; ValueError when it does not have one pair of them."""
+    first, last = markers
+    before, begin, rest = readme.partition(first)
+    _, end, after = rest.partition(last)
+    if not (begin and end) or first in after or last in after:
+        raise ValueError(f"README.md must have {first} and {last} once each, in this order")
+    return f"{before}{first}\n\n{inside}\n\n{last}{after}"
+
+
+def shown(rows: Iterable[Row]) -> str:
+    """The script that README shows, as Markdown; ValueError when no row has it."""
+    found = [row["program"] for row in rows if (row["impl"], row["law"]) == SHOWN]
+    if not found:
+        raise ValueError(f"no result shows that {SHOWN[0]} breaks {SHOWN[1]}; report.SHOWN names the script for README.md")
+    return f"<!-- fmt: off -->\n\n```python\n{found[0].strip()}\n```\n\n<!-- fmt: on -->"  # ruff formats Markdown, too
+
+
+def limits(rows: Sequence[Row], name: str, law: str | None = None) -> str:
+    """What an implementation does not keep, as Python source: comments, and the shrunk program below each.
+
+    Raises ValueError for an implementation or a law of which there are no rows.
+    """
+    mine = _chosen(rows, "impl", _called(rows, name), "--show")
+    if law is not None:
+        mine = _chosen(mine, "law", law, "--law")
+    broken = [row for row in mine if row["verdict"] != "agrees" or is_unexpected(row)]
+    if not broken:
+        return f"# {name}: agrees on {len(mine)} of {len(mine)} laws, {sum(row['cases'] for row in mine)} cases"
+    return "\n\n\n".join(_limit(row) for row in broken)
+
+
+def _called(rows: Sequence[Row], name: str) -> str:
+    """What rows call it: the name that is given, or what that leads to as it is installed or imported."""
+    there = {row["impl"] for row in rows}
+    with suppress(ValueError):
+        if name not in there and (reference := impls.installed().get(name, name)) in there:
+            return reference
+        return name if name in there or (called := impls.find(name).name) not in there else called
+    return name
+
+
+def _chosen(rows: Sequence[Row], key: str, value: str, option: str) -> list[Row]:
+    chosen = [row for row in rows if row[key] == value]
+    if not chosen:
+        there = sorted({row[key] for row in rows})
+        similar = [name for name in there if value in name] + difflib.get_close_matches(value, there, NEAREST, cutoff=0.0)
+        nearest = list(dict.fromkeys(similar))[:NEAREST]
+        told = f"there are {', '.join(there)}" if len(there) <= FEW else f"nearest of {len(there)}: {', '.join(nearest)}"
+        others = "; --results FILE has those of another run" if key == "impl" else ""
+        raise ValueError(f"{option}: no result has {key} {value!r}; {told}{others}")
+    return chosen
+
+
+def _limit(row: Row) -> str:
+    found = row["verdict"]
+    if is_unexpected(row):  # with the verdict that was declared it is so where that proves too little, as the detail says
+        unproven = found == "agrees" and row["detail"]
+        if found == row["expected"]:
+            found += f", as {claim(row)}, but not tested:"
+        else:
+            found += f", {'but not tested' if unproven else 'and that is unexpected'}: {claim(row)} is {row['expected']}"
+    lines = [
+        f"{row['impl']} on {row['device']}, law {row['law']}: {row.get('statement', '')}",
+        found,
+        *_declared(row),
+        *([f"measured on older code: {', '.join(row[OLDER])}"] if OLDER in row else []),
+        *row["detail"].splitlines(),
+    ]
+    return "\n".join([*(f"# {line}".rstrip() for line in lines), row["program"]]).rstrip()
+
+
+def _declared(row: Row) -> list[str]:
+    """Reason and source of a verdict that the implementation lists as known: as it was judged by, or as it says now."""
+    known = row["known"] if "known" in row else _known_now(row)
+    return [] if known is None else [f"known: {known['reason']}", f"source: {known['source']}"]
+
+
+def _known_now(row: Row) -> dict[str, str] | None:
+    try:
+        known = impls.get(row["impl"]).known.get(row["law"])
+    except ValueError:  # none of ours, or a peer that is not installed
+        return None
+    return None if known is None else {"reason": known.reason, "source": known.source}
+
+
+def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
+    """The command line; 0, or 1 with the reason on stderr, which is 2 for arguments that cannot be."""
+    parser = argparse.ArgumentParser(prog="python -m conformance.reports.report", description=__doc__.splitlines()[0])
+    action = parser.add_mutually_exclusive_group()
+    action.add_argument("--write", action="store_true", help="put the matrix into README.md")
+    action.add_argument(
+        "--check", action="store_true", help="fail when README.md does not have this matrix, or other scripts are written down"
+    )
+    action.add_argument("--show", metavar="IMPL", help="print what IMPL does not keep")
+    parser.add_argument("--law", help="with --show: this law only")
+    parser.add_argument("--results", type=readable, metavar="FILE", help="with --show: of this run, not of the published ones")
+    options = parser.parse_args(arguments)
+    if not (options.write or options.check or options.show):
+        parser.error("one of --write, --check and --show IMPL is required")
+    if (options.law or options.results) and not options.show:
+        parser.error("--law and --results go with --show")
+    try:
+        given = united(read_all(options.results)) if options.results else ()
+    except (OSError, ValueError) as error:
+        parser.error(f"argument --results: {error}")
+    try:
+        found = given or results(root)
+        if not options.check:
+            found = tuple(map(Now().of_results, found))
+        if options.show:
+            print(limits([row for one in found for row in one.rows], options.show, options.law))
+            return 0
+        stale = _readme(root / "README.md", found, write=options.write)
+        files: dict[Path, list[Row]] = {}
+        for one in found:
+            files.setdefault(one.path, []).extend(one.rows)  # of several runs, each may be about other laws
+        return stale if options.write else max(stale, *itertools.starmap(_programs, files.items()))
+    except (OSError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+def _programs(path: Path, rows: Sequence[Row]) -> int:
+    """1, and the reason on stderr, where the scripts that are written down are not those of a file of results."""
+    wrong = script_files.disagreements(path, rows)
+    if wrong:
+        print(
+            f"not as in {path}, which a run of nox -s conformance writes with them:",
+            *wrong,
+            sep="\n  ",
+            file=sys.stderr,
+        )
+    return int(bool(wrong))
+
+
+def _matrix(one: Results, before: Sequence[Results]) -> str:
+    """A matrix of its own, or what differs from the one above it of another release of torch."""
+    other = torch_releases.counterpart(one, before)
+    return matrix.markdown(one) if other is None else matrix.differences(one, other)
+
+
+def _readme(path: Path, found: Iterable[Results], *, write: bool) -> int:
+    text = path.read_text(encoding="utf-8")
+    present = text if write else unmarked(text)  # marks depend on the code, and are made anew when the matrix is
+    results = list(found)
+    wanted = updated(present, "\n\n".join(_matrix(one, results[:place]) for place, one in enumerate(results)))
+    if SCRIPT_BEGIN in present:
+        wanted = updated(wanted, shown(row for one in results for row in one.rows), (SCRIPT_BEGIN, SCRIPT_END))
+    if present == wanted:
+        return 0
+    if not write:
+        print(f"the matrix or the script in {path} is stale: python -m conformance.reports.report --write", file=sys.stderr)
+        return 1
+    path.write_text(wanted, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

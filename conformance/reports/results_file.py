@@ -1,0 +1,271 @@
+"""The file that a conformance run leaves: a header, a row per law and implementation and device, a footer.
+
+One JSON object a line. The footer comes last and counts the rows, so a file that was cut short is known as such.
+A merged file has a line that says how many runs it holds, and then each of them as its own file has it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import platform
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+VERDICTS = ("agrees", "refuses", "diverges", "crashes", "hangs")
+ROW_KEYS = ("law", "impl", "device", "expected", "verdict", "cases", "detail", "program")
+HEADER_KEYS = ("versions", "machine", "seed", "profile", "suite", "date")
+FORMAT = 1
+ROOT = Path(__file__).resolve().parents[2]
+NVIDIA = Path("/sys/module/nvidia/version")
+UNKNOWN = "unknown"  # the commit where there is no git repository
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Results:
+    """What a run left. ``runs`` are those that were united into this one, if it is not a single one."""
+
+    path: Path
+    header: Mapping[str, Any]
+    rows: tuple[Row, ...]
+    footer: Mapping[str, Any]
+    runs: tuple[Results, ...] = ()
+
+
+def is_unexpected(row: Row) -> bool:
+    """Whether the verdict is not the declared one. A row says so itself where comparing the two is not enough."""
+    return not row.get("as_declared", row["verdict"] == row["expected"])
+
+
+def claim(row: Row) -> str:
+    """The word for what a verdict is held against: what declares nothing is held to what another implementation claims."""
+    return "declared" if row.get("declared", True) else "claimed"
+
+
+def totals(rows: Iterable[Row]) -> dict[str, int]:
+    """What the footer counts: rows, cases, rows by verdict, and unexpected verdicts."""
+    rows = list(rows)
+    verdicts = Counter(row["verdict"] for row in rows)
+    unexpected = sum(map(is_unexpected, rows))
+    cases = sum(row["cases"] for row in rows)
+    return {"rows": len(rows), "cases": cases, **{name: verdicts[name] for name in VERDICTS}, "unexpected": unexpected}
+
+
+def header(seed: int, profile: str, device: str, suite: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Versions, machine, seed, profile, commit of the suite and date.
+
+    ``suite`` is what was measured, as ``conformance.provenance.measured_code`` has it; without it, what is there now.
+    For an accelerator this initialises it, to ask its name: call it after the laws have run.
+    """
+    versions = {name: metadata.version(name) for name in ("torch", "hypothesis", "pytest")}
+    return {
+        "kind": "header",
+        "format": FORMAT,
+        "versions": {"python": platform.python_version(), **versions},
+        "machine": {
+            "platform": platform.platform(),
+            "processor": _processor(),
+            "cpus": os.cpu_count(),
+            "accelerator": _accelerator(device),
+        },
+        "seed": seed,
+        "profile": profile,
+        "suite": dict(suite) if suite else {"commit": commit(), "dirty": bool(changed())},
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def write(path: Path, header: Mapping[str, Any], rows: Iterable[Row]) -> None:
+    """Write a results file in one step: a reader sees the old file or the whole new one.
+
+    Raises ValueError when what is written could not be read again, and leaves the old file.
+    """
+    _write(path, _lines(header, rows))
+
+
+def write_all(path: Path, runs: Sequence[Results]) -> None:
+    """Write several runs into one file, in one step, each as it is; raises as ``write`` does."""
+    lines = [line for run in runs for line in _lines(run.header, run.rows)]
+    _write(path, [{"kind": "merged", "format": FORMAT, "runs": len(runs)}, *lines])
+
+
+def _lines(header: Mapping[str, Any], rows: Iterable[Row]) -> list[dict[str, Any]]:
+    rows = list(rows)
+    return [dict(header), *({"kind": "row", **row} for row in rows), {"kind": "footer", **totals(rows)}]
+
+
+def _write(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(prefix=path.name, suffix=".tmp", dir=path.parent)
+    temporary = Path(name)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.writelines(json.dumps(line) + "\n" for line in lines)
+        read_all(temporary)
+        temporary.chmod(0o644)  # mkstemp's is private to the user, a result is not
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read(path: Path) -> Results:
+    """Read the results of one run.
+
+    Raises FileNotFoundError; ValueError, which names file and reason, when it is not UTF-8 or not JSON line by line, has
+    no header or no footer, is of another format, goes on after the footer, holds a row twice or a malformed one, is not
+    what its footer counts, or is a merge of several runs.
+    """
+    runs = read_all(path)
+    if len(runs) != 1:
+        raise ValueError(f"{path}: {len(runs)} runs are merged in it; one is wanted here")
+    return runs[0]
+
+
+def read_all(path: Path) -> tuple[Results, ...]:
+    """Read the results of one run, or of those that are merged in a file; raises as ``read`` does."""
+    lines = [_parse(path, number, text) for number, text in enumerate(text_of(path).splitlines(), 1)]
+    if not lines or lines[0].get("kind") != "merged":
+        return (_run(path, lines, 0),)
+    _refuse_format(path, lines[0])
+    ends = [number + 1 for number, line in enumerate(lines) if line.get("kind") == "footer"]
+    bounds = sorted({1, *ends, len(lines)})
+    runs = tuple(_run(path, lines[start:end], start) for start, end in itertools.pairwise(bounds))
+    if lines[0].get("runs") != len(runs):
+        raise ValueError(f"{path}: holds {len(runs)} runs, and {lines[0].get('runs')!r} by its first line")
+    return runs
+
+
+def text_of(path: Path) -> str:
+    """The text of a file. Raises OSError; ValueError, which names the file, when it is not UTF-8."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: it is not UTF-8 text: {error.reason} at byte {error.start}") from error
+
+
+def _run(path: Path, lines: Sequence[dict[str, Any]], before: int) -> Results:
+    """The run on these lines, of which there are ``before`` others in the file."""
+    kinds = [line.get("kind") for line in lines]
+    if not kinds or kinds[0] != "header":
+        raise ValueError(
+            f"{path}: the first line is not a header" if not before else f"{path}: line {before + 1} is not a header"
+        )
+    _refuse_format(path, lines[0])
+    if missing := [key for key in HEADER_KEYS if key not in lines[0]]:
+        raise ValueError(f"{path}: the header has no {', '.join(missing)}")
+    if "footer" not in kinds:
+        raise ValueError(f"{path}: there is no footer, so the run did not end")
+    end = kinds.index("footer")
+    if end != len(lines) - 1:
+        raise ValueError(f"{path}: line {before + end + 2} comes after the footer")
+    rows = tuple(_without_kind(line) for line in lines[1:end])
+    for number, (kind, row) in enumerate(zip(kinds[1:end], rows, strict=True), before + 2):
+        if problem := _problem(kind, row):
+            raise ValueError(f"{path}: line {number} {problem}")
+    _refuse_duplicates(path, rows)
+    counted, footer = totals(rows), _without_kind(lines[end])
+    if counted != footer:
+        raise ValueError(f"{path}: the footer counts {footer}, the file holds {counted}")
+    return Results(path, lines[0], rows, footer)
+
+
+def _refuse_format(path: Path, line: Mapping[str, Any]) -> None:
+    if (found := line.get("format", 1)) != FORMAT:
+        raise ValueError(f"{path}: it is of format {found!r}; this suite reads format {FORMAT}")
+
+
+def _parse(path: Path, number: int, text: str) -> dict[str, Any]:
+    try:
+        line = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}: line {number} is not JSON: {error}") from error
+    if not isinstance(line, dict):
+        raise ValueError(f"{path}: line {number} is not a JSON object")
+    return line
+
+
+def _without_kind(line: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in line.items() if key != "kind"}
+
+
+def _problem(kind: Any, row: Row) -> str | None:
+    """What is wrong with a row, if anything is."""
+    if kind != "row":
+        return f"is of kind {kind!r}, not 'row'"
+    for key in ROW_KEYS:
+        wanted = int if key == "cases" else str
+        if type(row.get(key)) is not wanted:
+            return f"has {key}={row.get(key)!r}, not a value of type {wanted.__name__}"
+    if unknown := {row["expected"], row["verdict"]} - set(VERDICTS):
+        return f"has {min(unknown)!r} as a verdict; there are {', '.join(VERDICTS)}"
+    return None
+
+
+def _refuse_duplicates(path: Path, rows: Iterable[Row]) -> None:
+    for (law, impl, device), count in Counter((row["law"], row["impl"], row["device"]) for row in rows).items():
+        if count > 1:
+            raise ValueError(f"{path}: {count} rows are about law {law}, implementation {impl}, device {device}")
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        names = [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
+        if names:
+            return names[0]
+    return platform.processor() or platform.machine()
+
+
+def _accelerator(device: str) -> str | None:
+    import torch  # here, so that results can be read where torch is not installed
+
+    if torch.device(device).type == "cpu":
+        return None
+    module = torch.get_device_module(device)
+    named: Callable[[], str] | None = getattr(module, "get_device_name", None)
+    name = named() if named else device
+    return f"{name}, driver {_nvidia_driver()}" if torch.device(device).type == "cuda" else name
+
+
+def _nvidia_driver() -> str:
+    """The version of Nvidia's kernel module, "unknown" where the system does not tell it."""
+    with contextlib.suppress(OSError):
+        return NVIDIA.read_text(encoding="ascii").strip()
+    asked = _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+    return asked.splitlines()[0] if asked else "unknown"
+
+
+def commit(root: Path = ROOT) -> str:
+    """The commit that a checkout is at, UNKNOWN if it is none."""
+    return git("rev-parse", "HEAD", root=root) or UNKNOWN
+
+
+def changed(root: Path = ROOT) -> tuple[str, ...]:
+    """The files with changes that are not committed, new ones too; generated files do not count."""
+    lines = git("status", "--porcelain", "--", ".", ":!results", ":!README.md", root=root) or ""
+    return tuple(line.split(maxsplit=1)[1] for line in lines.splitlines())
+
+
+def git(*arguments: str, root: Path = ROOT) -> str | None:
+    """What git prints about a checkout, None if it fails or is not there."""
+    return _output("git", "-C", str(root), *arguments)
+
+
+def _output(*command: str) -> str | None:
+    """What a command prints, None if it fails or is not there."""
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return None
+    return run.stdout.strip() if run.returncode == 0 else None

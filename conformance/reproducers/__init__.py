@@ -1,0 +1,1 @@
+"""From a verdict to a standalone script that shows it: rendered, made smaller, stored, and run again."""

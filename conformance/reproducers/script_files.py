@@ -1,0 +1,120 @@
+"""The scripts that show faults, as files: ``IMPLEMENTATION-LAW.py`` for each divergence, crash and leak.
+
+They are in a directory that belongs to a results file: ``results/programs`` for the CPU's published one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import impls
+from conformance.reports.results_file import Row, is_unexpected
+from conformance.reproducers.replay import standalone
+from conformance.reproducers.script import binding, binding_in
+from impls import Kind
+
+# Who keeps the laws of a kind, and shows that a smaller program is none that goes wrong by itself.
+CONTROLS: Mapping[Kind, str] = {"checkpoint": "nested", "graph": "graph", "offload": "offload"}
+HEAD = re.compile(r'"""(?P<impl>.+), law (?P<law>\w+)\.')
+
+
+def directory_of(results: Path) -> Path:
+    """Where the scripts of a results file are: ``results/programs`` for the CPU's published ones, else beside the file."""
+    if results.parent.name == "results" and results.stem.startswith(("conformance-", "peers-")):
+        return results.parent / re.sub("^(conformance|peers)", "programs", results.stem).removesuffix("-cpu")
+    return results.with_suffix("") if results.suffix else results.with_name(f"{results.name}-programs")
+
+
+def files(rows: Iterable[Row]) -> dict[str, str]:
+    """The files that rows call for, by name: the scripts of divergences, crashes and leaks."""
+    return {re.sub(r"\W", "-", row["impl"]) + f"-{row['law']}.py": row["program"] for row in standalone(rows)}
+
+
+def write(results: Path, rows: Iterable[Row], *, reduce_all: bool) -> list[Row]:
+    """Write the scripts of a results file; those that are gone, of the implementations in the rows, are removed.
+
+    The rows come back with scripts that are as small as can be: of verdicts that were not expected, or of all faults.
+    """
+    directory = directory_of(results)
+    rows = with_smaller_programs(list(rows), all_of_them=reduce_all, directory=directory)
+    wanted = files(rows)
+    for path in there(directory, {row["impl"] for row in rows}):
+        if path.name not in wanted:
+            path.unlink()
+    if wanted:
+        directory.mkdir(parents=True, exist_ok=True)
+    for name, text in wanted.items():
+        (directory / name).write_text(text, encoding="utf-8")
+    return rows
+
+
+def there(directory: Path, names: Iterable[str]) -> list[Path]:
+    """The scripts in a directory that are about implementations of these names, as their first lines say."""
+    heads = [(path, HEAD.match(path.read_text(encoding="utf-8"))) for path in sorted(directory.glob("*.py"))]
+    return [path for path, head in heads if head is not None and head["impl"] in names]
+
+
+def disagreements(results: Path, rows: Sequence[Row]) -> list[str]:
+    """The files that are missing, changed, or no longer due where the scripts of a results file are."""
+    directory, wanted = directory_of(results), files(rows)
+    found = {path.name: path.read_text(encoding="utf-8") for path in there(directory, {row["impl"] for row in rows})}
+    return [str(directory / name) for name in sorted(wanted | found) if wanted.get(name) != found.get(name)]
+
+
+def to_be_reduced(rows: Iterable[Row], *, all_of_them: bool) -> list[Row]:
+    """The rows whose scripts are made small: of verdicts that were not expected, or of all faults, but for those that hang."""
+    return [row for row in standalone(rows) if (all_of_them or is_unexpected(row)) and row["verdict"] != "hangs"]
+
+
+def with_smaller_programs(rows: Sequence[Row], *, all_of_them: bool, directory: Path | None = None) -> list[Row]:
+    """The rows, with scripts that are as small as can be: some seconds each, but for those that ``directory`` has already."""
+    chosen = to_be_reduced(rows, all_of_them=all_of_them)
+    processes = min(os.cpu_count() or 1, len(chosen))
+    smaller: dict[tuple[str, str], str] = {}
+    for part, texts in _reduced([chosen[number::processes] for number in range(processes)], directory):
+        smaller |= {(row["impl"], row["law"]): text for row, text in zip(part, texts, strict=True)}
+    return [{**row, "program": smaller.get((row["impl"], row["law"]), row["program"])} for row in rows]
+
+
+def _reduced(parts: Sequence[list[Row]], directory: Path | None) -> list[tuple[list[Row], list[str]]]:
+    """The scripts of rows, made small by a process for each part."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+    command = [sys.executable, "-m", "conformance.reproducers.reduction"]
+    pipe = subprocess.PIPE
+    running = [subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment) for _ in parts]
+    for process, part in zip(running, parts, strict=True):
+        assert process.stdin is not None
+        with suppress(BrokenPipeError), process.stdin as stdin:  # of one that has failed its status tells
+            tasks = [[row["program"], binding_in(row["program"]), _control(row), _earlier(row, directory)] for row in part]
+            stdin.write(json.dumps(tasks))
+    found = []
+    for process, part in zip(running, parts, strict=True):
+        assert process.stdout is not None
+        with process.stdout as stdout:
+            text = stdout.read()
+        if process.wait() == 0:
+            found.append((part, json.loads(text)))
+        else:  # what a run has found is not lost for it
+            sys.stderr.write(f"{len(part)} scripts stay long: {' '.join(command)} ended with status {process.returncode}\n")
+    return found
+
+
+def _earlier(row: Row, directory: Path | None) -> str:
+    """The script that is there for a row already."""
+    path = None if directory is None else directory / next(iter(files([row])))
+    return "" if path is None or not path.exists() else path.read_text(encoding="utf-8")
+
+
+def _control(row: Row) -> str:
+    """The lines that bind the control of a row; none where the control itself is at fault, or does not keep the law."""
+    kind: Kind = row.get("subject", "checkpoint")
+    control = impls.get(CONTROLS[kind])
+    own = row["impl"] == control.name or row["law"] in control.known
+    return "" if own else binding(control, row.get("options", ""))

@@ -1,0 +1,75 @@
+"""Which kernels a process computes with: the instructions that torch, MKL and oneDNN may use, and on how many threads.
+
+Run as ``python -m conformance.runs.cpu_kernels`` it tells those of its own process as JSON. A process that judges calls
+:func:`hold`, so that what the environment says of kernels holds for workers and sandboxes too, or ends them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+VARIABLE = "REPRISE_KERNELS"
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """What decides on kernels: torch's CPU capability, the number by which MKL knows its instructions, threads, oneDNN.
+
+    MKL's number is 0 on processors that are not Intel's, 3 for SSE4.2, 5 for AVX2, more for AVX-512; None where there is no
+    MKL, or one that does not tell.
+    """
+
+    capability: str
+    mkl: int | None
+    threads: int
+    onednn: bool
+
+
+def present() -> Kernels:
+    """The kernels of this process."""
+    capability = torch.backends.cpu.get_cpu_capability()
+    return Kernels(capability, _mkl(), torch.get_num_threads(), bool(torch.backends.mkldnn.enabled))
+
+
+def _mkl() -> int | None:
+    """What MKL answers when it chooses kernels; it has no public function that tells."""
+    try:
+        return int(ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")).mkl_serv_cpu_detect())
+    except (OSError, AttributeError):
+        return None
+
+
+def told(environment: Mapping[str, str]) -> Mapping[str, object]:
+    """What an environment says of kernels; nothing is a thread, and whatever there is."""
+    return json.loads(environment.get(VARIABLE, "{}"))
+
+
+def hold() -> None:
+    """Compute on one thread, or as the environment says. Raises RuntimeError where kernels are others than it says."""
+    said = told(os.environ)
+    torch.set_num_threads(int(str(said.get("threads", 1))))  # tensors are tiny, and other processes need the other cores
+    torch.backends.mkldnn.set_flags(bool(said.get("onednn", torch.backends.mkldnn.enabled)))
+    found = asdict(present())
+    if other := {name: found[name] for name in said if found[name] != said[name]}:
+        raise RuntimeError(f"{VARIABLE} is {dict(said)}; this process has {other}: a setting did not reach it")
+
+
+def main() -> int:
+    """Hold what the environment says, compute with oneDNN, which then tells its instructions if asked to, and tell the rest."""
+    hold()
+    if torch.backends.mkldnn.is_available():
+        torch.ones(2, 2).to_mkldnn().to_dense()
+    sys.stdout.write(json.dumps(asdict(present())) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

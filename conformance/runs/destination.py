@@ -1,0 +1,107 @@
+"""Where the results of a run go, and what ``--results`` may name: nothing that is there and no results is overwritten."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from conformance.reports.results_file import ROOT, read_all
+from conformance.reproducers.script_files import HEAD, directory_of
+from conformance.runs.option_values import writable
+from conformance.runs.torch_releases import pinned, release
+
+ACCEPTED = "accepted is the path of a new file, or of the results of an earlier run, which are replaced"
+LONGEST = 100  # characters in the name of a file, without what says that it holds some laws only
+
+
+def published(device: str, *, peers: bool, torch: str | None = None) -> Path:
+    """The file of a complete run as declared, from which README's matrix is made.
+
+    ``torch`` is the version that it ran with: another release than the pinned one has a file of its own.
+    """
+    other = "" if torch is None or release(torch) == pinned() else f"-torch-{release(torch)}"
+    return ROOT / "results" / f"{'peers' if peers else 'conformance'}-{device}{other}.jsonl"
+
+
+def of_a_run(profile: str, device: str, chosen: Iterable[str], *, peers: bool, some: bool) -> Path:
+    """The file of any other run. One of ``some`` laws has another name, so that it replaces none of all laws."""
+    slugs = [re.sub(r"\W+", "-", one) for one in dict.fromkeys(chosen)]
+    name = "-".join([profile, device, *(["peers"] if peers else []), *slugs])[:LONGEST]
+    return ROOT / "results" / "runs" / f"{name}{'-some' if some else ''}.jsonl"
+
+
+def results_path(text: str) -> Path:
+    """A type for argparse: the path of a file that a run may write, and beside which it may write its scripts."""
+    path = Path(text)
+    try:
+        fault = _fault(path)
+    except OSError as error:
+        fault = f"which cannot be written: {error}"
+    if fault:
+        raise argparse.ArgumentTypeError(f"it is {text}, {fault}; {ACCEPTED}")
+    return path
+
+
+def _fault(path: Path) -> str:
+    """What is wrong with a path for results; "" if nothing is. Raises OSError where nothing can be written."""
+    if any(map(_is_published, {path.parent.resolve() / path.name, path.resolve()})):
+        return "where published results and their scripts are, which only a complete run as declared writes, without --results"
+    if fault := _taken(path):
+        return fault
+    _try_to_write(path)
+    scripts = directory_of(path)
+    if scripts.exists() and not scripts.is_dir():
+        return f"and its scripts would go to {scripts}, which is no directory"
+    others = [one.name for one in sorted(scripts.glob("*.py")) if not _is_script(one)]
+    return f"and its scripts would go to {scripts}, where {others[0]} is none of a run" if others else ""
+
+
+def _taken(path: Path) -> str:
+    """What is wrong with a path whose file would be replaced; "" where nothing is lost but results."""
+    if path.is_dir():
+        return "a directory"
+    if path.exists():
+        if not path.is_file():
+            return "which is no file"
+        try:
+            if path.stat().st_size:  # an empty file, as mktemp makes it, loses nothing
+                read_all(path)
+        except ValueError as error:
+            return f"which is there and holds no results of this suite ({error})"
+    return ""
+
+
+def merged_path(text: str) -> str:
+    """A type for argparse: where merged results go, which is a new file, one of results, or ``-``."""
+    try:
+        fault = "" if writable(text) == "-" else _taken(Path(text))
+        if any(map(_is_published, {Path(text).resolve(), Path(text).parent.resolve() / Path(text).name})):
+            fault = "where published results and their scripts are, which only a complete run as declared writes"
+    except OSError as error:
+        fault = f"which cannot be read: {error}"
+    if fault:
+        raise argparse.ArgumentTypeError(f"it is {text}, {fault}; accepted is the path of a new file, or of results, or -")
+    return text
+
+
+def _is_published(path: Path) -> bool:
+    """Whether the results there, or their scripts, would be among the published ones of the project."""
+    scripts = directory_of(path)
+    return scripts.parent == ROOT / "results" and re.match("programs(-|$)", scripts.name) is not None
+
+
+def _is_script(path: Path) -> bool:
+    return HEAD.match(path.read_text(encoding="utf-8", errors="replace")) is not None
+
+
+def _try_to_write(path: Path) -> None:
+    """OSError where no file like that can be made. A directory that is missing is not made yet, and one above it tried."""
+    above = next(one for one in path.absolute().parents if one.exists())
+    if not above.is_dir():
+        raise NotADirectoryError(f"{above} is not a directory")
+    for directory in {above, directory_of(path)} if directory_of(path).is_dir() else {above}:
+        with tempfile.NamedTemporaryFile(prefix=path.name, suffix=".tmp", dir=directory):
+            pass

@@ -1,0 +1,239 @@
+"""Whether verdicts depend on the processor: laws are held under several settings of its kernels, and the rows compared.
+
+Run as ``python -m conformance.runs.portability [--settings NAME ...] [OPTION ...]``, with the options of a conformance run. The
+status is 0 where every row has the same verdict under each setting, 1 where one has not, and 2 where laws could not be held, or
+a setting has no effect. What the processor cannot do is left out, and said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from conformance.reports import results_file
+from conformance.reports.results_file import ROOT, Row, is_unexpected
+from conformance.runs.cpu_kernels import VARIABLE, Kernels
+
+# What an environment may say of kernels already: a setting says it anew, or nothing of it.
+SAYING = ("ATEN_CPU_CAPABILITY", "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", VARIABLE)
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+ISA = re.compile(r"^onednn_verbose,.*\binfo,cpu,isa:(.*)$", re.M)
+# MKL has other kernels for Intel's processors, and asks this function of its own whether it is on one.
+ON_INTEL = "int mkl_serv_intel_cpu_true(void) { return 1; }\nint mkl_serv_intel_cpu(void) { return 1; }\n"
+
+
+@dataclass(frozen=True)
+class KernelSetting:
+    """How kernels are chosen: variables that torch, MKL and oneDNN read when they are loaded, threads, whether oneDNN is used.
+
+    ``intel`` takes MKL's kernels for Intel's processors on others too, where that can be. ``capability`` is what torch is to
+    have then, ``mkl`` the most of MKL's instructions, and ``isa`` what oneDNN tells, nothing where they are not held.
+    """
+
+    name: str
+    about: str
+    variables: Mapping[str, str] = field(default_factory=dict)
+    threads: int = 1
+    onednn: bool = True
+    intel: bool = False
+    capability: str = ""
+    mkl: int | None = None
+    isa: str = ""
+
+    def without_effect(self, found: Kernels, isa: str, intel: bool) -> str:
+        """What of this setting a process does not have; "" if nothing. ``intel``: MKL is told that the processor is Intel's."""
+        wrong = {
+            f"torch's CPU capability is {found.capability}": self.capability not in ("", found.capability),
+            f"MKL has instructions of number {found.mkl}": self.mkl is not None and (found.mkl or 0) > self.mkl,
+            "MKL does not take this processor for one of Intel's": intel and not found.mkl,
+            f"oneDNN says {isa!r} of its instructions": bool(self.isa) and self.isa not in isa,
+            f"there are {found.threads} threads": found.threads != self.threads,
+            f"oneDNN is {'on' if found.onednn else 'off'}": found.onednn is not self.onednn,
+        }
+        return "; ".join(told for told, is_wrong in wrong.items() if is_wrong)
+
+
+SETTINGS = (
+    KernelSetting("native", "what the processor has"),
+    KernelSetting("intel", "MKL's kernels for Intel's processors, on another one", intel=True),
+    KernelSetting(
+        "sse4",
+        "torch without vector extensions, MKL and oneDNN with SSE4",
+        {"ATEN_CPU_CAPABILITY": "default", "MKL_ENABLE_INSTRUCTIONS": "SSE4_2", "ONEDNN_MAX_CPU_ISA": "SSE41"},
+        intel=True,
+        capability="DEFAULT",
+        mkl=3,
+        isa="SSE4.1",
+    ),
+    KernelSetting(
+        "avx2",
+        "torch, MKL and oneDNN with AVX2",
+        {"ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2"},
+        intel=True,
+        capability="AVX2",
+        mkl=5,
+        isa="AVX2",
+    ),
+    KernelSetting("two-threads", "two threads for every operator that can use them", threads=2),
+    KernelSetting("no-onednn", "torch.backends.mkldnn off", onednn=False),
+)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What there is: the kernels without any setting, and a library that tells MKL of a processor of Intel's, if any."""
+
+    native: Kernels
+    on_intel: Path | None
+
+    def lacks(self, setting: KernelSetting) -> str:
+        """Why a setting cannot be had here; "" if it can."""
+        x86 = platform.machine().lower() in ("x86_64", "amd64")
+        if setting.variables and not x86:
+            return f"the processor is {platform.machine()}, and this is one of x86-64"
+        if setting.capability == "AVX2" and self.native.capability == "DEFAULT":
+            return "the processor lacks AVX2"
+        if setting.name == "intel" and self.native.mkl is None:
+            return "there is no MKL, or one that does not tell what it has"
+        if setting.name == "intel" and self.native.mkl:
+            return "the processor is one of Intel's: native has these kernels"
+        if setting.name == "intel" and self.on_intel is None:
+            return "it takes Linux and a C compiler"
+        return ""
+
+    def environment(self, setting: KernelSetting) -> dict[str, str]:
+        """The environment in which a setting holds, for processes that have not imported torch yet."""
+        kept = {name: value for name, value in os.environ.items() if name not in (*SAYING, *THREADS)}
+        said = json.dumps({"threads": setting.threads, "onednn": setting.onednn})
+        made = {**kept, **setting.variables, "OMP_NUM_THREADS": str(setting.threads), VARIABLE: said}
+        if self.takes_for_intel(setting):
+            made["LD_PRELOAD"] = " ".join(filter(None, [str(self.on_intel), kept.get("LD_PRELOAD", "")]))
+        return made
+
+    def takes_for_intel(self, setting: KernelSetting) -> bool:
+        """Whether MKL is told that the processor is one of Intel's."""
+        return setting.intel and self.native.mkl == 0 and self.on_intel is not None
+
+
+def machine(directory: Path) -> Machine:
+    """What there is here; what is built for it lies in the directory."""
+    bare = Machine(Kernels("", None, 1, onednn=True), None)
+    found, _ = probed(bare.environment(SETTINGS[0]))
+    compiler = shutil.which(os.environ.get("CC", "cc"))
+    if sys.platform != "linux" or compiler is None or found.mkl != 0:
+        return Machine(found, None)
+    source, library = directory / "intel.c", directory / "intel.so"
+    source.write_text(ON_INTEL, encoding="utf-8")
+    built = subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(source)], check=False)
+    return Machine(found, library if built.returncode == 0 else None)
+
+
+def probed(environment: Mapping[str, str]) -> tuple[Kernels, str]:
+    """The kernels of a process in this environment, and what oneDNN tells of its instructions."""
+    command = [sys.executable, "-m", "conformance.runs.cpu_kernels"]
+    verbose = {**environment, "ONEDNN_VERBOSE": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=verbose, capture_output=True, text=True, check=True)
+    isa = ISA.search(done.stdout)
+    told = next(line for line in done.stdout.splitlines() if line.startswith("{"))
+    return Kernels(**json.loads(told)), isa[1] if isa else ""
+
+
+def settled(setting: KernelSetting, there: Machine) -> dict[str, str]:
+    """The environment of a setting, in which every process has the same kernels or ends. RuntimeError if it has no effect."""
+    environment = there.environment(setting)
+    found, isa = probed(environment)
+    if wrong := setting.without_effect(found, isa, there.takes_for_intel(setting)):
+        raise RuntimeError(f"setting {setting.name!r} has no effect: {wrong}; expected {setting.about}")
+    return {**environment, VARIABLE: json.dumps(asdict(found))}
+
+
+def rows_under(setting: KernelSetting, there: Machine, options: Sequence[str], directory: Path) -> list[Row]:
+    """The rows of a run under a setting. RuntimeError where the run does not end as one does that has judged."""
+    environment, results = settled(setting, there), directory / f"{setting.name}.jsonl"
+    command = [sys.executable, "-m", "pytest", "conformance", "--quiet", "--results", str(results), *options]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode > 1 or not results.exists():
+        raise RuntimeError(f"under setting {setting.name!r} the run ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return list(results_file.read(results).rows)
+
+
+def differences(runs: Mapping[str, Iterable[Row]]) -> Iterator[str]:
+    """A line for each row of which a later run has another verdict than the first one, or that one of the two lacks."""
+    verdicts = {name: {(row["law"], row["impl"]): row for row in rows} for name, rows in runs.items()}
+    (first, expected), *others = verdicts.items()
+    for name, found in others:
+        for key in sorted(expected.keys() | found.keys()):
+            one, other = (_told(rows.get(key)) for rows in (expected, found))
+            if one != other:
+                detail = next((row["detail"] for rows in (found, expected) if (row := rows.get(key)) and row["detail"]), "")
+                yield f"{key[0]}, {key[1]}: {first} {one}, {name} {other}{': ' if detail else ''}{detail}"
+
+
+def _told(row: Row | None) -> str:
+    """A verdict, and whether it is the declared one: of a law that was not tested it is not."""
+    return "no row" if row is None else row["verdict"] + (" (not as declared)" if is_unexpected(row) else "")
+
+
+def _workers() -> list[str]:
+    """A process for each core, where pytest-xdist is there."""
+    try:
+        import xdist  # noqa: F401
+    except ModuleNotFoundError:
+        return []
+    return ["-n", "auto"]
+
+
+def _chosen(names: Collection[str]) -> list[KernelSetting]:
+    return [setting for setting in SETTINGS if setting.name in names]
+
+
+def _compared(settings: Sequence[KernelSetting], options: Sequence[str], say: Callable[[str], object]) -> int:
+    with tempfile.TemporaryDirectory() as made:
+        there, runs = machine(Path(made)), dict[str, list[Row]]()
+        for setting in settings:
+            if lacking := there.lacks(setting):
+                say(f"left out: {setting.name} ({setting.about}): {lacking}")
+                continue
+            rows = runs[setting.name] = rows_under(setting, there, options, Path(made))
+            say(f"{setting.name} ({setting.about}): {len(rows)} verdicts, {sum(map(is_unexpected, rows))} unexpected")
+    found = list(differences(runs)) if runs else []
+    for line in found:
+        say(line)
+    say(f"{len(found)} verdicts depend on the setting, of {len(next(iter(runs.values()), []))} under each of {len(runs)}")
+    return 1 if found else 0 if len(runs) > 1 else 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m conformance.runs.portability", description=__doc__.splitlines()[0])
+    names = [setting.name for setting in SETTINGS]
+    parser.add_argument("--settings", nargs="+", choices=names, default=names, metavar="NAME", help=f"of {', '.join(names)}")
+    parsed, options = parser.parse_known_args(arguments)
+    if any(option.partition("=")[0] == "--results" for option in options):
+        parser.error("--results has no effect: the results of each setting are compared, and none is kept")
+    if len(settings := _chosen(parsed.settings)) < 2:
+        parser.error(f"--settings has {' '.join(parsed.settings)}; it takes two to compare: {', '.join(names)}")
+
+    def say(line: str) -> None:
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+
+    try:
+        return _compared(settings, ["--profile", "quick", *_workers(), *options], say)
+    except (RuntimeError, subprocess.CalledProcessError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

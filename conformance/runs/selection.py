@@ -1,0 +1,150 @@
+"""Who is judged in a run: each implementation chosen, by whose claims, and in which process."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+import impls
+from conformance.judging.explorer import Explorer
+from conformance.judging.law import PROFILES, Law, all_laws
+from conformance.judging.sandbox import Contained
+from conformance.judging.sandbox_worker import Setting
+from conformance.judging.smoke_check import smoke
+from conformance.reports.proposed_declaration import Row, declaration, written
+from conformance.simulated_device.device import second
+from impls import Implementation
+from impls.implementation import OPTIONAL_NAMES
+
+DEFAULT = "nested"  # by whose claims something is judged that declares nothing
+MISSING = "failed: ModuleNotFoundError"  # in what impls.load says, which may come out of another process
+SOUGHT = "; modules are looked for in the directory that you are in, in PYTHONPATH, and where packages are installed"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An implementation, the one by whose claims it is judged, and what holds it to laws: in this process, or in its own."""
+
+    implementation: Implementation
+    claims: Implementation
+    setting: Setting
+    judge: Explorer | Contained
+
+    def hold(self, law: Law, claims: Implementation | None = None) -> Row:
+        """The row of a law."""
+        claims = claims or self.claims
+        if isinstance(self.judge, Contained):
+            return self.judge.hold(law, claims)
+        return self.judge.hold(law, self.implementation, claims).row()
+
+    def smoke(self) -> tuple[str, ...]:
+        """Warnings about something that declares nothing. Raises ValueError when it cannot be judged."""
+        if self.implementation.declared:
+            return ()
+        judge = self.judge
+        found = judge.smoke() if isinstance(judge, Contained) else smoke(self.implementation, self.setting.device)
+        if found.fault:
+            raise ValueError(found.fault)
+        return tuple(f"{self.implementation.name}: {warning}" for warning in found.warnings)
+
+    def declaration(self, rows: Iterable[Row]) -> str:
+        """What something that declares nothing could declare after these rows, as Python."""
+        setting = replace(self.setting, profile=replace(self.setting.profile, shrink_declared=False))
+        again = replace(self, judge=Contained(setting) if isinstance(self.judge, Contained) else _explorer(setting))
+        try:
+            seen = f"torch {torch.__version__}"
+            declared = declaration(rows, self.claims, again.hold, f"seen here, {seen}")
+        finally:
+            again.close()
+        profile = next(name for name, one in PROFILES.items() if one == self.setting.profile)
+        about = f"{seen}, device {setting.device}, profile {profile}, seed {setting.seed}, which other runs may see more than"
+        return written(declared, self.implementation.name, about)
+
+    def close(self) -> None:
+        """End its process, if it has one."""
+        if isinstance(self.judge, Contained):
+            self.judge.close()
+
+
+def _explorer(setting: Setting) -> Explorer:
+    return Explorer(setting.device, setting.profile, setting.seed)
+
+
+def _found(setting: Setting, apart: Contained | None) -> Implementation:
+    """What an ``--impl`` names, loaded in the process that is to judge it; ValueError, which names the option, if it cannot."""
+    try:
+        return apart.implementation if apart else impls.find(setting.name, setting.kind)
+    except ValueError as error:
+        raise ValueError(f"--impl: {error}{SOUGHT if MISSING in str(error) else ''}") from error
+
+
+def _refuse_contradictions(options: Any) -> None:
+    """ValueError for options of which one would have no effect beside the other."""
+    if options.impl and options.peers:
+        told = f"--peers has no effect beside --impl {options.impl[0]}"
+        raise ValueError(f"{told}; accepted is one of them: --impl NAME judges a peer, too, and --peers all that are installed")
+    if options.in_process and options.memory_limit is not None:
+        told = f"--memory-limit is {options.memory_limit:g} and has no effect with --in-process"
+        raise ValueError(f"{told}: it is for what is judged in a process of its own; accepted is one of the two")
+
+
+def _refuse_confusing(one: Implementation, setting: Setting) -> None:
+    """ValueError for limits under laws that do not exist or judge another kind, and for a name that others have already."""
+    there = all_laws()
+    for law in one.known:
+        if law not in there:
+            near = difflib.get_close_matches(law, there, 3, cutoff=0.4)
+            told = f"; nearest of {len(there)} laws: {', '.join(near)}" if near else ""
+            raise ValueError(f"--impl {setting.name}: known of {one.name!r} has law {law!r}, which does not exist{told}")
+        if there[law].kind != one.kind:
+            told = f"which judges kind {there[law].kind!r}; its own kind is {one.kind!r}"
+            raise ValueError(f"--impl {setting.name}: known of {one.name!r} has law {law!r}, {told}")
+    taken = one.name in {*impls.names(), *impls.PEERS} and setting.name != one.name
+    if taken and not setting.name.startswith("impls."):
+        raise ValueError(f"--impl {setting.name}: its name is {one.name!r}, as of one that is here already; give it another")
+
+
+def claims_of(one: Implementation, like: Implementation) -> Implementation:
+    """The claims of ``like`` as they fit what declares nothing: what it may lack, and does, it does not claim."""
+    if one.kind != "graph":
+        return like
+    return replace(like, capabilities=like.capabilities - (OPTIONAL_NAMES.keys() - one.capabilities))
+
+
+def subjects(options: Any, chosen: Iterable[str]) -> list[Subject]:
+    """The implementations of these names, judged as the options say. Raises ValueError for one not there, or twice."""
+    _refuse_contradictions(options)
+    if torch.device(options.device).index is not None:
+        raise ValueError(f"--device is {options.device}; accepted is a device type, as cpu or cuda, without a number")
+    try:
+        like = impls.get(options.like or DEFAULT)
+    except ValueError as error:
+        raise ValueError(f"--like: {error}") from error
+    profile, memory = PROFILES[options.profile], options.memory_limit or Setting.memory
+    names = list(dict.fromkeys(chosen))
+    settings = [Setting(name, like.kind, options.device, profile, options.seed, memory) for name in names]
+    apart = {one.name: Contained(one) for one in settings if not (options.in_process or one.name in impls.names())}
+    if options.memory_limit is not None and not apart:
+        told = f"--memory-limit is {options.memory_limit:g} and has no effect"
+        raise ValueError(f"{told}: it is for what is not built in: --impl NAME, --impl pkg.mod:attr or --peers")
+    found = [_found(one, apart.get(one.name)) for one in settings]
+    if twice := [name for name, times in Counter(one.name for one in found).items() if times > 1]:
+        raise ValueError(f"--impl: more than one implementation is called {twice[0]!r}")
+    for setting, one in zip(settings, found, strict=True):
+        _refuse_confusing(one, setting)
+    if options.like and all(one.declared for one in found):
+        raise ValueError(
+            f"--like is {options.like!r} and has no effect; it is for a callable that declares nothing: --impl pkg.mod:attr"
+        )
+    if any(one.kind != "checkpoint" for one in found):
+        second(options.device)  # the engine makes its threads for devices at the first backward: the device comes before
+    shared = Explorer(options.device, profile, options.seed)  # programs and plain's runs are made once for all of a law
+    return [
+        Subject(one, one if one.declared else claims_of(one, like), setting, apart.get(setting.name, shared))
+        for one, setting in zip(found, settings, strict=True)
+    ]

@@ -1,0 +1,276 @@
+"""Random exploration: judges implementations on programs of fresh seeds until the time is over, and keeps what it finds.
+
+Run as ``python -m conformance.soak --minutes N``; after N minutes no law is begun, and what was found is made small, which
+may take as long again. Every round is a run of all laws with a seed of its own. A finding is a verdict worse than the
+declared one, or the end of a process; a declared limit that does not show in a round is none. It is shrunk and kept in a
+database, which the next soak of the implementation begins with: what no longer shows is marked as mended. Status 1 while
+there are open findings of what is judged or a law failed by itself, 2 for arguments or a database that cannot be used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import io
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import impls
+from conformance.judging.law import PROFILES
+from conformance.judging.result import is_worse
+from conformance.reports import results_file
+from conformance.reports.results_file import ROOT, Row
+from conformance.reproducers.reduction import MEETINGS
+from conformance.reproducers.replay import replay
+from conformance.reproducers.script_files import with_smaller_programs
+from conformance.runs.option_values import command, natural, positive
+from conformance.soak import findings, inner_pytest
+from conformance.soak.findings import Finding, Findings
+from conformance.soak.inner_pytest import Listener
+from conformance.soak.soak_options import asked
+
+WORKERS = (os.cpu_count() or 1) if importlib.util.find_spec("xdist") else 0
+SEEDS = 2**31
+RAN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+
+
+@dataclass
+class Soak:
+    """One soak: how it is run, the database, and what was met so far. ``versions`` and ``suite`` are as in results.
+
+    ``implementations`` are the names that were asked for, each with what rows call it; without any, all built-in ones.
+    """
+
+    database: Findings
+    device: str
+    profile: str
+    workers: int
+    implementations: Mapping[str, str]
+    versions: Mapping[str, str]
+    suite: Mapping[str, Any]
+    write: Callable[[str], None]
+    file: Any = None
+    like: str | None = None
+    verdicts: int = 0
+    cases: int = 0
+    new: list[Finding] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    judged: set[str] = field(default_factory=set)
+
+    def round(self, seed: int, tests: Sequence[str] = ("conformance",), until: float | None = None) -> list[Finding]:
+        """Run tests with a seed; the findings. KeyboardInterrupt when the user ends it, ValueError when pytest cannot run."""
+        worse: dict[str, Row] = {}
+
+        def judged(test: str, row: Row) -> None:
+            self.verdicts += 1
+            self.cases += row["cases"]
+            if is_worse(row):
+                worse[test] = row
+
+        def failed(test: str, told: str, process_ended: bool) -> None:
+            if not process_ended:
+                self.errors.append(f"{test}, seed {seed}: {told}")
+                return
+            law, _, name = test.rpartition("::test_")[2].partition("[")
+            fault = {"verdict": "crashes", "detail": "the process ended", "program": "", "expected": "any verdict"}
+            worse[test] = {"law": law, "impl": name.removesuffix("]"), **fault}
+
+        listener = Listener(judged, failed, self.file or io.StringIO())
+        status, text = inner_pytest.run(listener, [*self.arguments(seed, until), *(str(ROOT / test) for test in tests)])
+        listener.display.stop()
+        found = [self.keep(test, seed, row) for test, row in zip(worse, self.small(list(worse.values())), strict=True)]
+        if listener.ended_by_user:
+            raise KeyboardInterrupt
+        if status not in RAN:
+            raise ValueError(f"pytest could not run {', '.join(tests)} with seed {seed}:\n{listener.told}{text}")
+        return found
+
+    def small(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """The rows with scripts as small as can be, so that what is met again has the same."""
+        try:
+            return with_smaller_programs(rows, all_of_them=True)
+        except RuntimeError as error:
+            self.write(f"scripts are not as small as can be: {error}")
+            return rows
+
+    def arguments(self, seed: int, until: float | None) -> list[str]:
+        """What pytest is told."""
+        told = ["--profile", self.profile, "--seed", str(seed), "--device", self.device]
+        told += ["-p", "no:cacheprovider", "-p", "no:terminal"]  # without a terminal no results are written or published
+        told += [part for name in self.implementations for part in ("--impl", name)]
+        told += ["--like", self.like] if self.like else []
+        told += ["-n", str(self.workers)] if self.workers else []
+        return told + (["--until", str(until)] if until is not None else [])
+
+    def keep(self, test: str, seed: int, row: Row) -> Finding:
+        """Make a finding and add it to the database."""
+        self.judged.add(row["impl"])
+        now = _now()
+        found = Finding(
+            row["law"], row["impl"], self.device, row["expected"], row["verdict"], row["detail"], row["program"],
+            test, seed, self.profile, self.versions, self.suite, first_seen=now, last_seen=now,
+        )  # fmt: skip
+        if self.database.add(found):
+            self.new.append(found)
+        return found
+
+    @property
+    def open(self) -> list[Finding]:
+        """The open findings of what is judged here, by whatever name that was asked for."""
+        mine = {*(self.implementations.values() or impls.names()), *self.judged}
+        return [one for one in self.database.open if one.impl in mine and one.device == self.device]
+
+    def replay(self) -> None:
+        """Look at each open finding again: run its script, or where there is none, its test with its seed.
+
+        Where threads may not have met, it is mended when neither shows it, in many runs.
+        """
+        scripts = [finding for finding in self.open if finding.replayable]
+        gone = []
+        for finding, (_, status, _) in zip(scripts, replay([asdict(one) for one in scripts]), strict=True):
+            if status == 0:
+                gone.append(finding)
+        for finding in self.open:
+            if finding in gone and not finding.may_race:
+                self.mended(finding)
+            elif finding in gone or not finding.replayable:
+                times = MEETINGS if finding.may_race else 1
+                if not any(self.still_judged(finding) for _ in range(times)):
+                    self.mended(finding)
+
+    def still_judged(self, finding: Finding) -> bool:
+        """Whether its test gives the same verdict with its seed; True as well where that cannot be found out."""
+        names = {called: name for name, called in self.implementations.items()}
+        self.implementations, chosen = {names.get(finding.impl, finding.impl): finding.impl}, self.implementations
+        self.profile, profile = finding.profile, self.profile
+        before = self.verdicts
+        try:
+            found = self.round(finding.seed, [finding.test])
+        except ValueError as error:
+            self.write(f"not to be judged again: {finding.impl}, law {finding.law}: {error}")
+            return True
+        finally:
+            self.implementations, self.profile = chosen, profile
+        return self.verdicts == before or any(one.verdict == finding.verdict for one in found)
+
+    def mended(self, finding: Finding) -> None:
+        self.database.mend(finding, _now())
+        self.write(f"mended: {finding.impl}, law {finding.law}: {finding.verdict}")
+
+    def run(self, base: int, until: float) -> int:
+        """Rounds until then, with seeds from ``base`` on; how many."""
+        rounds = 0
+        while time.time() < until:
+            verdicts, cases, started = self.verdicts, self.cases, time.perf_counter()
+            found = self.round(base + rounds, until=until)
+            seconds = time.perf_counter() - started
+            self.write(
+                f"round {rounds + 1}, seed {base + rounds}: {self.verdicts - verdicts} verdicts, {self.cases - cases} cases "
+                f"in {seconds:.0f} s, {len(found)} findings"
+            )
+            rounds += 1
+        return rounds
+
+    def summary(self) -> str:
+        """What was met, and what is open, by law."""
+        lines = [f"{self.verdicts} verdicts on {self.cases} cases"]
+        still, others = self.open, len(self.database.open) - len(self.open)
+        laws, mended = Counter(finding.law for finding in still), len(self.database.known) - len(self.database.open)
+        lines.append(f"findings: {len(self.new)} new, {len(still)} open, {mended} mended")
+        lines += [f"  and {others} open ones of what was not judged now"] if others else []
+        for law, count in laws.most_common():
+            lines.append(f"  {law}: {count}")
+            lines += [
+                f"    {one.impl}: {one.verdict}, due is {one.expected}; seed {one.seed}, profile {one.profile}, "
+                f"met {one.times} times"
+                for one in still
+                if one.law == law
+            ]
+        lines += [f"a law failed by itself: {error}" for error in self.errors]
+        if still:
+            lines.append(f"scripts: {command('replay', self.database.path)}")
+        return "\n".join(lines)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _database(text: str) -> Path:
+    """The path of a database, or of one that is still to be made."""
+    path = Path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is a directory; accepted is the path of a file")
+    try:
+        if path.exists():
+            findings.read(path)
+    except (OSError, ValueError) as error:
+        raise argparse.ArgumentTypeError(f"{error}; accepted is a file that a soak wrote, or a new one") from error
+    return path
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m conformance.soak", description=__doc__.splitlines()[0])
+    told = "begin no law after that (default 20); what was found until then is made small, which may take as long again"
+    parser.add_argument("--minutes", type=positive, default=20.0, metavar="N", help=told)
+    parser.add_argument(
+        "-n", type=natural, default=WORKERS, metavar="WORKERS", dest="workers", help=f"default {WORKERS}; 0: this process"
+    )
+    parser.add_argument("--impl", action="append", default=[], help="as in a conformance run; default: all built in")
+    parser.add_argument("--like", help="as in a conformance run: whose claims judge what declares nothing")
+    parser.add_argument("--device", default="cpu", help="a device type: cpu, cuda, ...")
+    parser.add_argument(
+        "--seed", type=natural, metavar="BASE", help="of the first round, the next has the next; default: fresh"
+    )
+    parser.add_argument("--profile", choices=list(PROFILES), default="round", help="the size of a round")
+    parser.add_argument("--findings", type=_database, default=findings.DATABASE, metavar="FILE", help="the database")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line."""
+    options = _options(arguments)
+    try:
+        wanted = asked(options)
+    except ValueError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    base = int.from_bytes(os.urandom(4)) % SEEDS if options.seed is None else options.seed
+    until = time.time() + 60 * options.minutes
+    file = os.fdopen(os.dup(sys.__stdout__.fileno()), "w") if sys.__stdout__ else None  # pytest takes the other one
+
+    def write(text: str) -> None:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+
+    write(f"seeds from {base} on; {options.minutes:g} minutes on {options.device}, {options.workers or 'no'} workers")
+    for warning in wanted.warnings:
+        write(warning)
+    header = results_file.header(base, options.profile, "cpu")
+    try:
+        with findings.opened(options.findings) as database:
+            versions, suite = header["versions"], header["suite"]
+            run = options.device, options.profile, options.workers, wanted.implementations
+            soak = Soak(database, *run, versions, suite, write, file, options.like)
+            rounds = 0
+            try:
+                soak.replay()
+                rounds = soak.run(base, until)
+            except KeyboardInterrupt:
+                write("ended by the user")
+            write(f"{rounds} rounds, {soak.summary()}")
+            if not soak.verdicts and not soak.open:
+                raise ValueError(f"--minutes {options.minutes:g}: no law was judged in that time")
+            return 1 if soak.open or soak.errors else 0
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 2

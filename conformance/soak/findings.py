@@ -1,0 +1,144 @@
+"""What random exploration has found: a database of one JSON object a line, which is added to and never forgets.
+
+A finding is known by implementation, law, device, verdict and program, and counted when it is met again. One that no
+longer shows is marked as mended, with the date, and open again when it comes back.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from conformance.reports.results_file import ROOT, text_of
+from conformance.reproducers.script_parts import has_threads
+
+KIND = "finding"
+DATABASE = ROOT / "results" / "soak" / "findings.jsonl"  # git ignores it: a machine's own, and it changes by the minute
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A verdict worse than the declared one: where, on which program, by which test and seed, and when.
+
+    ``test`` is the test's name, ``seed`` and ``profile`` are those that drew the program. ``program`` is a script, empty
+    where there is none. ``mended`` is the date at which it no longer showed, empty while it is open.
+    """
+
+    law: str
+    impl: str
+    device: str
+    expected: str
+    verdict: str
+    detail: str
+    program: str
+    test: str
+    seed: int
+    profile: str
+    versions: Mapping[str, str]
+    suite: Mapping[str, Any]
+    first_seen: str
+    last_seen: str
+    times: int = 1
+    mended: str = ""
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        return (self.law, self.impl, self.device, self.verdict, self.program)
+
+    @property
+    def replayable(self) -> bool:
+        """Whether its script measures what the law does, and says so by its status."""
+        return "sys.exit(" in self.program
+
+    @property
+    def may_race(self) -> bool:
+        """Whether its program has threads, or is not known: then one run that shows nothing says nothing."""
+        return has_threads(self.program) or not self.program
+
+
+@dataclass
+class Findings:
+    """The findings of a database file."""
+
+    path: Path
+    known: dict[tuple[str, ...], Finding] = field(default_factory=dict)
+
+    @property
+    def open(self) -> list[Finding]:
+        return [finding for finding in self.known.values() if not finding.mended]
+
+    def add(self, found: Finding) -> bool:
+        """Keep a finding; whether it is new, or open again."""
+        before = self.known.get(found.identity)
+        if before is not None:
+            found = replace(before, times=before.times + 1, last_seen=found.last_seen, mended="")
+        self.known[found.identity] = found
+        self.save()
+        return before is None or bool(before.mended)
+
+    def mend(self, finding: Finding, date: str) -> None:
+        """Mark a finding as one that no longer shows."""
+        self.known[finding.identity] = replace(finding, mended=date)
+        self.save()
+
+    def save(self) -> None:
+        """Write the database in one step."""
+        descriptor, name = tempfile.mkstemp(prefix=self.path.name, suffix=".tmp", dir=self.path.parent)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.writelines(json.dumps({"kind": KIND, **asdict(finding)}) + "\n" for finding in self.known.values())
+        Path(name).replace(self.path)
+
+
+def holds_findings(path: Path) -> bool:
+    """Whether a file is a database of findings, by its first line; an empty one has nothing to say either way."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return f'"kind": "{KIND}"' in file.readline()
+
+
+def read(path: Path) -> Findings:
+    """Read a database. Raises FileNotFoundError; ValueError, which names file, line and reason, for no finding or no UTF-8."""
+    found = Findings(path)
+    for number, text in enumerate(text_of(path).splitlines(), 1):
+        finding = _finding(f"{path}: line {number}", text)
+        if finding.identity in found.known:
+            raise ValueError(f"{path}: line {number} is about what an earlier line is about: {finding.impl}, law {finding.law}")
+        found.known[finding.identity] = finding
+    return found
+
+
+def _finding(where: str, text: str) -> Finding:
+    try:
+        line = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{where} is not JSON: {error}") from error
+    if not isinstance(line, dict) or line.pop("kind", None) != KIND:
+        raise ValueError(f"{where} is not of kind {KIND!r}")
+    wanted = {one.name for one in fields(Finding)}
+    if line.keys() != wanted:
+        raise ValueError(f"{where} lacks {sorted(wanted - line.keys())} and has {sorted(line.keys() - wanted)} besides")
+    for name in ("seed", "times"):
+        if type(line[name]) is not int:
+            raise ValueError(f"{where} has {name}={line[name]!r}, not an integer")
+    for name in sorted(wanted - {"seed", "times", "versions", "suite"}):
+        if type(line[name]) is not str:
+            raise ValueError(f"{where} has {name}={line[name]!r}, not a string")
+    return Finding(**line)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Findings]:
+    """The database, for this process alone; made where it is not there. ValueError while another process has it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_suffix(".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise ValueError(f"{path} is in use by another run") from error
+        yield read(path) if path.exists() else Findings(path)

@@ -1,0 +1,62 @@
+"""A run of pytest inside of another program, and what it judges there, handed on as it comes."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from conformance.judging.result import is_worse
+from conformance.reports.results_file import Row
+from conformance.runs.progress import Silent, display
+from conformance.runs.results_plugin import PROPERTY
+
+
+@dataclass(eq=False)  # a plugin has to be hashable
+class Listener:
+    """A plugin of pytest that hands on what a round judges: rows by test, and tests that ended without one."""
+
+    judged: Callable[[str, Row], None]
+    failed: Callable[[str, str, bool], None]
+    file: Any
+    display: Silent = field(default_factory=Silent)
+    ended_by_user: bool = False
+    told: str = ""
+
+    @pytest.hookimpl
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        self.ended_by_user = excinfo.type is KeyboardInterrupt  # pytest ends itself by a kind of its own
+
+    @pytest.hookimpl
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        self.told += f"{report.longreprtext}\n" if report.failed else ""
+
+    @pytest.hookimpl
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self.display = display(len(session.items), self.file)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
+        if type(self.display) is Silent:
+            self.display = display(len(ids), self.file)
+
+    @pytest.hookimpl
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        row: Any = dict(report.user_properties).get(PROPERTY)
+        if row is None and report.failed:
+            self.failed(report.nodeid, report.longreprtext, report.when not in ("setup", "call", "teardown"))
+        elif row is not None and report.when == "call":
+            self.judged(report.nodeid, row)
+            self.display.advance(row["law"], row["impl"], not is_worse(row))
+
+
+def run(listener: Listener, arguments: Sequence[str]) -> tuple[int, str]:
+    """The status of pytest with these arguments, and what it said."""
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
+        status = pytest.main(list(arguments), plugins=[listener])
+    return int(status), text.getvalue()

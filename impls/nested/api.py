@@ -1,0 +1,204 @@
+"""The public functions of nested checkpointing, their options, and the record by which it presents itself."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+from torch.utils.checkpoint import SAC_IGNORED_OPS as SAC_IGNORED_OPS
+from torch.utils.checkpoint import CheckpointPolicy as CheckpointPolicy
+from torch.utils.checkpoint import GraphExecGroup as GraphExecGroup
+from torch.utils.checkpoint import SelectiveCheckpointContext as SelectiveCheckpointContext
+from torch.utils.checkpoint import create_selective_checkpoint_contexts as create_selective_checkpoint_contexts
+
+from impls.implementation import CAPABILITIES, Implementation
+from impls.known_failures import BYPASSED, RUN_TWICE
+from impls.nested.inputs import taken
+from impls.nested.operator_log import Operators
+from impls.nested.recomputation import NOTHING
+from impls.nested.region import CheckpointError as CheckpointError
+from impls.nested.region import Region
+from impls.nested.user_hooks import ROUTES, push, respect
+from impls.sequential import sequential
+from impls.state import accelerators, modes, random_numbers
+
+Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
+
+_pop_hooks = torch._C._autograd._pop_saved_tensors_default_hooks
+_overrides: ContextVar[tuple[bool | None, bool | None]] = ContextVar("overrides", default=(None, None))  # of early_stop, debug
+
+
+def noop_context_fn() -> Contexts:
+    """The default of ``context_fn``: no context around forward, none around recomputation."""
+    return NOTHING, NOTHING
+
+
+@contextmanager
+def set_checkpoint_early_stop(enable: bool) -> Iterator[None]:
+    """Switch early stop on or off for the regions whose forward runs inside, whatever their argument says (rule 5)."""
+    token = _overrides.set((bool(enable), _overrides.get()[1]))
+    try:
+        yield
+    finally:
+        _overrides.reset(token)
+
+
+@contextmanager
+def set_checkpoint_debug_enabled(enabled: bool | None) -> Iterator[None]:
+    """Switch ``debug`` on or off for the regions whose forward runs inside, whatever their argument says; None leaves it."""
+    token = _overrides.set((_overrides.get()[0], None if enabled is None else bool(enabled)))
+    try:
+        yield
+    finally:
+        _overrides.reset(token)
+
+
+def checkpoint(
+    function: Callable[..., Any] | None = None,
+    *args: Any,
+    preserve_rng_state: bool = True,
+    context_fn: Callable[[], Contexts] = noop_context_fn,
+    determinism_check: str = "default",
+    debug: bool = False,
+    early_stop: bool = True,
+    respect_saved_tensors_hooks: bool | None = None,
+    **kwargs: Any,
+) -> Any:
+    """Call ``function(*args, **kwargs)`` and return its value; what it saves for backward is dropped and recomputed.
+
+    Without a function, ``checkpoint(**options)`` is a decorator, for functions and methods.
+
+    Args:
+        preserve_rng_state: recompute with forward's random numbers and leave the ambient streams where they were, for which
+            recomputations on several threads take turns.
+        context_fn: gives a context for forward and one for recomputation, entered anew for each recomputation.
+        determinism_check: ``"default"`` compares count, shape, dtype and device of what both runs save; ``"none"`` does not.
+        debug: write down the operators of both runs, for the message of a CheckpointError.
+        early_stop: end a recomputation as soon as what is needed is there.
+        respect_saved_tensors_hooks: hand what a policy of ``create_selective_checkpoint_contexts`` keeps to the user's hooks
+            for saved tensors; False does not, and neither does None, with a warning of PyTorch's. Others keep nothing.
+
+    Raises TypeError or ValueError for arguments that are not as described, before the function runs; NotImplementedError
+    for hooks to be respected before torch 2.14; CheckpointError when
+    a device is first initialised inside the region, or random numbers are to be preserved while a CUDA graph is captured;
+    CheckpointError in backward when a saved or passed tensor was changed in place, or when the recomputation saves
+    something else than forward did. Not checked: that both runs compute the same values, and tensors that the function
+    reads from elsewhere without autograd saving them. Buffers that a module updates in forward are updated again.
+    Source: the nesting rules of PyTorch pull request 90105; early stop as in 96866.
+    """
+    if function is None and not args:
+        options = preserve_rng_state, context_fn, determinism_check, debug, early_stop, respect_saved_tensors_hooks
+        return _decorator(options, kwargs)
+    _validate(function, context_fn, determinism_check, kwargs)
+    return _run(function, args, kwargs, preserve_rng_state, context_fn, determinism_check, debug, early_stop,
+                respect_saved_tensors_hooks)  # fmt: skip
+
+
+class _Decorated:
+    """A function that is called through a checkpoint each time; a method where it is an attribute of a class."""
+
+    def __init__(self, function: Callable[..., Any], options: tuple[Any, ...]) -> None:
+        functools.update_wrapper(self, function, updated=())
+        self._function, self._options = function, options
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return _run(self._function, args, kwargs, *self._options)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        bind = None if instance is None else getattr(self._function, "__get__", None)
+        return self if bind is None else _Decorated(bind(instance, owner), self._options)
+
+
+def _decorator(options: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[Callable[..., Any]], _Decorated]:
+    _validate(_Decorated, options[1], options[2], kwargs)
+    if kwargs:
+        raise ValueError(f"{', '.join(kwargs)}: no option of checkpoint, and without a function it takes no others. "
+                         "Pass arguments when the decorated function is called")  # fmt: skip
+
+    def decorate(function: Callable[..., Any]) -> _Decorated:
+        _validate(function, options[1], options[2], {})
+        return _Decorated(function, options)
+
+    return decorate
+
+
+def _run(
+    function: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    preserve_rng_state: bool,
+    context_fn: Callable[[], Contexts],
+    determinism_check: str,
+    debug: bool,
+    early_stop: bool,
+    respect_saved_tensors_hooks: bool | None,
+) -> Any:
+    forward_context, recompute_context = context_fn()
+    if forward_context is not NOTHING or respect_saved_tensors_hooks is not None:
+        respect(forward_context, respect_saved_tensors_hooks)
+    if not torch.is_grad_enabled():
+        with forward_context:
+            return function(*args, **kwargs)
+    region = Region(function, taken(args, kwargs), recompute_context)
+    region.check = determinism_check == "default"
+    override, logged = _overrides.get()
+    region.early_stop = early_stop if override is None else override
+    debug = debug if logged is None else logged
+    region.operators = Operators() if debug else None
+    started = accelerators.initialised() if preserve_rng_state else None
+    if preserve_rng_state:
+        if accelerators.is_capturing():
+            region.refuse("a graph of the device's work is being captured, in which random numbers cannot be preserved. "
+                          "Pass preserve_rng_state=False, or capture without the region")  # fmt: skip
+        region.states = random_numbers.states(tuple(region.inputs.generators))
+    push(region, forward_context is not NOTHING)
+    try:
+        if forward_context is NOTHING and not debug:
+            output = function(*args, **kwargs)
+            region.complete = True
+        else:
+            with region.operators or NOTHING, forward_context:
+                output = function(*args, **kwargs)
+                region.complete = True
+    finally:
+        _pop_hooks()
+        region.enclosing = region.look = region.around = None
+        region.inputs.end()  # also where the function raised
+    if not region.complete:
+        region.refuse("the forward context of context_fn swallowed an exception, so there is no value to return")
+    if preserve_rng_state and started is None and accelerators.initialised() is not None:
+        region.refuse("a device was first initialised inside the region, so its random numbers cannot be replayed. "
+                      "Initialise it before, or pass preserve_rng_state=False")  # fmt: skip
+    left = modes.process_wide()
+    region.left = left if left != region.modes.process_wide else None
+    return output
+
+
+def _validate(function: Any, context_fn: Any, determinism_check: Any, kwargs: dict[str, Any]) -> None:
+    if not callable(function):
+        raise TypeError(f"function is {function!r}; it must be callable")
+    if not callable(context_fn):
+        raise TypeError(f"context_fn is {context_fn!r}; it must be callable and return two context managers")
+    if determinism_check not in ("default", "none"):
+        raise ValueError(f"determinism_check is {determinism_check!r}; it must be 'default' or 'none'")
+    if kwargs.pop("use_reentrant", False):
+        raise ValueError("use_reentrant is True; this checkpoint is not reentrant (see impls.reentrant)")
+
+
+def checkpoint_sequential(functions: Any, segments: int, input: Any, preserve_rng_state: bool = True) -> Any:
+    """Run ``functions`` one after the other in ``segments`` parts, all but the last checkpointed."""
+    return sequential(checkpoint, functions, segments, input, preserve_rng_state=preserve_rng_state)
+
+
+IMPLEMENTATION = Implementation(
+    name="nested",
+    checkpoint=checkpoint,
+    summary="non-reentrant, nests, stops early, checks versions",
+    source="PyTorch pull requests 90105 and 96866",
+    capabilities=frozenset(CAPABILITIES),
+    known=RUN_TWICE if ROUTES else RUN_TWICE | BYPASSED,
+)

@@ -1,0 +1,327 @@
+"""What a region was called with: taken apart when forward runs, put together again for the recomputation."""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+import weakref
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_is_leaf, tree_unflatten
+
+from impls.nested.hook_registrations import registered
+from impls.tensors.packed import Packed
+from impls.tensors.versions import Counter, counter
+
+_ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size, torch.Generator})
+_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
+_KEPT = (_ATOMS | _TENSORS) - {torch.Generator}  # certainly no containers
+
+Call = tuple[tuple[Any, ...], dict[str, Any], list[torch.Tensor]]  # arguments, and the tensors among them
+
+
+def taken(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs | Held:
+    """The arguments of a call, in the cheapest way that will do: taking them apart costs more than all else that is fixed."""
+    if _KEPT.issuperset(map(type, args)) and _KEPT.issuperset(map(type, kwargs.values())) and not _watched():
+        held = Held(args, kwargs)
+        if held.versions is not None:
+            return held
+    return Inputs(args, kwargs)
+
+
+def _watched() -> bool:
+    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+
+
+class Held:
+    """Arguments, none of them a container, where nobody watches what is saved: autograd would keep the tensors themselves.
+
+    ``versions`` is None if there is a tensor without version counter, made in inference mode: then this will not do.
+    """
+
+    __slots__ = ("args", "ended", "kwargs", "registered", "tensors", "versions")
+    generators: tuple[torch.Generator, ...] = ()
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.args: tuple[Any, ...] | None = args
+        self.kwargs = kwargs
+        self.registered, self.ended = registered(), -1
+        self.tensors: list[Any] = [one for one in (*args, *kwargs.values()) if type(one) in _TENSORS]
+        self.versions: list[int] | None
+        try:
+            self.versions = [one._version for one in self.tensors]
+        except RuntimeError:
+            self.versions = None
+
+    def changed(self) -> int | None:
+        """The index of the first tensor that was changed in place since the call, None when there is none."""
+        now = [one._version for one in self.tensors]
+        if now == self.versions:
+            return None
+        return next(index for index, then in enumerate(self.versions or ()) if now[index] != then)
+
+    def end(self) -> None:
+        """Forward is over. If it changed a tensor in place, let go of all: one may be an output, which holds the region."""
+        self.ended = registered()
+        if self.changed() is not None:
+            self.args, self.kwargs = None, {}
+            self.tensors = [counter(one) for one in self.tensors]
+
+    def registering(self) -> bool:
+        """Whether hooks were registered while forward ran, on arguments or elsewhere."""
+        return (registered() if self.ended == -1 else self.ended) != self.registered
+
+    def restore(self) -> Call:
+        """The arguments."""
+        assert self.args is not None
+        return self.args, self.kwargs, self.tensors
+
+    def put_back(self) -> None:
+        """Nothing here can be changed by a run but tensors."""
+
+
+class Inputs:
+    """The arguments of one call. Tensors at any depth become saved tensors of the enclosing region, each once (rule 2).
+
+    Reached are positional and keyword arguments, containers that pytree knows, and dataclasses that are all in their
+    fields; what is there several times is one object in the recomputation, too. A container of Python's own that still holds
+    what it held, and no tensor that comes back as another object, goes through as it is; others are made anew. Other
+    objects are kept as they are: a tensor inside one is not watched.
+    """
+
+    __slots__ = ("__weakref__", "args", "containers", "counters", "ended", "generators", "indices", "known", "kwargs",
+                 "packed", "registered", "versions", "watched")  # fmt: skip
+
+    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        self.packed: list[Packed | torch.Tensor] | None = []
+        # Where nobody watches what is saved, autograd would keep the tensor itself, and so does this.
+        self.watched = _watched()
+        self.registered, self.ended = registered(), -1
+        self.counters: list[Counter] = []
+        self.versions: list[int] = []
+        self.generators: list[torch.Generator] = []
+        self.containers: list[_Container] = []  # those that are kept, the ones inside of others first
+        self.indices: dict[int, _Position] = {}
+        self.known: dict[int, _Container] = {}
+        self.args = [self._take(one) for one in args]
+        self.kwargs = {name: self._take(one) for name, one in kwargs.items()}
+        for each in (self.indices, self.known):
+            each.clear()  # identities are valid only while the arguments are alive
+        if self.containers:
+            _look_after(self)
+
+    def _take(self, value: Any) -> Any:
+        kind = type(value)
+        if kind in _TENSORS or (kind not in _ATOMS and isinstance(value, torch.Tensor)):
+            return self._tensor(value)
+        if kind in _ATOMS:
+            if kind is torch.Generator:
+                self.generators.append(value)
+            return value
+        if id(value) in self.known:
+            return self.known[id(value)]
+        parts = _apart(value)
+        if parts is None:
+            return value
+        container = self.known[id(value)] = _Container([self._take(one) for one in parts.children], parts.form)
+        if kind in _PYTHONS or isinstance(value, tuple) or isinstance(parts.form, _Fields):
+            container.itself = value
+            if container.holds(map(self._present, container.children)):
+                self.containers.append(container)
+            else:
+                container.itself = _GONE
+        return container
+
+    def _tensor(self, tensor: torch.Tensor) -> _Position:
+        position = self.indices.get(id(tensor))
+        if position is None:
+            assert self.packed is not None
+            position = self.indices[id(tensor)] = _Position(len(self.packed))
+            if self.watched or tensor.is_inference():
+                self.packed.append(Packed(tensor))
+                self.counters.append(counter(tensor))
+            else:
+                self.packed.append(tensor)
+                self.counters.append(tensor)
+            self.versions.append(self.counters[-1]._version)
+        return position
+
+    def _present(self, child: Any) -> Any:
+        """What a child was, as far as it is here without anything being unpacked or made; _GONE otherwise."""
+        if type(child) is _Position:
+            packed = None if self.packed is None else self.packed[child]
+            whole = packed.parameter if type(packed) is Packed else packed
+            return _GONE if whole is None else whole
+        return child.itself if type(child) is _Container else child
+
+    def settle(self) -> bool:
+        """Let go of containers that hold something else by now, which are made anew; whether others are left."""
+        for container in self.containers:
+            if not container.holds(map(self._present, container.children)):
+                container.itself = _GONE
+        self.containers = [one for one in self.containers if one.itself is not _GONE]
+        return bool(self.containers)
+
+    def changed(self) -> int | None:
+        """The index of the first tensor that was changed in place since the call, None when there is none."""
+        for index, then in enumerate(self.versions):
+            if self.counters[index]._version != then:
+                return index
+        return None
+
+    def end(self) -> None:
+        """Forward is over. If it changed a tensor in place, let go of all: one may be an output, which holds the region."""
+        self.ended = registered()
+        self.settle()
+        if self.changed() is not None:
+            self.args, self.kwargs, self.packed, self.containers = [], {}, None, []
+            self.counters = [counter(one) if isinstance(one, torch.Tensor) else one for one in self.counters]
+
+    def registering(self) -> bool:
+        """Whether hooks were registered while forward ran, on arguments or elsewhere."""
+        return (registered() if self.ended == -1 else self.ended) != self.registered
+
+    def restore(self) -> Call:
+        """The arguments. Containers hold what they held at the call, whatever has happened to them since."""
+        assert self.packed is not None
+        tensors = [
+            packed if isinstance(packed, torch.Tensor) else packed.unpack(version)
+            for packed, version in zip(self.packed, self.versions, strict=True)
+        ]
+        made: dict[int, Any] = {}
+        args = tuple(_whole(one, tensors, made) for one in self.args)
+        return args, {name: _whole(one, tensors, made) for name, one in self.kwargs.items()}, tensors
+
+    def put_back(self) -> None:
+        """Undo what a run has done to containers that went through as they are; it may have been stopped half-way."""
+        for container in self.containers:
+            container.refill([self._present(one) for one in container.children])
+
+
+class _Position(int):
+    """Stands for the tensor with that index."""
+
+
+_PYTHONS = frozenset({list, dict, OrderedDict, defaultdict, deque})
+_GONE = object()
+
+
+class _Parts(NamedTuple):
+    """A container as its children, and what makes one of these again."""
+
+    children: list[Any]
+    form: Any
+
+
+class _Fields(NamedTuple):
+    """A dataclass, and the names of what an instance holds."""
+
+    kind: type
+    names: tuple[str, ...]
+
+
+class _Container:
+    """Stands for a container. ``itself`` is the container as long as that is known to hold what it held, or else _GONE."""
+
+    __slots__ = ("children", "form", "itself")
+
+    def __init__(self, children: list[Any], form: Any) -> None:
+        self.children, self.form, self.itself = children, form, _GONE
+
+    def holds(self, children: Iterable[Any]) -> bool:
+        """Whether the container is here, and has these children."""
+        return self.with_children([*children]) is not _GONE
+
+    def with_children(self, children: list[Any]) -> Any:
+        """The container itself if it has these children, _GONE otherwise."""
+        value = self.itself
+        now = None if value is _GONE else _apart(value)
+        same = now is not None and now.form == self.form and _identical(now.children, children)
+        return value if same else _GONE
+
+    def refill(self, children: list[Any]) -> None:
+        """Give the container these children again."""
+        value: Any = self.itself
+        if value is _GONE or self.with_children(children) is value:
+            return
+        whole = _together(children, self.form)
+        if isinstance(self.form, _Fields):
+            vars(value).clear()
+            vars(value).update(vars(whole))
+        elif isinstance(value, list):
+            value[:] = whole
+        elif not isinstance(value, tuple):
+            value.clear()
+            value.update(whole) if isinstance(value, dict) else value.extend(whole)
+
+
+def _apart(value: Any) -> _Parts | None:
+    """What a container consists of; None if it is none."""
+    kind = type(value)
+    if kind is list or kind is tuple:
+        return _Parts(list(value), kind)
+    if kind is dict:
+        return _Parts([*value.values()], tuple(value))
+    if not tree_is_leaf(value):
+        own = id(value)  # the function is kept until the garbage collector runs: so it is to hold no tensor
+        return _Parts(*tree_flatten(value, lambda node: id(node) != own))
+    if _is_record(value):
+        fields = vars(value)
+        return _Parts([*fields.values()], _Fields(kind, tuple(fields)))
+    return None
+
+
+def _is_record(value: Any) -> bool:
+    """Whether an object is all in its fields, so that it can be rebuilt from them exactly."""
+    bases = type(value).__mro__[:-1]
+    return bool(bases) and all(dataclasses.is_dataclass(base) and "__slots__" not in vars(base) for base in bases)
+
+
+def _together(children: list[Any], form: Any) -> Any:
+    """A container anew; a dataclass without its constructor."""
+    if isinstance(form, TreeSpec):
+        return tree_unflatten(children, form)
+    if isinstance(form, _Fields):
+        record: Any = object.__new__(form.kind)
+        vars(record).update(zip(form.names, children, strict=True))
+        return record
+    return form(children) if isinstance(form, type) else dict(zip(form, children, strict=True))
+
+
+def _whole(value: Any, tensors: list[torch.Tensor], made: dict[int, Any]) -> Any:
+    """What ``value`` stands for, with these tensors in their places; ``made`` has the containers that are done."""
+    if type(value) is _Position:
+        return tensors[value]
+    if type(value) is not _Container:
+        return value
+    if id(value) not in made:
+        children = [_whole(one, tensors, made) for one in value.children]
+        itself = value.with_children(children)
+        made[id(value)] = _together(children, value.form) if itself is _GONE else itself
+    return made[id(value)]
+
+
+def _identical(some: list[Any], others: list[Any]) -> bool:
+    return len(some) == len(others) and all(map(operator.is_, some, others))
+
+
+_kept: deque[weakref.ref[Inputs]] = deque()
+
+
+def _look_after(inputs: Inputs) -> None:
+    """Look at the containers that two earlier calls keep, and at these later on.
+
+    A list that an output was appended to since holds the region that keeps it, through the graph, where the garbage
+    collector does not see it. With two looks a call such lists cannot gather.
+    """
+    for _ in range(min(2, len(_kept))):
+        try:
+            earlier = _kept.popleft()()
+        except IndexError:  # another thread was first
+            break
+        if earlier is not None and earlier.settle():
+            _kept.append(weakref.ref(earlier))
+    _kept.append(weakref.ref(inputs))

@@ -1,0 +1,216 @@
+"""One recomputation of a region: the function runs again, and what it saves this time is collected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from impls.nested.operator_log import Operators
+from impls.nested.user_hooks import Within, push
+from impls.state.modes import Modes, process_wide
+from impls.state.restoration import Restoration
+from impls.tensors.versions import Look, described, detached, look
+
+NOTHING = nullcontext()  # the one that options stand for by default, and that is not worth entering
+_sequence_number = torch._C._autograd._get_sequence_nr
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+
+
+class Stop(BaseException):
+    """Ends a recomputation early. Not an Exception, so that ``except Exception`` in user code lets it pass."""
+
+
+def _written_late(slots: Sequence[tuple[int, Any, Look]], last: int) -> int:
+    """The index, at ``last`` or before it, of what may be a buffer that its operator writes after it has saved it; or -1.
+
+    Of PyTorch's operators that is rrelu_with_noise alone (its derivatives.yaml, searched for operators that save an argument
+    which they write; of a batch norm's running statistics backward reads none that were written). Its node saves the noise,
+    which cannot require grad, and next the input, which does and is of the same shape, dtype and device. Others that look so,
+    such as atan2, maximum and clamp with a constant, run their own kernel once more than they have to.
+    """
+    if slots[last][2][4] and (not last or slots[last - 1][2][4]):
+        return -1  # nearly always
+    for index in (last - 1, last):
+        if 0 <= index < len(slots) - 1:
+            noise, given = slots[index][2], slots[index + 1][2]
+            if given[4] and not noise[4] and given[:3] == noise[:3]:
+                return index
+    return -1
+
+
+class Values(dict[int, torch.Tensor]):
+    """Recomputed tensors by index, for the backward ``task``. Callable, so that the engine can own them as a final callback."""
+
+    __slots__ = ("__weakref__", "task")
+    task: int
+
+    def __call__(self) -> None:
+        self.clear()
+
+
+class _Ending(TorchDispatchMode):
+    """Ends a recomputation once the operator that is under way is over: what its kernel calls makes no node of its own."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, run: Recomputation) -> None:
+        super().__init__()
+        self.run = run
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if _sequence_number() != self.run.node:
+            self.run.stop()
+        return func(*args, **(kwargs or {}))
+
+
+class Recomputation(Within):
+    """What one run is to bring, and what it has brought.
+
+    ``slots`` stand for the tensors that forward saved, as (index, counter, look); ``wanted`` has None in place of those
+    that are not needed. ``inside`` are the versions of tensors that regions inside saved. ``complete`` says whether that is all
+    or forward has not ended yet. ``unpack`` brings the tensor of a slot once this run is over. After ``run``, which
+    returns the recomputed tensors, ``mismatch`` says in what the run was not what forward was, or is None.
+    """
+
+    def __init__(
+        self,
+        wanted: Sequence[Any],
+        slots: Sequence[Any],
+        inside: Sequence[int],
+        unpack: Callable[[Any], torch.Tensor],
+        *,
+        complete: bool,
+        early_stop: bool,
+        check: bool,
+        log: bool,
+    ) -> None:
+        self.wanted, self.slots, self.inside, self.again = wanted, slots, inside, unpack
+        self.complete, self.check = complete, check
+        self.known = len(wanted)  # a forward on another thread may save more meanwhile
+        self.last = len(wanted) - 1
+        while wanted[self.last] is None:
+            self.last -= 1
+        self.buffer = _written_late(slots, self.last) if early_stop else -1
+        self.until = float("inf") if not early_stop else self.last if self.buffer < 0 else self.buffer
+        self.ending: _Ending | None = None
+        self.values = Values()
+        self.count, self.seen, self.node, self.dispatch_modes, self.stopped = 0, 0, -1, 0, False
+        self.mismatch: str | None = None
+        self.modes: Modes | None = None
+        self.operators = Operators() if log else None
+
+    def pack(self, tensor: torch.Tensor) -> Any:
+        index = self.count
+        self.count = index + 1
+        slot = None
+        if index < self.known:
+            if look(tensor) != self.slots[index][2]:
+                self.compare(index, tensor)
+            slot = self.wanted[index]
+        if slot is not None:
+            self.values[index] = tensor
+        if index >= self.until:
+            self.stop() if self.buffer < 0 else self.end(index)  # rule 5
+        # Rule 6: packed, so that the recomputed graph can be differentiated. The slot will do where there is one: it
+        # costs nothing, and no tensor is then kept by a node that the tensor keeps.
+        if slot is not None:
+            return slot
+        return detached(tensor) if tensor.requires_grad else tensor
+
+    def unpack(self, packed: Any) -> torch.Tensor:
+        if isinstance(packed, torch.Tensor):
+            return packed
+        tensor = self.values.get(packed[0])
+        return self.again(packed) if tensor is None else tensor
+
+    def compare(self, index: int, tensor: torch.Tensor) -> None:
+        """A tensor does not look as it did in forward. At another version, it was changed since forward saved it.
+
+        Versions of regions inside are compared too: what such a region returns is recomputed from what it reads, even
+        where nothing of its own is unpacked. So some programs are refused that plain accepts: those that rewrite a buffer
+        and then save it, and those that change a weight whose own part of the backward is over. What they read in the
+        recomputation is not what forward read, and whether that matters cannot be told here.
+        """
+        expected = self.slots[index][2]
+        self.same_version(tensor, expected[3])
+        others = expected[4:] != look(tensor)[4:]  # operators save other tensors than they did, from here on
+        if self.check and (self.wanted[index] is not None or others):
+            self.stop(f"saved tensor {index} was {described(expected)}, came back as {described(look(tensor))}")
+
+    def saw(self, tensor: torch.Tensor) -> None:
+        """A tensor was saved in a region inside this one."""
+        index, self.seen = self.seen, self.seen + 1
+        if index < len(self.inside):
+            self.same_version(tensor, self.inside[index])
+
+    def same_version(self, tensor: torch.Tensor, version: int) -> None:
+        if tensor._version != version:
+            self.stop(f"a saved tensor ({described(look(tensor))}) was changed in place since: it was at version "
+                      f"{version}, is at version {tensor._version}")  # fmt: skip
+
+    def stop(self, mismatch: str | None = None) -> None:
+        """End the run, for a mismatch or as all is there. Once only: user code that catches it, or is left by it, may go on.
+
+        A function that has set process-wide modes goes on to its end, where it sets them back.
+        """
+        if not self.stopped:
+            self.stopped, self.mismatch = True, mismatch
+            if self.modes is None or process_wide() == self.modes.process_wide:
+                raise Stop
+
+    def end(self, index: int) -> None:
+        """All is there, and the run ends here; or where the operator that is under way has written what it saved."""
+        node = _sequence_number()  # one operator makes one node
+        if index == self.buffer:
+            self.node = node
+        elif node != self.node:
+            self.stop()
+        if index >= self.last and self.ending is None and _dispatch_modes() == self.dispatch_modes:
+            self.ending = _Ending(self)
+            self.ending.__enter__()
+
+    def run(
+        self,
+        function: Callable[[], Any],
+        restoration: Restoration,
+        context: AbstractContextManager[Any],
+    ) -> Values:
+        """Run in forward's surroundings."""
+        values, due = self.values, len([slot for slot in self.wanted if slot is not None])
+        self.modes = restoration.wanted
+        with restoration:
+            if self.operators is None and context is NOTHING:
+                self._collect(function)
+            else:
+                with self.operators or NOTHING, context:
+                    self._collect(function)
+        if self.mismatch is None and len(values) < due:
+            self.mismatch = f"forward saved {self.last + 1} tensors or more, recomputation {self.count}"
+        if self.mismatch is None and self.check and self.complete and not self.stopped and self.count != self.known:
+            self.mismatch = f"forward saved {self.known} tensors, recomputation {self.count}"
+        return values
+
+    def _collect(self, function: Callable[[], Any]) -> None:
+        graded, self.dispatch_modes = torch.is_grad_enabled(), _dispatch_modes()
+        # Rule 3: hooks do not stack, so with these on top nothing that is active around backward is asked.
+        push(self)
+        try:
+            torch._C._set_grad_enabled(True)
+            function()
+        except Stop:
+            pass  # stop() has noted it
+        except Exception:  # TorchScript's interpreter makes a RuntimeError of what passes through it
+            if self.stopped:
+                return
+            raise
+        finally:
+            if self.ending is not None:
+                self.ending.__exit__(None, None, None)
+            torch._C._set_grad_enabled(graded)
+            torch._C._autograd._pop_saved_tensors_default_hooks()
+            self.around = None
+            self.values, self.wanted = Values(), ()  # the recomputed graph owns this object, and is not to own them

@@ -1,0 +1,84 @@
+"""One tensor, saved for later as autograd saves it: through the saved-tensor hooks that are active."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import torch
+
+from impls.tensors.attributes import attributes, bare, of_kind, set_attribute, uncounted
+from impls.tensors.versions import Counter, counter
+
+
+class _SaveForBackward(torch.autograd.Function):
+    """Saves tensors for releases of torch that cannot make a saved tensor without a node."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: torch.Tensor, *tensors: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(*tensors)
+        return torch.empty(0)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> NoReturn:
+        raise AssertionError("nothing is connected to this node")
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> torch.Tensor:
+        return torch.empty(0)
+
+
+class Packed:
+    """A tensor saved through whatever hooks are active, as autograd itself would save it (rule 2)."""
+
+    __slots__ = ("attributes", "follows", "kind", "node", "parameter", "saved", "version")
+
+    def __init__(self, tensor: torch.Tensor, known: dict[int, Packed] | None = None) -> None:
+        # A parameter outlives the region in any case, and hooks would bring it back as a plain tensor.
+        ordinary = type(tensor) is torch.Tensor  # asked first, as isinstance of a parameter is slow
+        self.parameter: torch.Tensor | None = None if ordinary or not isinstance(tensor, torch.nn.Parameter) else tensor
+        self.saved: Any = None
+        self.node: Any = None
+        make = getattr(torch._C._autograd, "_make_saved_tensor", None)
+        if tensor.is_inference():
+            self.parameter = tensor
+        elif make is not None:
+            self.saved = make(tensor, False)  # of an input, not of an output
+        else:
+            self.node = _SaveForBackward.apply(torch.empty(0, requires_grad=True), tensor)  # its tensor keeps a node alive
+        self.kind: type[torch.Tensor] = type(tensor)
+        # Nobody else follows the version of a tensor that is an attribute.
+        self.follows: Counter | None = None if known is None or self.parameter is not None else counter(tensor)
+        self.version: int | None = None if self.follows is None else self.follows._version
+        self.attributes: dict[str, Any] = {}
+        if self.parameter is None and (present := attributes(tensor)):  # hooks hand back another object
+            known = {} if known is None else known  # tensors may be attributes of each other
+            known[id(tensor)] = self
+            own = {} if ordinary else vars(bare(tensor))  # what a subclass consists of, it rebuilds itself
+            for name, value in present.items():
+                if name not in own:
+                    one = known.get(id(value)) or Packed(value, known) if isinstance(value, torch.Tensor) else value
+                    self.attributes[name] = one
+
+    def unpack(self, version: int | None = None, made: dict[int, torch.Tensor] | None = None) -> torch.Tensor:
+        """The tensor; at ``version``, where hooks bring back a copy, whose counter starts anew."""
+        if self.parameter is not None:
+            return self.parameter
+        tensor: torch.Tensor = self.saved.unpack() if self.node is None else self.node.grad_fn.saved_tensors[0]
+        # One that needs no gradient is the very object that the hooks handed over, which may be needed as it is.
+        owned = tensor.requires_grad
+        if version is not None and tensor._version != version:
+            tensor = tensor if owned else uncounted(tensor)
+            torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
+        if self.attributes or vars(tensor) or type(tensor) is not self.kind:
+            tensor = of_kind(tensor if owned else bare(tensor), self.kind)
+            made = {} if made is None else made
+            made[id(self)] = tensor
+            for name, value in self.attributes.items():
+                if isinstance(value, Packed):
+                    value = made[id(value)] if id(value) in made else value.unpack(value.unchanged(), made)
+                set_attribute(tensor, name, value)
+        return tensor
+
+    def unchanged(self) -> int | None:
+        """The version of an attribute, if it was not changed since: if it was, whatever comes back shows that."""
+        return self.version if self.follows is not None and self.follows._version == self.version else None

@@ -1,0 +1,308 @@
+"""What nested costs beside PyTorch's: the arithmetic, the ladder's checkpoints, predicted bytes, what becomes of results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from benches.models.workloads import Workload, workload
+from benches.overhead import command, figures, peak_bytes, tables
+from benches.overhead import ladder as overhead_ladder
+from benches.overhead.chain import LENGTHS, chain, regions
+from benches.overhead.figures import Reading
+from benches.overhead.ladder import LADDER, MINIMAL, Rung, Step
+from benches.overhead.peak_bytes import Peak
+from benches.papers.live import Live
+from benches.rounds import Times
+from conformance.provenance.staleness import unmarked
+from impls.schedules import uniform
+
+BY_NAME = {rung.name: rung.checkpoint for rung in LADDER}
+OLD = f"before\n{tables.BEGIN}\nold\n{tables.END}\nafter\n"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def content() -> dict[str, Any]:
+    readings = [
+        Reading("overhead ratio, 10 saved", 0.5, 0.3, "half of the rounds in 0.49 to 0.51", "µs", 5.0, 10.0, 7.0),
+        Reading("a retained backward, late / early", 1.0, 1.2),
+    ]
+    ladder = [Step(rung.name, rung.ingredient, (1.0,) * 4, (0.5,) * 4) for rung in LADDER]
+    peaks = [Peak("chain of 4", "storages", 1024, 1024, 0.0), Peak("resnet", "allocator", 1000, 1011, 0.01)]
+    made = {
+        "versions": {"torch": "2.13.0"},
+        "machine": {"processor": "some", "cpus": 2},
+        "suite": {"commit": "0123456789abcdef", "dirty": False},
+        "date": "2026-11-22T00:00:00",
+        "scale": 1.0,
+        "threads": 1,
+        "state": 5056,
+        "lengths": LENGTHS,
+        "readings": [asdict(one) for one in readings],
+        "ladder": [asdict(one) for one in ladder],
+        "bytes": [asdict(one) for one in peaks],
+    }
+    return json.loads(json.dumps(made))
+
+
+def _times() -> Times:
+    return Times({"replay": (1.0, 3.0, 2.0), "ours": (3.0, 5.0, 4.0), "torch": (9.0, 11.0, 10.0)})
+
+
+def test_the_ratio_is_of_what_each_adds_to_replay() -> None:
+    found = figures.compared("2 saved", _times(), 0.3)
+    assert (found.name, found.unit, found.floor, found.ours, found.torch) == ("overhead ratio, 2 saved", "µs", 2e6, 2e6, 8e6)
+    assert found.value == 0.25
+    assert found.detail == "half of the rounds in 0.25 to 0.25"
+    assert found.holds
+    assert not replace(found, limit=0.24).holds
+
+
+def test_a_rung_has_its_own_time_beyond_replay() -> None:
+    rung = Rung("ours", "something", BY_NAME["nested"])
+    assert overhead_ladder.step(rung, [_times(), _times()]) == Step("ours", "something", (2e6, 2e6), (0.25, 0.25))
+
+
+def test_what_is_flat_is_so_in_both_directions() -> None:
+    for seconds in ((1.0, 1.25, 1.0), (1.25, 1.0, 1.0)):
+        found = figures.flat("some", (1, 2, 3), {"ours": seconds, "torch": (3.0, 1.5, 3.0)})
+        assert found.value == 1.25
+        assert "PyTorch's 2.00" in found.detail
+
+
+def test_growth_of_both_is_timed_on_the_same_chains() -> None:
+    found = figures.added([(1, 1), (5, 2)], 0.1)
+    assert {name: len(times) for name, times in found.items()} == {"ours": 2, "torch": 2}
+
+
+def test_replay_runs_the_forward_of_each_region_twice() -> None:
+    for name, kernels in (("replay", 12), ("ours", 10)):  # early stop saves the last operator of each region
+        with Live() as live:
+            regions(3, {"ours": BY_NAME["nested"]}, 2)[name]()
+        assert (live.kernels["sin"], live.kernels["cos"]) == (kernels, 6)
+
+
+@pytest.mark.parametrize("length", [1, 2, 10, 100])
+def test_every_rung_gives_the_gradient_of_plain(length: int) -> None:
+    overhead_ladder.require_plain(LADDER, length)
+
+
+def test_a_rung_with_another_gradient_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = Rung("wrong", "a larger value", lambda function, x: function(x) * 2)
+    with pytest.raises(ValueError, match="the gradient through wrong on a chain of 3 is "):
+        overhead_ladder.require_plain([*MINIMAL, wrong], 3)
+    monkeypatch.setattr(overhead_ladder, "chain", lambda length: lambda x: x * 0)
+    with pytest.raises(ValueError, match="zeros prove nothing"):
+        overhead_ladder.require_plain(LADDER, 3)
+
+
+@pytest.mark.parametrize("rung", MINIMAL, ids=lambda rung: rung.name)
+def test_a_retained_graph_can_be_differentiated_again(rung: Rung) -> None:
+    x = torch.full((4,), 0.5, requires_grad=True)
+    y = rung.checkpoint(chain(5), x)
+    first, second = (torch.autograd.grad(y.sum(), x, retain_graph=True)[0] for _ in range(2))
+    assert torch.equal(first, second)
+    assert first.all()
+
+
+def _kernels(rung: Rung) -> int:
+    y = rung.checkpoint(chain(5), torch.ones(4, requires_grad=True))
+    with Live() as live:
+        y.backward(torch.ones(4))
+    return live.kernels["sin"]
+
+
+def test_all_but_hooks_alone_run_no_kernel_after_the_last_tensor_is_there() -> None:
+    assert {rung.name: _kernels(rung) for rung in LADDER} == {"hooks": 5, **{rung.name: 4 for rung in LADDER[1:]}}
+
+
+def _notices(rung: Rung, change: Callable[[list[Tensor]], object]) -> bool:
+    weight, kept = torch.full((4,), 0.5, requires_grad=True), []
+
+    def function(x: Tensor) -> Tensor:
+        inside = x.sin()
+        kept.append(inside)
+        return inside.sin() * weight
+
+    y = rung.checkpoint(function, torch.ones(4, requires_grad=True))
+    with torch.no_grad():
+        change([weight, kept[0].detach()])
+    kept.clear()
+    try:
+        y.backward(torch.ones(4))
+    except RuntimeError:
+        return True
+    return False
+
+
+def test_a_change_of_what_is_read_again_is_noticed_by_looks() -> None:
+    seen = {rung.name: _notices(rung, lambda tensors: tensors[0].mul_(2)) for rung in MINIMAL}
+    assert seen == {"hooks": False, "stop": False, "looks": True, "handles": True, "slots": True}
+
+
+def test_a_change_of_what_is_made_again_is_noticed_by_handles_alone() -> None:
+    seen = {rung.name: _notices(rung, lambda tensors: tensors[1].mul_(2)) for rung in MINIMAL}
+    assert seen == {"hooks": False, "stop": False, "looks": False, "handles": True, "slots": True}
+    assert not any(_notices(rung, lambda tensors: None) for rung in LADDER)
+
+
+def _after_a_part(rung: Rung) -> int:
+    ends: list[Tensor] = []
+
+    def function(x: Tensor) -> Tensor:
+        first = x.sin()
+        ends.append(first.cos().cos())
+        return first
+
+    y = rung.checkpoint(function, torch.ones(4, requires_grad=True))
+    ends.clear()  # and so are what it has saved, the last tensors of the region
+    with Live() as live:
+        y.backward(torch.ones(4))
+    return live.kernels["cos"]
+
+
+def test_slots_show_what_nobody_wants_any_more() -> None:
+    assert {rung.name: _after_a_part(rung) for rung in MINIMAL[1:]} == {"stop": 2, "looks": 2, "handles": 2, "slots": 1}
+
+
+@pytest.mark.parametrize("peaks", [peak_bytes.sequential(12, 3), peak_bytes.binary_nesting(8)])
+def test_peaks_of_the_chain_are_as_predicted_to_the_byte(peaks: Iterator[Peak]) -> None:
+    found = list(peaks)
+    assert [one.meter for one in found] == ["storages", "allocator"]
+    assert all(one.measured == one.predicted and one.holds for one in found)
+
+
+def test_a_prediction_that_contradicts_the_closed_form_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peak_bytes, "binary", lambda layers: uniform(layers, 2))
+    with pytest.raises(ValueError, match=r"log2 n \+ 4 is 8 for 16 layers, and the plan takes "):
+        list(peak_bytes.binary_nesting(16))
+
+
+@pytest.mark.parametrize("name", ["attention", "resnet"])
+def test_peaks_of_models_follow_from_plain_runs_of_each_block(name: str) -> None:
+    peaks = list(peak_bytes.blocks(workload(name)))
+    assert all(one.holds and one.limit == 0.01 for one in peaks)
+    assert not any(replace(one, measured=one.measured * 51 // 50).holds for one in peaks)
+
+
+def test_a_model_without_equal_gradients_has_no_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def first_of_each(model: Workload, step: Any) -> list[Tensor]:
+        return [torch.rand(3)]
+
+    monkeypatch.setattr(peak_bytes, "gradients", first_of_each)
+    with pytest.raises(ValueError, match="gradients through nested are not plain's"):
+        list(peak_bytes.blocks(workload("attention")))
+
+
+def test_the_sum_is_of_boundaries_gradient_output_and_what_a_block_needs() -> None:
+    assert peak_bytes.summed([1, 10, 100], [1000, 1000, 1000]) == 100 + (1 + 10 + 1000)
+    assert peak_bytes.summed([1, 10, 100], [1000, 5000, 1000]) == 100 + (1 + 10 + 5000)
+    assert peak_bytes.summed([7], [1000]) == 1007
+
+
+def test_depth_and_memory_of_a_retained_graph_are_counted() -> None:
+    found = figures.depth()
+    assert found.holds
+    assert "its recursion limit" in found.detail
+    left = [one for one in figures.retained(400) if one.name.startswith("bytes")]
+    assert [one.holds for one in left] == [True]
+    (saved,) = figures.memory(50)
+    assert saved.holds
+    assert saved.ours is not None
+    assert saved.torch is not None
+    assert 0 < saved.value == saved.ours / saved.torch
+
+
+def test_published_results_are_those_that_check_wants(
+    tmp_path: Path, content: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "README.md").write_text(OLD, encoding="utf-8")
+    tables.store(tmp_path / tables.RESULTS, content)
+    assert command.main(["--check"], tmp_path) == 1
+    assert "is stale: python -m benches.overhead --write" in capsys.readouterr().err
+    tables.publish(tmp_path, content)
+    assert command.main(["--check"], tmp_path) == 0
+    marked = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert "| overhead ratio, 10 saved<!-- older --> †<!-- /older --> |" in marked  # it has no fingerprint
+    readme = unmarked(marked)
+    assert "Not reached: overhead ratio, 10 saved; peak of resnet." in readme
+    assert "| overhead ratio, 10 saved | 5.0 µs | 10.0 µs | 7.0 µs | 0.500 | 0.30 | **not reached** |" in readme
+    assert "| + early stop, an exception out of the hook | 1.0 µs (0.50) |" in readme
+    assert "| resnet | allocator | 1,000 | 1,011 | 1.0110 | within 1% | **not reached** |" in readme
+    (tmp_path / "README.md").write_text(readme.replace("5.0 µs", "2.0 µs"), encoding="utf-8")
+    assert command.main(["--check"], tmp_path) == 1
+
+
+def test_figures_of_the_least_of_rounds_are_not_called_medians(content: dict[str, Any]) -> None:
+    told = tables.markdown(content).split("\n\n")[0]
+    assert told.endswith(
+        "medians, but for the time per further saved tensor and per region in a row, which are of the least of rounds."
+    )
+
+
+def test_without_results_readme_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text(tables.updated(OLD, tables.NOTHING), encoding="utf-8")
+    assert command.main(["--check"], tmp_path) == 0
+    readme.write_text(OLD, encoding="utf-8")
+    assert command.main(["--check"], tmp_path) == 1
+    assert "there is no results/overhead-cpu.json" in capsys.readouterr().err
+
+
+def test_a_run_is_stored_printed_and_told_by_its_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "README.md").write_text(OLD, encoding="utf-8")
+    monkeypatch.setattr(command, "climbed", lambda scale: [])
+    monkeypatch.setattr(command, "overhead", lambda scale: iter(()))
+    monkeypatch.setattr(command, "growth", lambda scale: iter(()))
+    monkeypatch.setattr(command, "peaks", lambda: peak_bytes.binary_nesting(4))
+    assert command.main(["--write"], tmp_path) == 0
+    stored = json.loads((tmp_path / tables.RESULTS).read_text(encoding="utf-8"))
+    assert {"python", "torch"} <= stored["versions"].keys()
+    assert stored["suite"]["commit"]
+    assert [one["predicted"] for one in stored["bytes"]] == [6 * 1024] * 2
+    assert command.main(["--check"], tmp_path) == 0
+    assert "6,144" in capsys.readouterr().out
+    monkeypatch.setattr(command, "peaks", lambda: iter([Peak("chain", "storages", 10, 11, 0.0)]))
+    assert command.main(["--bytes"], tmp_path) == 1
+    assert len(list((tmp_path / "results" / "runs").iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--scale", "0"], "scale is 0.0; it must be a number above 0"),
+        (["--scale", "nan"], "scale is nan; it must be a number above 0"),
+        (["--write", "--bytes"], "--write publishes a complete run"),
+        (["--write", "--check"], "--write publishes a complete run"),
+        (["--write", "--scale", "0.5"], "with a scale of 1 or more, not 0.5"),
+    ],
+)
+def test_wrong_options_are_refused(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command.main(arguments)
+    assert told in " ".join(capsys.readouterr().err.split())
+
+
+def test_readme_without_a_place_is_refused_before_anything_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "README.md").write_text("nothing\n", encoding="utf-8")
+    assert command.main(["--write"], tmp_path) == 1
+    assert "README.md must have <!-- overhead:begin -->" in capsys.readouterr().err

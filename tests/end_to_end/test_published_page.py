@@ -1,0 +1,73 @@
+"""The page of the results that are published now, in headless Chromium: it can be read at every width."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from conformance.reports import page, report
+from conformance.reports.results_file import ROOT
+from tests.support.browser import CONTRAST, WIDTHS, Browser
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of the results that are published now."""
+    pytest.importorskip("jinja2")
+    found = report.results()
+    path = tmp_path_factory.mktemp("published") / "index.html"
+    path.write_text(page.rendered(found, found[0].path.parent, (ROOT / "README.md").read_text()), encoding="utf-8")
+    return path
+
+
+COVERED = """
+const press = (key) => document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+const buttons = [...document.querySelectorAll(".laws tr")].filter((row) => row.checkVisibility())
+    .map((row) => [...row.querySelectorAll("td button")]).find((them) => them.length > 4);
+const covered = [];
+buttons[0].focus();
+for (const key of [...buttons.slice(1).map(() => "ArrowRight"), ...buttons.slice(1).map(() => "ArrowLeft")]) {
+  press(key);
+  const { left, right, top, bottom } = document.activeElement.getBoundingClientRect();
+  for (const x of [left + 2, right - 2]) {
+    if (document.elementFromPoint(x, (top + bottom) / 2)?.closest("button") !== document.activeElement) covered.push(key);
+  }
+}
+return [document.activeElement === buttons[0], buttons.length, covered];
+"""
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_what_has_the_focus_is_not_covered(browser: Browser, published: Path, width: int) -> None:
+    browser.look(width, "light")
+    browser.visit(published, "#family=rng")
+    is_back, count, covered = browser.run(COVERED)
+    assert is_back
+    assert count > 4
+    assert covered == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(
+    ("name", "fragment"),
+    [("families", ""), ("laws", "#only=limits&family=rng"), ("panel", "#only=limits&family=rng")],
+)
+def test_the_published_page_can_be_read(
+    browser: Browser, published: Path, tmp_path: Path, name: str, fragment: str, width: int, scheme: str
+) -> None:
+    """Nothing is wider than the window but what scrolls by itself, and text stands out from what is behind it."""
+    browser.look(width, scheme)
+    browser.visit(published, fragment)
+    if name == "laws":
+        browser.run("document.querySelector('.edition').scrollIntoView()")
+    if name == "panel":
+        browser.all(".laws .cell.diverges:not(.faded)")[0].click()
+        assert browser.one("#panel-program").text
+    browser.screenshot(Path(os.environ.get("REPRISE_SCREENSHOTS") or tmp_path) / f"{name}-{scheme}-{width}.png")
+    assert browser.run("return [document.documentElement.scrollWidth, innerWidth]") == [width, width]
+    contrast = browser.run(CONTRAST)
+    assert len(contrast) > 10
+    assert [text for text, ratio in contrast if ratio < 4.5] == []

@@ -1,0 +1,326 @@
+"""Scripts that show a fault end with status 1 while it is there, and with 0 once it is gone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import pytest
+
+from conformance.judging.judge import Case, judge
+from conformance.judging.verdicts import Measured
+from conformance.programs.program import Named
+from conformance.reports.results_file import ROOT, write
+from conformance.reproducers import replay, script_parts
+from conformance.reproducers.script import binding, binding_in, script
+from conformance.reproducers.script_parts import WIDTH
+from impls import Implementation, get
+from tests.support.script_runner import replayed
+from tests.support.synthetic_results import HEADER, row
+
+
+def _twice(checkpoint: Any, note: Any, device: str) -> None:
+    x = torch.ones(2, device=device, requires_grad=True)  # type: ignore[name-defined]  # noqa: F821 - the printed program imports torch
+    note("leaves", (x,))
+
+    def f(h):  # type: ignore[no-untyped-def]
+        k = h.sin()
+        if k.requires_grad:
+            k.register_hook(lambda grad: note("due k"))
+        return k.cos()
+
+    y = checkpoint(f, x)
+    note("saved", [x])
+    note("forward", y)
+    y.sum().backward()
+    note("gradients 0", [x.grad])
+    note("held 1", [x, y])
+    note("expected gradient", x.grad * 1)
+    note("seen gradient", x.grad)
+    note("step")
+
+
+def _raising(checkpoint: Any, note: Any, device: str) -> None:
+    x = torch.ones(2, device=device, requires_grad=True)  # type: ignore[name-defined]  # noqa: F821
+    note("leaves", (x,))
+    checkpoint(lambda h: h.sin(), x).sum().backward()
+    raise ValueError("the program's own")
+
+
+def _moving(graph: Any, note: Any, device: str) -> None:
+    from conformance.simulated_device.device import second
+
+    device = second(device)
+    x = torch.ones(2, device=device, requires_grad=True)  # type: ignore[name-defined]  # noqa: F821
+    with graph.save_on_cpu():
+        y = x.sin()
+    y.sum().backward()
+
+
+def _exiting(checkpoint: Any, note: Any, device: str) -> None:
+    checkpoint(lambda: exit(0))
+
+
+def _dying(checkpoint: Any, note: Any, device: str) -> None:
+    import os
+
+    checkpoint(lambda: os._exit(0))
+
+
+def _counting(graph: Any, note: Any, device: str) -> None:
+    from conformance.simulated_device.device import Moves, second
+
+    device = second(device)
+    with Moves() as moves:
+        note("forward", torch.ones(2, device=device))  # type: ignore[name-defined]  # noqa: F821
+    note("expected copies", 0)
+    note("seen copies", len(moves.seen))
+
+
+def _multiplying(checkpoint: Any, note: Any, device: str) -> None:
+    x = torch.ones(2, 2, device=device, requires_grad=True)  # type: ignore[name-defined]  # noqa: F821
+    y = checkpoint(lambda h: (h @ h).sin().sin(), x)
+    y.sum().backward()
+
+
+def _cyclic(checkpoint: Any, note: Any, device: str) -> None:
+    cycle = [torch.ones(2, device=device).sin()]  # type: ignore[name-defined]  # noqa: F821
+    cycle.append(cycle)
+    del cycle
+    note("made", [[] for _ in range(10**5)])  # so many that the collector runs, if it may
+
+
+NESTED, GRAPH = get("nested"), get("graph")
+PROGRAM = Named(_twice)
+GROWING = Named(_twice).source + "\ndef once(checkpoint, note, device, run=run, kept=[]):\n    for _ in range(6):\n"
+GROWING += "        run(checkpoint, note, device)\n        kept.append([])\nrun = once\n"
+OTHER_ERROR = "def checkpoint(function, *args, **kwargs):\n    raise TypeError('another')"
+CASES: list[tuple[str, Implementation, Measured, int]] = [
+    (PROGRAM.source, NESTED, Measured("values"), 0),
+    (Named(_raising).source, NESTED, Measured("error"), 0),
+    (Named(_raising).source, replace(NESTED, binding=OTHER_ERROR), Measured("values"), 0),
+    (Named(_raising).source, replace(NESTED, binding=OTHER_ERROR), Measured("error"), 1),
+    (PROGRAM.source, get("legacy"), Measured("left"), 0),
+    (Named(_raising).source, NESTED, Measured("left"), 0),
+    (PROGRAM.source, NESTED, Measured("expected"), 0),
+    (PROGRAM.source, NESTED, Measured("noted", (("seen gradient", "no"),)), 1),
+    (PROGRAM.source, NESTED, Measured("noted", (("step", "None"),)), 0),
+    (PROGRAM.source, NESTED, Measured("raises"), 1),
+    (Named(_raising).source, NESTED, Measured("raises"), 0),
+    (PROGRAM.source, NESTED, Measured("fails"), 0),
+    (Named(_raising).source, NESTED, Measured("fails"), 1),
+    (Named(_exiting).source, NESTED, Measured("fails"), 1),
+    (PROGRAM.source, NESTED, Measured("ends"), 0),
+    (Named(_raising).source, NESTED, Measured("ends"), 0),
+    (Named(_dying).source, NESTED, Measured("ends"), 1),
+    (PROGRAM.source, NESTED, Measured("hangs"), 0),
+    (Named(_raising).source, NESTED, Measured("hangs"), 0),
+    (PROGRAM.source, NESTED, Measured("calls", (("f", 2),)), 0),
+    (PROGRAM.source, NESTED, Measured("calls", (("f", 1),)), 1),
+    (PROGRAM.source, NESTED, Measured("calls", (("f", 3),), at_most=True), 0),
+    (PROGRAM.source, NESTED, Measured("kernels", (("sin", 1), ("cos", 1))), 0),  # backward's own are none
+    (PROGRAM.source, NESTED, Measured("kernels", (("sin", 2),)), 1),
+    (Named(_multiplying).source, get("torch-selective"), Measured("kernels", (("mm", 1), ("sin", 3))), 0),
+    (Named(_multiplying).source, get("torch-compile"), Measured("kernels", (("mm", 1), ("sin", 2))), 0),
+    (PROGRAM.source, NESTED, Measured("alive", (("held 1", 0),)), 0),
+    (Named(_cyclic).source, NESTED, Measured("alive", (("made", 1),)), 0),
+    (PROGRAM.source, get("plain"), Measured("alive", (("forward", 0),)), 1),
+    (PROGRAM.source, NESTED, Measured("inside", (("forward", 1),), at_most=True), 0),
+    (PROGRAM.source, get("plain"), Measured("inside", (("due k", 0),), at_most=True), 1),
+    (PROGRAM.source, get("legacy"), Measured("recomputed", (("due k", 0),), at_most=True, region="f"), 1),
+    (PROGRAM.source, get("legacy"), Measured("recomputed", (("due k", 0),), at_most=True, region="g"), 0),
+    (PROGRAM.source, get("plain"), Measured("recomputed", (("due k", 0),), at_most=True, region="f"), 0),
+    (PROGRAM.source, NESTED, Measured("saved"), 0),
+    (PROGRAM.source, get("plain"), Measured("saved"), 1),
+    (PROGRAM.source, NESTED, Measured("packed", (("packed in forward", 1),)), 0),
+    (PROGRAM.source, NESTED, Measured("packed", (("packed in forward", 2),)), 1),
+    (PROGRAM.source, NESTED, Measured("objects"), 0),
+    (GROWING, NESTED, Measured("objects"), 1),
+    (Named(_moving).source, GRAPH, Measured("moved", (("copies to the CPU", 1),)), 0),
+    (Named(_moving).source, GRAPH, Measured("moved", (("bytes to the CPU", 4),), at_most=True), 1),
+    (Named(_counting).source, GRAPH, Measured("expected"), 0),
+    (Named(_counting).source, GRAPH, Measured("values"), 0),
+    (PROGRAM.source, replace(NESTED, binding="from no_such_module import checkpoint"), Measured("raises"), 2),
+]
+VERDICTS = {"one": "hangs", "two": "diverges"}
+
+
+def _written(source: str, implementation: Implementation, measured: Measured | None) -> str:
+    return script(source, implementation, "law", measured)
+
+
+@pytest.fixture(scope="module")
+def of_cases() -> list[tuple[int, str]]:
+    """Status and output of the script of each case."""
+    return replayed(_written(source, one, measured) for source, one, measured, _ in CASES)
+
+
+@pytest.mark.parametrize("index", range(len(CASES)), ids=[f"{measured.what}-{due}" for _, _, measured, due in CASES])
+def test_the_status_says_whether_what_is_due_was_seen(index: int, of_cases: list[tuple[int, str]]) -> None:
+    code, output = of_cases[index]
+    assert code == CASES[index][3] or (code == 3 and CASES[index][3] == 2), output  # replay runs no hook, and tells it by 3
+
+
+def _rounding(checkpoint: Any, note: Any, device: str, *, off: float) -> None:
+    x = torch.tensor([1.0, -3.0], dtype=torch.float64, device=device, requires_grad=True)  # type: ignore[name-defined]  # noqa: F821
+    note("leaves", (x,))
+
+    def f(h):  # type: ignore[no-untyped-def]
+        calls.append(None)
+        return (h * (1 + off * (len(calls) > 1))).square()
+
+    calls = []  # type: ignore[var-annotated]
+    y = checkpoint(f, x)
+    note("forward", {"y": y, "kinds": (y > 0, None, "text")})
+    y.sum().backward()
+    note("gradients 0", [x.grad])
+    if off > 1e-12:
+        raise ValueError("the program's own")
+
+
+UNIT = 2.0**-52
+ROUNDED = [
+    (measured, off, units, status)
+    for measured in ("values", "left")
+    for off, units, status in [(0.0, 0, 0), (4 * UNIT, 0, 1), (4 * UNIT, 64, 0), (1e-9, 64, 1)]
+]
+
+
+def test_a_script_takes_for_a_difference_what_the_verdict_took_for_one() -> None:
+    texts = [
+        script(Named(_rounding, (("off", off),)).source, NESTED, "law", Measured(measured), units=units)  # type: ignore[arg-type]
+        for measured, off, units, _ in ROUNDED
+    ]
+    found = replayed(texts)
+    assert [status for status, _ in found] == [status for *_, status in ROUNDED], found
+
+
+def test_no_line_of_a_script_is_too_long() -> None:
+    long = replace(NESTED, name="torch-nonreentrant-full")
+    texts = [
+        script(source, one, "law", measured, units=units)
+        for source, _, measured, _ in CASES[:-1]
+        for one in (long, get("legacy"), GRAPH)
+        for units in (0, 123456.789)
+    ]
+    assert max(len(line) for text in texts for line in text.splitlines()) <= WIDTH
+
+
+def test_whatever_is_measured_has_a_case() -> None:
+    assert {measured.what for _, _, measured, _ in CASES} == set(get_args(get_type_hints(Measured)["what"]))
+
+
+def test_an_import_that_fails_ends_with_another_status(tmp_path: Path) -> None:
+    path = tmp_path / "script.py"
+    path.write_text(_written(PROGRAM.source, CASES[-1][1], Measured("raises")))
+    done = subprocess.run([sys.executable, path], capture_output=True, text=True)
+    assert (done.returncode, "ModuleNotFoundError" in done.stderr) == (2, True)
+
+
+def test_no_module_of_the_program_is_imported_where_an_error_is_a_verdict() -> None:
+    text = _written(Named(_counting).source, GRAPH, Measured("fails")).replace("second_device import", "no_such_module import")
+    (code, output), *_ = replayed([text])
+    assert (code, "ModuleNotFoundError" in output) == (3, True)
+
+
+def test_a_script_that_hangs_shows_a_hang(tmp_path: Path) -> None:
+    rows = [row(law, "somebody", verdict, program=f"while True: pass  # {law}: sys.exit(") for law, verdict in VERDICTS.items()]
+    write(tmp_path / "run.jsonl", HEADER, [*rows, row("three", "somebody", "diverges", program="import no_such  # sys.exit(")])
+    brief = "import sys; from conformance import replay; replay.SECONDS = 1; sys.exit(replay.main(sys.argv[1:]))"
+    command = [sys.executable, "-c", brief, str(tmp_path / "run.jsonl")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "law one: status" not in done.stdout
+    assert "law two: status -14, 1 is due" in done.stdout
+    assert "1 of 3 scripts show their fault; 1 ended with another error, and show nothing" in done.stdout
+
+
+def test_a_script_of_a_hang_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(script_parts, "HANG_SECONDS", 1)
+    text = _written(PROGRAM.source, replace(NESTED, binding="def checkpoint(*_):\n    while True: pass"), Measured("hangs"))
+    ((code, output),) = replayed([text])
+    assert (code, "in checkpoint" in output, "an end is due within 1 seconds" in output) == (1, True, True), output
+
+
+def test_status_1_alone_is_no_fault() -> None:
+    head = '"""nested, law one. It holds."""\n'
+    shown = head + "print('x: plain 1, nested 2')\n"
+    ends = ("raise SystemExit(1)", "raise SystemExit(0)", "import no_such_module")
+    texts = [head + ends[0], *(shown + end for end in ends), head + "print('nested 2')\n" + ends[0]]
+    assert [code for code, _ in replayed(texts)] == [3, 1, 0, 3, 3]
+
+
+def test_those_that_only_print_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "run.jsonl"
+    write(path, HEADER, [row("one", "legacy", "diverges", program="print()"), row("two", "legacy")])
+    assert replay.main([str(path)]) == 1  # nothing is left to run
+    assert "1 more only print" in capsys.readouterr().out
+
+
+def test_what_is_not_measured_says_so_at_its_head() -> None:
+    text = script(PROGRAM.source, NESTED, "law", None, detail="two\nlines")
+    assert "# The law measures more" in text
+    assert "\n# two\n# lines\n" in text
+    assert not replay.standalone([{"verdict": "diverges", "program": text}])
+
+
+def test_a_script_imports_torch_and_the_implementation_alone() -> None:
+    text = _written(PROGRAM.source, get("torch-nonreentrant"), Measured("alive", (("held 1", 0),)))
+    lines = [line for line in text.splitlines() if line.startswith(("import ", "from "))]
+    assert lines == ["import functools, gc, os, sys", "import torch", "from torch.utils.checkpoint import checkpoint"]
+
+
+def test_the_law_and_the_implementation_are_said_at_the_head() -> None:
+    text = script(PROGRAM.source, NESTED, "law one. " + "It is so. " * 20, Measured())
+    assert text.startswith('"""nested, law one. It is so.')
+    assert max(map(len, text.splitlines())) <= WIDTH
+
+
+def test_options_are_passed() -> None:
+    text = script(PROGRAM.source, NESTED, "law", Measured(), "early_stop=False")
+    assert "\ncheckpoint = functools.partial(checkpoint, early_stop=False)\n" in text
+
+
+def test_the_lines_that_bind_are_found() -> None:
+    for name, options in (("legacy", ""), ("torch-reentrant", "determinism_check='none'")):
+        text = script(PROGRAM.source, get(name), "law", Measured("objects"), options)
+        assert binding_in(text) == binding(get(name), options)
+
+
+def test_what_the_program_has_no_use_for_is_not_bound() -> None:
+    one, other = (PROGRAM.source + end for end in ("", "    graph.logged_backward(y)\n"))
+    assert binding_in(_written(one, get("torch-graph"), Measured("objects"))) == "from torch.autograd import graph"
+    assert binding_in(_written(other, get("torch-graph"), Measured("objects"))) == binding(get("torch-graph"))
+
+
+def test_outcomes_say_what_was_measured() -> None:
+    def check(case: Case) -> None:
+        case.equals_plain()
+
+    assert judge(check, Case(PROGRAM, NESTED, "cpu"), recomputes=False, gradients=False).measured == Measured("values")
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "results").glob("conformance-cpu*.jsonl")), ids=lambda path: path.stem)
+def test_published_scripts_show_their_fault(path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "conformance.reproducers.replay", str(path)], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_file_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        replay.main(["nowhere.jsonl"])
+    assert "argument FILE: nowhere.jsonl does not exist; accepted is a file that a run wrote" in capsys.readouterr().err
+
+
+def test_only_faults_are_replayed() -> None:
+    rows = [
+        {"verdict": "diverges", "program": "sys.exit(0)"},
+        {"verdict": "diverges", "program": "print()"},
+        {"verdict": "refuses", "program": "sys.exit(0)"},
+    ]
+    assert replay.standalone(rows) == rows[:1]

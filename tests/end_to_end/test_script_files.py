@@ -1,0 +1,306 @@
+"""Scripts of faults are files beside their results: all of them, no others, each short and with the status of its fault."""
+
+from __future__ import annotations
+
+import ast
+import gc
+import importlib
+import re
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import impls
+from conformance.judging.explorer import Explorer
+from conformance.judging.law import LAWS, PROFILES
+from conformance.judging.verdicts import VALUES
+from conformance.programs.sums import DEFAULT, Sums
+from conformance.reports import report
+from conformance.reports.results_file import ROOT, read
+from conformance.reports.results_file import write as write_results
+from conformance.reproducers import script_files
+from conformance.reproducers.reduction import Shown, words
+from conformance.reproducers.reduction_steps import SCREEN
+from conformance.reproducers.replay import TRIES, standalone
+from conformance.reproducers.script import binding_in, script
+from conformance.reproducers.script_files import directory_of, disagreements, files, with_smaller_programs, write
+from conformance.reproducers.script_parts import has_threads
+from conformance.reproducers.stand_ins import FAKE, on_second_device
+from impls import get
+from tests.support.script_runner import replayed, tries
+from tests.support.synthetic_results import HEADER, row
+
+# Whether there are files at all is asked by the report's --check.
+PUBLISHED = [path for path in (ROOT / "results").glob("conformance-cpu.jsonl") if directory_of(path).is_dir()]
+WRONG = """def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p = torch.randn(2, device=device, requires_grad=True)
+    q = torch.randn(2, device=device)
+    note('leaves', (p, q))
+    y = checkpoint(lambda box: box[0].sin(), [p * 1])
+    note('forward', y)
+    y.sum().backward()
+    note('gradients 0', [p.grad])
+"""
+
+
+def fault(impl: str, law: str, text: str = "sys.exit(1)", **others: Any) -> dict[str, Any]:
+    head = f'"""{impl}, law {law}. It holds."""\n'
+    return row(law, impl, "diverges", program=head + text, **others)
+
+
+def written(law: str, impl: str = "legacy") -> dict[str, Any]:
+    return fault(impl, law) | {"program": script(WRONG, get(impl), f"law {law}. It holds.", VALUES)}
+
+
+def test_divergences_and_crashes_have_files_refusals_have_none() -> None:
+    rows = [
+        fault("legacy", "one"),
+        fault("a.b:c", "two"),
+        fault("legacy", "three") | {"verdict": "refuses"},
+        row("four", "legacy"),
+    ]
+    assert list(files(rows)) == ["legacy-one.py", "a-b-c-two.py"]
+
+
+@pytest.mark.parametrize(
+    ("results", "directory"),
+    [
+        ("results/conformance-cpu.jsonl", "results/programs"),
+        ("results/conformance-cuda.jsonl", "results/programs-cuda"),
+        ("results/peers-cpu.jsonl", "results/programs"),
+        ("results/runs/quick-cpu.jsonl", "results/runs/quick-cpu"),
+        ("elsewhere/conformance-cpu.jsonl", "elsewhere/conformance-cpu"),
+        ("elsewhere/mine", "elsewhere/mine-programs"),
+    ],
+)
+def test_each_results_file_has_a_directory(results: str, directory: str) -> None:
+    assert directory_of(Path(results)) == Path(directory)
+
+
+def test_files_that_are_gone_are_removed_where_the_implementation_was_judged(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    write(path, [fault("one", "a"), fault("one-more", "a"), fault("other", "a")], reduce_all=False)
+    (tmp_path / "run" / "notes.py").write_text("of the user's\n")
+    write(path, [fault("one", "b"), row("a", "one")], reduce_all=False)
+    names = sorted(one.name for one in (tmp_path / "run").iterdir())
+    assert names == ["notes.py", "one-b.py", "one-more-a.py", "other-a.py"]
+
+
+def test_a_run_without_faults_makes_no_directory(tmp_path: Path) -> None:
+    write(tmp_path / "run.jsonl", [row("a", "one")], reduce_all=True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_missing_a_changed_and_an_old_file_are_noticed(tmp_path: Path) -> None:
+    path, rows = tmp_path / "run.jsonl", [fault("one", law) for law in "abc"]
+    write(path, rows, reduce_all=False)
+    assert not disagreements(path, rows)
+    (tmp_path / "run" / "one-a.py").unlink()
+    (tmp_path / "run" / "one-b.py").write_text('"""one, law b. It holds."""\n')
+    names = [Path(one).name for one in disagreements(path, rows[:2])]
+    assert names == ["one-a.py", "one-b.py", "one-c.py"]
+
+
+def test_the_check_of_the_report_compares_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, rows = tmp_path / "results" / "conformance-cpu.jsonl", [fault("one", "a")]
+    write_results(path, HEADER, rows)
+    (tmp_path / "README.md").write_text(f"{report.BEGIN}\n{report.END}\n")
+    assert report.main(["--write"], tmp_path) == 0
+    assert report.main(["--check"], tmp_path) == 1
+    assert "one-a.py" in capsys.readouterr().err
+    write(path, rows, reduce_all=False)
+    assert report.main(["--check"], tmp_path) == 0
+
+
+def test_what_is_not_needed_is_left_out() -> None:
+    rows = [written("one"), written("two") | {"expected": "agrees"}, written("three", "torch-reentrant"), row("four", "legacy")]
+    kept, unexpected, all_of_them = rows[0], *(with_smaller_programs(rows, all_of_them=every) for every in (False, True))
+    assert [one["program"] == other["program"] for one, other in zip(rows, unexpected, strict=True)] == [
+        True,
+        False,
+        True,
+        True,
+    ]
+    assert "q = torch" in kept["program"]
+    assert not any("q = torch" in one["program"] or "leaves" in one["program"] for one in all_of_them)
+    assert all("box[0].sin()" in one["program"] for one in all_of_them[:3])
+
+
+def test_nothing_is_lost_when_a_process_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    rows = [written("one")]
+    assert with_smaller_programs(rows, all_of_them=True) == rows
+    assert "1 scripts stay long" in capsys.readouterr().err
+
+
+def test_the_control_itself_is_compared_with_plain_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(script_files.CONTROLS, "checkpoint", "legacy")
+    smaller = with_smaller_programs([written("one")], all_of_them=True)[0]["program"]
+    assert "q = torch" not in smaller
+
+
+def _torch_of(path: Path) -> str:
+    """The version of torch that results are about; skips where another one is here."""
+    version = read(path).header["versions"]["torch"]
+    if version != torch.__version__:
+        pytest.skip(f"they are about torch {version}")
+    return version
+
+
+@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.stem)
+def test_the_published_files_end_with_status_1(path: Path) -> None:
+    _torch_of(path)
+    texts = files(read(path).rows)
+    assert {one.name: one.read_text(encoding="utf-8") for one in directory_of(path).glob("*.py")}.items() >= texts.items()
+    assert texts
+    for _ in range(5):  # threads do not always meet, so the few that race are run again
+        shown = dict(zip(texts, replayed(texts.values(), TRIES), strict=True))
+        texts = {name: texts[name] for name, (status, _) in shown.items() if status != 1}
+        if not texts:
+            return
+    assert {name: output for name, (status, output) in shown.items() if status != 1} == {}
+
+
+def _shown(texts: Mapping[str, str]) -> dict[str, Shown]:
+    found: dict[str, Shown] = {}
+    for times in {*map(tries, texts.values())}:
+        some = {name: text for name, text in texts.items() if tries(text) == times}
+        ended = zip(some, replayed(some.values(), times), strict=True)
+        found |= {name: Shown(status, words(output)) for name, (status, output) in ended}
+    return found
+
+
+def test_no_program_of_a_law_makes_threads_unnoticed() -> None:
+    making = {}
+    for path in [*(ROOT / "conformance" / "written").glob("*.py"), *(ROOT / "conformance" / "laws").glob("*.py")]:
+        text = path.read_text(encoding="utf-8")
+        for one in ast.parse(text).body:  # what is printed is the function alone
+            source = ast.get_source_segment(text, one) or ""
+            if isinstance(one, ast.FunctionDef) and re.search(r"\b(Thread|Timer|ThreadPoolExecutor)\(", source):
+                making[path.stem, one.name] = has_threads(source)
+    assert len(making) > 10
+    assert {name for name, noticed in making.items() if not noticed} == set()
+
+
+@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.stem)
+def test_no_published_script_shows_what_who_keeps_the_laws_shows_as_well(path: Path) -> None:
+    texts = {name: (text, row) for row in standalone(read(path).rows) for name, text in files([row]).items()}
+    controls = {name: (binding_in(text), script_files._control(row)) for name, (text, row) in texts.items()}
+    controlled = {name: texts[name][0].replace(*pair, 1) for name, pair in controls.items() if pair[1]}
+    found = {name: shown for name, shown in _shown(controlled).items() if shown.status == 1}
+    assert len(controlled) > 200
+    assert found  # some of what a right one says is an error, where plain gives a value
+    assert [name for name, shown in _shown({name: texts[name][0] for name in found}).items() if shown == found[name]] == []
+
+
+def imports(text: str) -> set[str]:
+    """The modules, by the first part of their names, that a text imports anywhere."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add((node.module or "").partition(".")[0])
+    return found
+
+
+def faults_of(text: str) -> list[str]:
+    """What keeps a script from being one for a bug report: too many lines, or modules that are not the implementation's."""
+    allowed = {"torch", *sys.stdlib_module_names}
+    bound = imports(binding_in(text))
+    about_torch = text.startswith('"""torch-') and not text.startswith('"""torch-remat')
+    foreign = (imports(text) | bound) - allowed if about_torch else imports(text) - allowed - bound
+    lines = len(text.splitlines())
+    return [*([f"{lines} lines"] if lines > SCREEN else []), *sorted(foreign | (imports(text) & {"conformance"}))]
+
+
+# Scripts that may import this project though what they judge is not of it, each with the reason why there is no other way.
+NOT_ALONE: dict[str, str] = {}
+
+
+def test_every_published_script_is_short_and_takes_torch_and_the_package_alone() -> None:
+    texts = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "results").glob("programs*/*.py")}
+    found = {name: faults_of(text) for name, text in texts.items() if name not in NOT_ALONE}
+    assert texts
+    assert {name: faults for name, faults in found.items() if faults} == {}
+    assert NOT_ALONE.keys() <= texts.keys()
+    assert all(NOT_ALONE.values())
+
+
+@pytest.mark.parametrize(
+    ("impl", "line", "found"),
+    [
+        ("torch-graph", "    import threading", []),
+        ("torch-graph", "    import impls", ["impls"]),
+        ("torch-graph", "    from conformance.simulated_device.device import second", ["conformance"]),
+        ("torch-graph", "    import numpy", ["numpy"]),
+        ("legacy", "    from impls import get", []),
+        ("legacy", "    import conformance", ["conformance"]),
+    ],
+)
+def test_a_script_that_is_long_or_takes_more_is_noticed(impl: str, line: str, found: list[str]) -> None:
+    text = script(WRONG.replace("    y.sum()", f"{line}\n    y.sum()"), get(impl), "law one. It holds.", VALUES)
+    long = text + "pass\n" * SCREEN
+    assert faults_of(text) == found
+    assert faults_of(long) == [f"{len(long.splitlines())} lines", *found]
+
+
+class NeedsMore(Exception):
+    """A law asks for more of a program than its text."""
+
+
+@dataclass(frozen=True)
+class Printed:
+    """The program in a script."""
+
+    source: str
+    sums: Sums = DEFAULT
+
+    def __getattr__(self, name: str) -> Any:
+        raise NeedsMore(name)
+
+
+def _program(text: str) -> Printed:
+    before, _, after = text.partition(binding_in(text))
+    end = next(one.end_lineno for one in ast.parse(after).body if isinstance(one, ast.FunctionDef) and one.name == "run")
+    modules = [line for line in before.splitlines() if line.startswith("import ")]
+    program = "\n".join([*modules, *after.splitlines()[:end], ""])
+    return Printed(on_second_device(program) if FAKE in text else program)
+
+
+def _told(verdict: str, detail: str, **_: object) -> tuple[str, str]:
+    """A verdict, and of a crash which error it is."""
+    return verdict, detail.partition(":")[0] if verdict == "crashes" else ""
+
+
+@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.stem)
+def test_what_is_left_of_a_program_gets_the_verdict_of_the_law(path: Path) -> None:
+    _torch_of(path)
+    for module in (ROOT / "conformance" / "laws").glob("test_*.py"):
+        importlib.import_module(f"conformance.laws.{module.stem}")
+    explorer, judged, wrong = Explorer("cpu", PROFILES["quick"], 0), Counter[str](), []
+    gc.disable()  # as a run does
+    try:
+        for one in standalone(read(path).rows):
+            implementation = replace(impls.get(one["impl"]), known={})
+            with suppress(NeedsMore):
+                tries = (explorer.judge(LAWS[one["law"]], _program(one["program"]), implementation) for _ in range(10))
+                same = any(
+                    _told(str(each.verdict), each.detail) == _told(**one) for each in tries
+                )  # threads do not always meet
+                judged[one["verdict"]] += 1
+                wrong += [] if same else [(one["impl"], one["law"])]
+            explorer.references.clear()
+    finally:
+        gc.enable()
+    assert not wrong
+    assert judged["diverges"] > 100
+    assert judged["crashes"] == sum(one["verdict"] == "crashes" for one in standalone(read(path).rows)) > 0

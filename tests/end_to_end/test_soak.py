@@ -1,0 +1,279 @@
+"""A soak keeps what is worse than declared, in the end of a process too, and marks what no longer shows."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from conformance.judging.result import is_worse
+from conformance.reports.results_file import ROOT
+from conformance.reproducers import replay
+from conformance.reproducers.reduction import MEETINGS
+from conformance.runs.results_plugin import PROPERTY
+from conformance.soak import command, findings, inner_pytest
+from conformance.soak.findings import Finding
+from tests.support.synthetic_results import row
+
+MODULE = """
+import os, signal
+import torch
+from impls.nested import checkpoint
+
+def doubling(function, *args, **kwargs):
+    value = checkpoint(function, *args, **kwargs)
+    scale = lambda value: value * FACTOR if isinstance(value, torch.Tensor) else value
+    return torch.utils._pytree.tree_map(scale, value) if isinstance(value, tuple) else value
+
+def ending(function, *args, **kwargs):
+    value = checkpoint(function, *args, **kwargs)
+    return os.kill(os.getpid(), signal.SIGKILL) if isinstance(value, tuple) else value
+"""
+DRIVER = """
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+from conformance.soak.findings import opened
+from conformance.soak import Soak
+
+name, workers, seeds = sys.argv[2], int(sys.argv[3]), [int(seed) for seed in sys.argv[4:]]
+with opened(Path(sys.argv[1])) as database:
+    soak = Soak(database, "cpu", "quick", workers, {name: name}, {}, {}, print)
+    soak.replay()
+    for seed in seeds:
+        soak.round(seed, ["conformance/laws/test_structure.py::test_unused_outputs"])
+    print(soak.summary())
+"""
+
+
+def run(directory: Path, factor: int, name: str, workers: int, *seeds: int) -> str:
+    """What a soak of one law says in which ``doubling`` multiplies by ``factor``."""
+    (directory / "somebody.py").write_text(MODULE.replace("FACTOR", str(factor)))
+    arguments = [str(directory / "findings.jsonl"), f"somebody:{name}", str(workers), *map(str, seeds)]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(directory), str(ROOT)])}
+    done = subprocess.run([sys.executable, "-c", DRIVER, *arguments], cwd=directory, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_finding_is_kept_with_its_script_and_marked_when_it_is_mended(tmp_path: Path) -> None:
+    first = run(tmp_path, 2, "doubling", 0, 5, 5)
+    (kept,) = findings.read(tmp_path / "findings.jsonl").open
+    assert (kept.law, kept.verdict, kept.expected, kept.seed, kept.times) == ("unused_outputs", "diverges", "agrees", 5, 2)
+    assert kept.replayable
+    assert "findings: 1 new, 1 open, 0 mended" in first
+    assert "1 open, 0 mended" in run(tmp_path, 3, "doubling", 0)
+    assert "findings: 0 new, 0 open, 1 mended" in run(tmp_path, 1, "doubling", 0, 5)
+
+
+def test_the_end_of_the_process_of_an_implementation_is_a_finding(tmp_path: Path) -> None:
+    pytest.importorskip("xdist")
+    run(tmp_path, 1, "ending", 1, 5)
+    (kept,) = findings.read(tmp_path / "findings.jsonl").open
+    assert (kept.law, kept.impl, kept.verdict) == ("unused_outputs", "somebody:ending", "crashes")
+    assert "1 open, 0 mended" in run(tmp_path, 1, "ending", 1)
+
+
+TEST = "conformance/laws/test_rng.py::test_masks[older]"
+ROW = row("masks", "older", "diverges", expected="agrees")
+FOUND: dict[str, Any] = {
+    **dict.fromkeys(("detail", "program", "first_seen", "last_seen"), ""),
+    "law": "masks",
+    "impl": "somebody:older",
+    "device": "cpu",
+    "expected": "agrees",
+    "verdict": "diverges",
+    "test": TEST,
+    "seed": 3,
+    "profile": "quick",
+    "versions": {},
+    "suite": {},
+}
+
+
+def reported(when: str, outcome: str, told: str = "", *properties: tuple[str, object]) -> pytest.TestReport:
+    """What pytest reports of TEST; ``???`` is when a worker of xdist ended."""
+    made: Any = pytest.TestReport
+    return made(TEST, ("test_rng.py", 1, "test_masks"), {}, outcome, told, when, user_properties=properties)
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> command.Soak:
+    """A soak with a database of its own."""
+    return command.Soak(findings.Findings(tmp_path / "f.jsonl"), "cpu", "quick", 1, {}, {}, {}, lambda text: None)
+
+
+def answer(monkeypatch: pytest.MonkeyPatch, status: int, *reports: Any, interrupt: type[BaseException] | None = None) -> None:
+    """Let pytest report this instead of running."""
+
+    def pretend(listener: inner_pytest.Listener, arguments: Sequence[str]) -> tuple[int, str]:
+        for report in reports:
+            of_tests = isinstance(report, pytest.TestReport)
+            (listener.pytest_runtest_logreport if of_tests else listener.pytest_collectreport)(report)
+        if interrupt is not None:
+            listener.pytest_keyboard_interrupt(cast(Any, SimpleNamespace(type=interrupt)))
+        return status, "what pytest said"
+
+    monkeypatch.setattr(inner_pytest, "run", pretend)
+
+
+def test_the_end_of_a_worker_is_a_finding_for_what_it_judged(started: command.Soak, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer(monkeypatch, 1, reported("???", "failed", "worker 'gw0' crashed"))
+    started.round(3)
+    (kept,) = started.database.open
+    assert (kept.law, kept.impl, kept.verdict, kept.detail) == ("masks", "older", "crashes", "the process ended")
+    assert not kept.replayable
+
+
+def test_what_has_no_script_is_judged_again(started: command.Soak, monkeypatch: pytest.MonkeyPatch) -> None:
+    worse = reported("call", "failed", "", (PROPERTY, ROW))
+    answer(monkeypatch, 1, worse)
+    started.round(3)
+    started.replay()
+    assert len(started.database.open) == 1
+    answer(monkeypatch, 4)
+    started.replay()
+    assert len(started.database.open) == 1  # pytest could not run it, which says nothing
+    answer(monkeypatch, 0, reported("call", "passed", "", (PROPERTY, ROW | {"verdict": "agrees"})))
+    started.replay()
+    assert started.database.open == []
+    assert len(started.database.known) == 1
+
+
+def test_a_race_is_mended_when_neither_its_script_nor_its_test_shows_it(
+    started: command.Soak, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "replay", lambda rows: [(one, 0, "") for one in rows])
+    race = Finding(**{**FOUND, "impl": "nested", "program": "import threading\nsys.exit(threads_met)"})
+    started.database.add(race)
+    judged: list[str] = []
+
+    def met(after: int) -> None:
+        judged.clear()
+
+        def still(finding: Finding) -> bool:
+            judged.append(finding.law)
+            return len(judged) > after
+
+        monkeypatch.setattr(started, "still_judged", still)
+
+    met(MEETINGS - 1)
+    started.replay()
+    assert len(started.database.open) == 1
+    met(MEETINGS)
+    started.replay()
+    assert (started.database.open, len(judged)) == ([], MEETINGS)
+
+
+@pytest.mark.parametrize(
+    ("line", "threads"),
+    [
+        ("import os, threading", True),
+        ("import concurrent.futures, os", True),
+        ("from concurrent.futures import ThreadPoolExecutor", True),
+        ("torch.set_num_threads(1)", False),
+    ],
+)
+def test_a_program_with_threads_is_known_by_what_it_imports(line: str, threads: bool) -> None:
+    assert Finding(**{**FOUND, "program": line}).may_race is threads
+
+
+def test_the_script_of_a_race_is_run_until_its_threads_meet(started: command.Soak, tmp_path: Path) -> None:
+    counter = tmp_path / "runs"
+    program = f'"""nested, law masks."""\nimport sys, threading\nwith open({str(counter)!r}, "a") as file: file.write(".")\n'
+    program += f'met = len(open({str(counter)!r}).read()) >= {replay.TRIES}\nprint("due is 1, nested", met)\nsys.exit(met)\n'
+    started.database.add(Finding(**{**FOUND, "impl": "nested", "program": program}))
+    started.replay()
+    assert len(counter.read_text()) == replay.TRIES
+    assert len(started.database.open) == 1
+
+
+def test_what_is_open_of_others_is_neither_tried_nor_counted(started: command.Soak, monkeypatch: pytest.MonkeyPatch) -> None:
+    started.database.add(Finding(**FOUND))
+    started.implementations = {"nested": "nested"}
+    assert (started.open, len(started.database.open)) == ([], 1)
+    assert "0 new, 0 open, 0 mended\n  and 1 open ones of what was not judged now" in started.summary()
+    answer(monkeypatch, 0, reported("call", "passed", "", (PROPERTY, ROW | {"verdict": "agrees", "impl": "somebody:older"})))
+    started.replay()
+    assert len(started.database.open) == 1
+    started.implementations = {"older-one": "somebody:older"}  # by the name under which it is installed
+    assert [one.impl for one in started.open] == ["somebody:older"]
+    started.replay()
+    assert started.database.open == []
+    assert started.implementations == {"older-one": "somebody:older"}
+
+
+def test_whatever_was_judged_counts(started: command.Soak, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer(monkeypatch, 1, reported("call", "failed", "", (PROPERTY, ROW | {"impl": "somebody:older"})))
+    started.implementations = {"older-one": "nobody expected that"}
+    started.round(3)
+    assert [one.impl for one in started.open] == ["somebody:older"]
+    assert "findings: 1 new, 1 open, 0 mended" in started.summary()
+
+
+def test_a_round_is_judged_by_the_claims_that_were_asked_for(started: command.Soak) -> None:
+    assert "--like" not in started.arguments(3, None)
+    started.like = "torch-nonreentrant"
+    assert " ".join(started.arguments(3, None)).endswith("--like torch-nonreentrant -n 1")
+
+
+def test_a_law_that_fails_by_itself_is_an_error_and_no_finding(started: command.Soak, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer(monkeypatch, 1, reported("call", "failed", "NameError: masks"))
+    assert started.round(3) == []
+    assert started.errors == [f"{TEST}, seed 3: NameError: masks"]
+    assert "a law failed by itself" in started.summary()
+
+
+def test_what_was_found_before_the_user_ended_it_is_kept(started: command.Soak, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer(monkeypatch, 2, reported("call", "failed", "", (PROPERTY, ROW)), interrupt=KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        started.round(3)
+    assert [kept.law for kept in started.database.open] == ["masks"]
+
+
+def test_a_law_that_cannot_be_collected_is_told(started: command.Soak, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = pytest.CollectReport("laws/test_rng.py", "failed", "SyntaxError: line 3", None)
+    answer(monkeypatch, 2, failed, interrupt=pytest.Session.Interrupted)
+    with pytest.raises(ValueError, match=r"(?s)could not run conformance with seed 3:.*SyntaxError: line 3.*what pytest said"):
+        started.round(3)
+
+
+@pytest.mark.parametrize(
+    ("expected", "verdict", "as_declared", "worse"),
+    [
+        ("agrees", "agrees", True, False),
+        ("agrees", "agrees", False, False),  # too few cases prove anything
+        ("agrees", "refuses", False, True),
+        ("refuses", "diverges", False, True),
+        ("diverges", "agrees", False, False),  # a limit that does not show in a few cases
+        ("diverges", "crashes", False, False),
+        ("crashes", "diverges", True, False),  # of one that declares nothing
+    ],
+)
+def test_what_is_worse_than_declared(expected: str, verdict: str, as_declared: bool, worse: bool) -> None:
+    assert is_worse(row("law", "impl", verdict, expected=expected, as_declared=as_declared)) is worse
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--minutes", "0"], "argument --minutes: it is 0; accepted is a number above 0"),
+        (["--minutes", "nan"], "--minutes: it is nan"),
+        (["--minutes", "x"], "--minutes: it is x; accepted is a number above 0"),
+        (["-n", "-1"], "argument -n: it is -1; accepted is a whole number, 0 or more"),
+        (["--seed", "1.5"], "argument --seed: it is 1.5; accepted is a whole number, 0 or more"),
+        (["--profile", "huge"], "invalid choice: 'huge'"),
+    ],
+)
+def test_a_wrong_argument_is_refused(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        command.main(arguments)
+    assert message in capsys.readouterr().err

@@ -1,0 +1,124 @@
+"""Every law has a mutant, which it catches by a small program, and without the fault the law is kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from conformance.costs.program_size import operations
+from conformance.judging.explorer import Explorer
+from conformance.judging.law import PROFILES, Law, all_laws
+from conformance.judging.verdicts import Verdict
+from conformance.mutants.mutant import UNBREAKABLE, Mutant, modules, mutants
+from conformance.mutants.score import Attempt
+from conformance.simulated_device.device import second
+from impls.state import accelerators
+
+LAWS = all_laws()
+SMALL = 6  # operations that a program which shows a fault may have
+
+
+BY_LAW = sorted(mutants(), key=lambda mutant: mutant.law)  # the explorer keeps the programs of one law at a time
+FIRST = list({mutant.law: mutant for mutant in BY_LAW[::-1]}.values())[::-1]
+
+
+@functools.cache
+def explorer(profile: str, device: str = "cpu") -> Explorer:
+    second("cpu")  # autograd counts the devices at its first backward
+    accelerators.accelerator.cache_clear()  # which may have been asked for before there was a simulated one
+    return Explorer(device, replace(PROFILES[profile], small=SMALL), 0)
+
+
+def place(law: Law) -> str:
+    """The device on which faults are put before a law: the CPU, or the simulated one where that takes its place."""
+    return "sim" if law.lacks("cpu") else "cpu"
+
+
+@pytest.mark.parametrize("mutant", BY_LAW, ids=lambda mutant: f"{mutant.law}: {mutant.name}")
+def test_its_law_catches_a_mutant(mutant: Mutant, record_property: Callable[[str, object], None]) -> None:
+    law = LAWS[mutant.law]
+    assert (law.family, law.kind) == (mutant.family, mutant.original.kind)
+    result = explorer(mutant.profile, place(law)).hold(law, mutant.implementation, mutant.original)
+    killed = not result.as_declared and not result.vacuous
+    size = operations(result.program, place(law), law.kind) if result.program else 0
+    attempt = Attempt(mutant.family, mutant.law, mutant.name, killed, str(result.verdict), size)
+    record_property("attempt", dataclasses.asdict(attempt))
+    assert not result.as_declared, f"{mutant.name} passes {law.name} with {result.verdict} in {result.cases} cases"
+    assert not result.vacuous, f"{mutant.name} is not caught by {law.name}: {result.vacuous}"
+    assert "NameError" not in result.detail, f"{mutant.name} is not a fault that runs: {result.detail}"
+    assert result.program is not None
+    assert size <= SMALL, f"{mutant.name} is shown by {size} operations:\n{result.program.source}"
+
+
+@pytest.mark.parametrize("mutant", FIRST, ids=lambda mutant: f"{mutant.law}: without a fault")
+def test_the_implementation_without_the_fault_keeps_the_law(mutant: Mutant) -> None:
+    law = LAWS[mutant.law]
+    result = explorer(mutant.profile, place(law)).hold(law, mutant.original, mutant.original)
+    assert result.as_declared, f"{result.verdict}: {result.vacuous or result.detail}"
+    lacks = law.needs - mutant.original.capabilities  # what the installed release of torch has not
+    assert result.verdict is (Verdict.REFUSES if lacks else Verdict.AGREES)
+
+
+def test_every_law_has_a_mutant_unless_nothing_of_ours_can_break_it() -> None:
+    assert LAWS.keys() - {mutant.law for mutant in mutants()} == UNBREAKABLE.keys()
+    assert all(UNBREAKABLE.values())
+
+
+def test_every_family_has_at_least_two_mutants() -> None:
+    counts = Counter(mutant.family for mutant in mutants())
+    assert {law.family: counts[law.family] for law in LAWS.values() if counts[law.family] < 2} == {}
+
+
+def test_mutants_have_names_and_faults_of_their_own() -> None:
+    assert len({mutant.name for mutant in mutants()}) == len(mutants())
+    assert len({(mutant.part, mutant.text, mutant.fault, mutant.law) for mutant in mutants()}) == len(mutants())
+
+
+def test_modules_come_after_those_that_they_import() -> None:
+    found = list(modules("offload"))
+    assert found.index("impls.offload.cutting") < found.index("impls.offload.model")
+    assert found.index("impls.offload.route") < found.index("impls.offload.attachment") < found.index("impls.offload.turn")
+
+
+def test_modules_of_another_implementation_are_shared() -> None:
+    assert modules("nested")["impls.nested.region"]
+    assert modules("offload")["impls.offload"]
+    assert not modules("offload")["impls.nested"]
+    assert not modules("nested")["impls.implementation"]
+
+
+@pytest.mark.parametrize("part", ["nested", "graph.hooks", "offload.model"])
+@pytest.mark.parametrize(("text", "times"), [("this is nowhere", 0), ("self", "[0-9]+"), ("import", "[0-9]+")])
+def test_a_text_that_does_not_occur_once_is_refused(part: str, text: str, times: object) -> None:
+    mutant = Mutant("name", "gradients", "core_programs_equal_plain", part, text, "")
+    with pytest.raises(ValueError, match=rf"mutant name: '{text}' occurs {times} times in {part}, not once"):
+        _ = mutant.implementation
+
+
+@pytest.mark.parametrize("field", ["name", "family", "law", "part", "text"])
+def test_an_empty_field_is_refused(field: str) -> None:
+    with pytest.raises(ValueError, match=f"{field} is empty"):
+        replace(mutants()[0], **{field: ""})
+
+
+def test_an_unknown_part_is_refused() -> None:
+    with pytest.raises(
+        ValueError, match=r"part is 'other'; it must be one of .*, state\.modes, .*, graph\.edges, .*, offload\.cutting"
+    ):
+        replace(mutants()[0], part="other")
+
+
+@pytest.mark.parametrize("part", ["nested", "graph.hooks", "offload.model"])
+def test_a_mutant_has_modules_of_its_own(part: str) -> None:
+    mutant = next(mutant for mutant in mutants() if mutant.part == part)
+    made, real = mutant.implementation.subject, mutant.original.subject
+    assert made is not real
+    if part == "nested":
+        assert made.__globals__["Region"] is not real.__globals__["Region"]
+    else:
+        assert made.__name__.startswith("reprise_mutant_") or made.__module__.startswith("reprise_mutant_")

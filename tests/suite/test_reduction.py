@@ -1,0 +1,299 @@
+"""A reduced script has the same fault, the control has none, and what the fault does not need is gone."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from conformance.reports.results_file import ROOT
+from conformance.reproducers import reduction
+from conformance.reproducers.reduction import Shown, reduced, show
+from conformance.reproducers.reduction_steps import SCREEN, with_needed_modules
+
+BROKEN, RIGHT = "double = lambda x: x + x + 1", "double = lambda x: x + x"
+SCRIPT = """# one, law two.
+import os, sys
+{binding}
+
+def run(note):
+{body}
+
+seen = {{}}
+run(lambda label, value: seen.update({{label: value}}))
+wrong = [label for label in seen if label.startswith("seen") and seen[label] != seen[label.replace("seen", "expected")]]
+print(*(f"{{label}}: {{seen[label]}}" for label in wrong), sep="\\n")
+sys.exit(len(wrong) > 0)
+"""
+
+
+def written(body: str) -> str:
+    return SCRIPT.format(binding=BROKEN, body=textwrap.indent(textwrap.dedent(body).strip("\n"), "    "))
+
+
+def body_of(script: str) -> str:
+    return textwrap.dedent(script.partition("def run(note):\n")[2].partition("\nseen = ")[0]).rstrip()
+
+
+def reduced_body(body: str, control: str = RIGHT) -> str:
+    *_, last = ["", *reduced(written(body), BROKEN, control)]
+    return body_of(last)
+
+
+def test_what_the_fault_does_not_need_goes() -> None:
+    body = """
+        import math, os
+        manual_seed = 3
+        unused = [math.pi]
+        with open(os.devnull) as nothing:
+            x = 2 if len('abc') == 3 else 7
+        def f(y):
+            z = y
+            return double(y)
+        note('seen', f(x))
+        note('expected', 2 * x)
+        note('other', (x, 1))
+    """
+    assert reduced_body(body).splitlines() == [
+        "manual_seed = 3",  # what seeds stays
+        "x = 2",
+        "def f(y):",
+        "    return double(y)",
+        "note('seen', f(x))",
+        "note('expected', 2 * x)",
+    ]
+
+
+def test_of_the_heads_of_blocks_goes_what_is_not_needed() -> None:
+    body = """
+        import os
+        with open(os.devnull) as nothing, open(os.devnull):
+            try:
+                raise ValueError
+            except (KeyError, ValueError) as error:
+                note('seen', double(len(nothing.read()) + len(error.args) + 1))
+        note('expected', 2)
+    """
+    assert reduced_body(body).splitlines()[:4] == [
+        "with open(os.devnull) as nothing:",
+        "    try:",
+        "        raise ValueError",
+        "    except ValueError as error:",
+    ]
+
+
+def test_a_line_without_which_the_program_is_wrong_stays() -> None:
+    body = "x = 2\ntwice = 2\ntwice += x\nnote('seen', double(x))\nnote('expected', twice)"
+    assert reduced_body(body, control="") != body, "nothing asks whether the program is right"
+    assert reduced_body(body) == ""
+
+
+def test_a_fault_that_does_not_always_show_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole script is run until it shows the fault; of a step each run must show it, as many as are asked for."""
+    whole, runs = written("x = 2\nnote('seen', double(x))\nnote('expected', 4)\ny = 3"), list[str]()
+
+    def evaluate(script: str, _: float) -> Shown:
+        if BROKEN in script:
+            runs.append(script)
+        missed = runs.count(script) in ((1, 2, 3) if script == whole else (2,) if "y = 3" in script else ())
+        return Shown(0, {}) if missed else show(script)
+
+    *_, last = reduced(whole, BROKEN, RIGHT, evaluate, times=2)
+    assert runs[:4] == [whole] * 4
+    assert body_of(last) == "x = 2\nnote('seen', double(x))\nnote('expected', 4)"
+    assert list(reduced(whole, BROKEN, RIGHT, lambda script, seconds: Shown(0, {}))) == []
+
+
+def test_a_control_is_right_in_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step after which the control shows the fault too, if not at once, is none: it is the program's own race."""
+    whole, runs = written("x = 2\nnote('seen', double(x))\nnote('expected', 4)\ny = 3"), list[str]()
+
+    def evaluate(script: str, _: float = 0) -> Shown:
+        runs.append(script)
+        races = RIGHT in script and BROKEN not in script and "y = 3" not in script and runs.count(script) % 2 == 0
+        return show(script.replace(RIGHT, BROKEN) if races else script)
+
+    assert body_of([whole, *reduced(whole, BROKEN, RIGHT, evaluate, times=2)][-1]).endswith("y = 3")
+    monkeypatch.setattr(reduction, "_shown", evaluate)
+    runs.clear()
+    assert not reduction._agrees(whole, whole.replace("y = 3", "pass"), BROKEN, RIGHT)
+    assert reduction._agrees(whole, whole, BROKEN, RIGHT)
+
+
+def test_another_failure_is_not_the_same_fault() -> None:
+    body = "x = [2]\nx.append('a') or x.pop()\nnote('seen a', str(double(x[0])))\nnote('expected a', '4')\nnote('seen', 0)"
+    body += "\nnote('expected', 0)"
+    assert "seen a" in reduced_body(body)
+    assert "'seen'" not in reduced_body(body)
+
+
+def test_an_error_stays_the_error_that_it_was() -> None:
+    """Of a program that ends in an error the rest of the notes is missing too, which is not what is to be shown."""
+    body = "note('seen', double(1))\nnote('expected', 2)\nprint('error:', ['', 'IndexError(0)'][double(1) - 2])\nx = 2"
+    left = reduced_body(body)
+    assert "IndexError" in left
+    assert "x = 2" not in left
+    index, key, none = (show(f"import sys\nprint('a: plain')\n{told}\nsys.exit(1)") for told in (
+        "print('error: IndexError plain KeyError')", "print('error: KeyError plain')", ""))  # fmt: skip
+    assert index.is_like(index)
+    assert not key.is_like(index)
+    assert not none.is_like(index)
+
+
+def test_what_the_control_shows_as_well_is_not_left() -> None:
+    """Under the control too one of two notes is not what the program expects: it is the other one that is left alone."""
+    fault, wrong = (
+        f"note('seen {name}', {value})\nnote('expected {name}', 2)" for name, value in (("a", "double(1)"), ("b", 1))
+    )
+    assert reduced_body(f"{wrong}\n{fault}") == fault
+    assert reduced_body(f"{fault}\n{wrong}") == fault
+
+
+def test_what_the_control_refuses_stays() -> None:
+    """An implementation that does not refuse a change and is wrong in any case as well is shown with the change."""
+    broken, right = f"{BROKEN}; change = lambda: None", f"{RIGHT}; change = lambda: [][0]"
+    whole = written("change()\nnote('seen', double(1))\nnote('expected', 2)\ny = 3").replace(BROKEN, broken)
+    whole = re.sub(
+        r"^(run\(.*)$", r"try: \1\nexcept IndexError as error: sys.exit(print(f'error: {error}') or 1)", whole, flags=re.M
+    )
+    *_, last = reduced(whole, broken, right)
+    assert "    change()\n    note('seen', double(1))\n    note('expected', 2)\n\n" in last
+
+
+@pytest.mark.parametrize("control", [BROKEN, "double = 0"])
+def test_nothing_is_taken_away_where_the_control_fails(control: str) -> None:
+    assert reduced_body("x = 2\ny = 3\nnote('seen', double(x))\nnote('expected', 4)", control) == ""
+
+
+def test_nothing_is_taken_away_where_there_is_no_fault() -> None:
+    assert not list(reduced(written("x = 2\nnote('expected', 4)"), BROKEN, RIGHT))
+
+
+def test_what_is_used_once_moves_only_where_a_screen_is_not_enough() -> None:
+    once = "x = 1\ndef once():\n    y = double(x)\n    return y\nz = once()\nnote('seen', z)\nnote('expected', 2 * x)"
+
+    def smallest(lines: int) -> str:
+        whole = written(once + "".join(f"\nnote('{number}', 0)" for number in range(lines)))
+
+        def evaluate(script: str, _: float) -> Shown:
+            return show(script) if script.count("note(") == whole.count("note(") else Shown(2, {})
+
+        return body_of([whole, *reduced(whole, BROKEN, RIGHT, evaluate)][-1])
+
+    assert smallest(2).startswith(once)
+    assert smallest(SCREEN).startswith("note('seen', double(1))\nnote('expected', 2)\n")
+
+
+def test_numbers_are_not_compared_and_words_are() -> None:
+    one, other = (show(f"print('gradient: plain', {text})") for text in ("[1.5, -2e-7, float('nan')]", "[[0.25], True]"))
+    assert one == other
+    assert not show("print('gradient: plain', None)").is_like(one)
+    assert one.is_like(show("print('gradient: plain', None)"))
+    assert not show("print('gradients: plain')").is_like(one)
+    assert not show("").is_like(one)
+    assert not show("print('gradient: plain'); import sys; sys.exit(1)").is_like(one)
+
+
+@pytest.mark.parametrize(
+    ("text", "status"), [("", 0), ("import sys; sys.exit(True)", 1), ("1 / 0", 2), ("import no_such_module", 2)]
+)
+def test_a_status_is_told(text: str, status: int) -> None:
+    assert show(text).status == status
+
+
+COMMAND = [sys.executable, "-m", "conformance.reproducers.reduction"]
+
+
+def smallest(*bodies: str) -> list[str]:
+    asked = json.dumps([[written(body), BROKEN, RIGHT] for body in bodies])
+    run = subprocess.run(COMMAND, cwd=ROOT, input=asked, capture_output=True, text=True, check=True)
+    return [body_of(one) for one in json.loads(run.stdout)]
+
+
+def test_a_step_that_hangs_is_left_out_and_one_that_ends_the_process_is_the_last() -> None:
+    hanging = (
+        "waiting = True\nwhile waiting:\n    waiting = False\n    note('seen', double(1))\n    continue\nnote('expected', 2)"
+    )
+    dying = "if False:\n    os.abort()\nelse:\n    note('seen', double(1))\nnote('expected', 2)"
+    assert smallest(f"{hanging}\nx = 2", f"{dying}\nx = 2") == ["note('seen', double(1))\nnote('expected', 2)", dying]
+
+
+def test_a_step_that_an_earlier_one_alone_made_possible_is_not_taken() -> None:
+    body = "import math\nmath.e = 0\nnote('seen', double(1) + math.e)\nnote('expected', 2)"
+    assert smallest(f"{body}\nx = 2") == [body]
+
+
+def test_an_earlier_reduction_is_taken_while_it_shows_the_fault() -> None:
+    script = written("x = 2\nnote('seen', double(x))\nnote('expected', 4)\ny = 1")
+    earlier, mended = script.replace("\n    y = 1", "\n    z = 1"), script.replace("double(x)", "4")
+    other_meter = earlier.replace("len(wrong) > 0", "len(wrong) > -1")
+    asked = json.dumps([[script, BROKEN, RIGHT, one] for one in (earlier, mended, other_meter)])
+    run = subprocess.run(COMMAND, cwd=ROOT, input=asked, capture_output=True, text=True, check=True)
+    one, *others = json.loads(run.stdout)
+    assert one == with_needed_modules(earlier)
+    assert {*map(body_of, others)} == {"x = 2\nnote('seen', double(x))\nnote('expected', 4)"}
+
+
+RACING = [("threading", 1, 1), ("concurrent.futures", 1, 1), ("threading", 0, 0), ("types", 1, 0)]
+
+
+@pytest.mark.parametrize(("module", "misses", "told"), RACING)
+def test_a_script_of_a_race_says_that_it_may_show_nothing(
+    monkeypatch: pytest.MonkeyPatch, module: str, misses: int, told: int
+) -> None:
+    body = written(f"import {module}\nnote('seen', double(1))\nnote('expected', {module} and 2)").partition("\n")[2]
+    script, runs = with_needed_modules(f'"""one, law two."""\n{body}'), []
+
+    def shown(script: str) -> Shown:
+        runs.append(script)
+        return Shown(int(len(runs) % 5 >= misses), {})
+
+    monkeypatch.setattr(reduction, "_shown", shown)
+    monkeypatch.setattr(reduction, "_smaller", lambda script, *_: script)
+    monkeypatch.setattr(reduction, "_agrees", lambda *_: True)
+    found = reduction.smallest(script, BROKEN, RIGHT)
+    assert found.count(reduction.AGAIN) == told
+    assert found.replace(reduction.AGAIN, "") == script
+    assert found.splitlines()[1].startswith("import ")
+    assert found.splitlines()[1].endswith(reduction.AGAIN) == told
+    assert reduction.smallest(script, BROKEN, RIGHT, found) == found
+
+
+def test_what_a_step_leaves_behind_does_not_decide_on_the_next() -> None:
+    body = "import torch\nassert torch.get_num_threads() != 7\ntorch.set_num_threads(7)\nnote('seen', double(1))\n"
+    body += "torch.set_num_threads(2)\nnote('expected', 2)\nx = 2"
+    assert smallest(body) == ["note('seen', double(1))\nnote('expected', 2)"]
+
+
+def test_modules_that_nothing_has_a_use_for_are_not_imported() -> None:
+    text = '"""one, law two."""\nimport os, sys, threading\nimport torch\nimport types\n\nos.times(), sys.exit(types)\n'
+    assert with_needed_modules(text) == text.replace(", threading", "")
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        ("sys.exit(1)", ""),
+        ("sys.exit('a word')", ""),
+        ("sys.exit(0)", "one, law two: the verdict stands, but its script shows nothing, so it is no proof of it\n"),
+        (
+            "1 / 0",
+            "one, law two: the verdict stands, but its script ends by another error, or not within 20 s, so it is no",
+        ),
+    ],
+)
+def test_a_script_that_shows_no_fault_is_complained_of(end: str, said: str) -> None:
+    found = reduction.complaint(f'"""one, law two. Two is two."""\nimport sys\n{end}\n')
+    assert found == "" if not said else found.startswith(said)
+    assert found.count("\n") == bool(said)
+
+
+def test_scripts_that_come_out_are_complained_of() -> None:
+    bodies = [f"note('seen', {one})\nnote('expected', 2)" for one in ("double(1)", "2")]
+    asked = json.dumps([[written(body), BROKEN, RIGHT] for body in bodies])
+    run = subprocess.run(COMMAND, cwd=ROOT, input=asked, capture_output=True, text=True, check=True)
+    assert run.stderr.count("the verdict stands") == 1

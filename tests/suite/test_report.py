@@ -1,0 +1,212 @@
+"""The matrix and the limits are made from results alone, and a stale matrix is noticed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import impls
+from conformance.provenance.staleness import unmarked
+from conformance.reports import matrix, report
+from conformance.reports.results_file import VERDICTS, write
+from tests.support.synthetic_results import HEADER, ROWS, row
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A project with results and a README whose matrix was written from them."""
+    write(tmp_path / "results" / "conformance-cpu.jsonl", HEADER, ROWS)
+    (tmp_path / "README.md").write_text(f"before\n{report.BEGIN}\n{report.END}\nafter\n")
+    assert report.main(["--write"], tmp_path) == 0
+    return tmp_path
+
+
+@pytest.mark.parametrize("without_rich", [False, True])
+def test_the_terminal_shows_laws_by_implementation(monkeypatch: pytest.MonkeyPatch, without_rich: bool) -> None:
+    if without_rich:
+        monkeypatch.setitem(sys.modules, "rich", None)
+    lines = matrix.terminal(ROWS).splitlines()
+    shown = [line.replace("│", " ").split() for line in lines]
+    assert ["subsets", "✓", "60", "–", "60"] in shown
+    assert ["masks", "≠", "3/60*", "✓", "60"] in shown
+    assert ["rng"] in shown
+    assert lines[-1] == "verdicts: 2 agrees, 1 refuses, 1 diverges (240 cases); 1 unexpected"
+
+
+def test_colour_adds_nothing_but_colour() -> None:
+    pytest.importorskip("rich")
+    from rich.text import Text
+
+    colored = matrix.terminal(ROWS, color=True)
+    assert "\x1b[" in colored
+    without = [line.rstrip() for line in Text.from_ansi(colored).plain.splitlines()]
+    assert without == matrix.terminal(ROWS).splitlines()
+
+
+def test_every_verdict_has_a_symbol_of_its_own() -> None:
+    assert matrix.SYMBOLS.keys() == matrix.STYLES.keys() == set(VERDICTS)
+    assert len(set(matrix.SYMBOLS.values())) == len(VERDICTS)
+
+
+def test_each_device_has_a_table_of_its_own() -> None:
+    text = matrix.terminal([*ROWS, row("masks", "nested", device="cuda")])
+    assert text.index("device cpu") < text.index("device cuda")
+
+
+def test_the_pace_tells_the_slowest_laws_over_all_implementations() -> None:
+    timed = [cell | {"seconds": seconds} for cell, seconds in zip(ROWS, (1.0, 1.5, 2.0, 1.5), strict=True)]
+    assert matrix.pace(timed).splitlines() == [
+        "pace: 240 cases in 6 s of work, 40 a second",
+        "slowest laws, seconds: masks 3.5, subsets 2.5",
+    ]
+    assert matrix.pace(timed, 1).endswith(": masks 3.5")
+    assert "240 cases in 0 s of work\n" in matrix.pace(ROWS)
+
+
+def test_nothing_to_show_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no rows"):
+        matrix.terminal([])
+
+
+def test_the_readme_has_families_by_implementations(root: Path) -> None:
+    text = unmarked((root / "README.md").read_text()).replace("&nbsp;", " ")
+    assert text.startswith("before\n")
+    assert text.endswith("\nafter\n")
+    assert "| family | `nested` | `older` |" in text
+    assert "| gradients (1 law) | ✓ 1 | – 1 |" in text
+    assert r"| rng (1 law) | ≠ 1  \* 1 | ✓ 1 |" in text
+    assert "Xeon, 2 CPUs, Linux-6; python 3.11.9, torch 2.13.0+cpu; profile default, seed 7, suite at 0123456789" in text
+
+
+def test_a_fresh_matrix_passes_and_a_stale_one_does_not(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report.main(["--check"], root) == 0
+    write(root / "results" / "conformance-cpu.jsonl", HEADER, ROWS[1:])
+    assert report.main(["--check"], root) == 1
+    assert "stale" in capsys.readouterr().err
+    assert report.main(["--write"], root) == 0
+    assert report.main(["--check"], root) == 0
+
+
+def test_an_edited_matrix_is_stale(root: Path) -> None:
+    readme = root / "README.md"
+    readme.write_text(readme.read_text().replace("✓", "≠", 1))
+    assert report.main(["--check"], root) == 1
+
+
+def test_results_of_another_device_are_shown_too(root: Path) -> None:
+    write(root / "results" / "conformance-cuda.jsonl", HEADER, [row("masks", "nested", device="cuda")])
+    assert report.main(["--check"], root) == 1
+    assert report.main(["--write"], root) == 0
+    text = (root / "README.md").read_text()
+    assert text.index("Device `cpu`") < text.index("Device `cuda`")
+
+
+def test_laws_of_one_device_are_in_its_tables_alone(root: Path) -> None:
+    cuda = [row("masks", name, device="cuda", family="rng") for name in ("nested", "older")]
+    cuda += [row("streams", "nested", device="cuda", family="devices")]
+    machine = HEADER["machine"] | {"accelerator": "H100"}
+    write(root / "results" / "conformance-cuda.jsonl", HEADER | {"machine": machine}, cuda)
+    assert report.main(["--write"], root) == 0
+    host, device = unmarked((root / "README.md").read_text()).replace("&nbsp;", " ").split("Device `cuda` on H100")
+    assert "| rng (1 law) | ✓ 1 | ✓ 1 |" in device
+    assert "| devices (1 law) | ✓ 1 |  |" in device
+    assert "devices" not in host
+
+
+@pytest.mark.parametrize("action", ["--write", "--check"])
+def test_incomplete_results_are_not_published(root: Path, action: str, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (root / "README.md").read_text()
+    path = root / "results" / "conformance-cpu.jsonl"
+    path.write_text("\n".join(path.read_text().splitlines()[:-1]))
+    assert report.main([action], root) == 1
+    assert "no footer" in capsys.readouterr().err
+    assert (root / "README.md").read_text() == before
+
+
+def test_missing_results_are_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report.main(["--check"], tmp_path) == 1
+    assert "conformance-cpu.jsonl does not exist" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("readme", ["", report.BEGIN, f"{report.END}{report.BEGIN}", f"{report.BEGIN}{report.END}" * 2])
+def test_a_readme_without_its_markers_is_refused(readme: str) -> None:
+    with pytest.raises(ValueError, match="must have"):
+        report.updated(readme, "matrix")
+
+
+def test_a_limit_is_shown_with_a_program_that_runs(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report.main(["--show", "older"], root) == 0
+    shown = capsys.readouterr().out
+    assert "# older on cpu, law subsets: Gradients equal plain's." in shown
+    assert "# RuntimeError: no" in shown
+    ran = subprocess.run([sys.executable, "-c", shown], capture_output=True, text=True, check=True)
+    assert ran.stdout == "subsets\n"
+
+
+def test_an_unexpected_verdict_is_shown_as_such() -> None:
+    assert "# diverges, and that is unexpected: declared is agrees" in report.limits(ROWS, "nested", "masks")
+
+
+def test_a_law_that_proves_nothing_is_shown_with_the_reason() -> None:
+    why = "only 0 of 4 cases prove anything, 3 must: {'nothing was recomputed': 4}"
+    shown = report.limits([row("masks", "nested", as_declared=False, detail=why, known=None)], "nested")
+    assert shown.splitlines()[1:] == ["# agrees, as declared, but not tested:", f"# {why}"]
+    due = row("masks", "nested", as_declared=False, detail=why, known=None, expected="refuses")
+    assert report.limits([due], "nested").splitlines()[1] == "# agrees, but not tested: declared is refuses"
+
+
+def test_an_implementation_without_limits_has_none_to_show() -> None:
+    assert report.limits([row("masks", "nested")], "nested") == "# nested: agrees on 1 of 1 laws, 60 cases"
+
+
+@pytest.mark.parametrize(("arguments", "there"), [(["none"], "nested, older"), (["nested", "--law", "none"], "masks, sub")])
+def test_unknown_names_are_answered_with_the_known(
+    root: Path, arguments: list[str], there: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert report.main(["--show", *arguments], root) == 1
+    assert f"'none'; there are {there}" in capsys.readouterr().err
+
+
+def test_of_many_names_the_nearest_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert report.main(["--show", "nested", "--law", "dropout_mask"]) == 1
+    told = capsys.readouterr().err
+    assert "--law: no result has law 'dropout_mask'; nearest of " in told
+    assert "dropout_masks_are_replayed" in told
+    assert told.count(",") == report.NEAREST - 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--bad"], "unrecognized arguments: --bad"),
+        ([], "one of --write, --check and --show IMPL is required"),
+        (["--show", "nested", "--results", "nowhere.jsonl"], "argument --results: nowhere.jsonl does not exist; accepted is"),
+        (["--show", "nested", "--results", "."], "argument --results: . is no file; accepted is"),
+    ],
+)
+def test_a_wrong_argument_is_refused(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        report.main(arguments)
+    assert message in capsys.readouterr().err
+
+
+def test_known_reasons_are_shown_with_their_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {"subsets": impls.Known("refuses", "the engine cannot", "pytorch#1")}
+    monkeypatch.setattr(impls, "names", lambda: ("older",))
+    monkeypatch.setattr(impls, "get", lambda name: impls.Implementation(name, print, known=known))
+    shown = report.limits(ROWS, "older")
+    assert "# known: the engine cannot\n# source: pytorch#1" in shown
+    judged = [{**one, "known": {"reason": "as it was judged by", "source": "its author"}} for one in ROWS]
+    assert "# known: as it was judged by\n# source: its author" in report.limits(judged, "older")
+    assert "# known:" not in report.limits([{**one, "known": None} for one in ROWS], "older")
+
+
+def test_the_script_that_readme_shows_is_that_of_the_results() -> None:
+    impl, law = report.SHOWN
+    rows = [{"impl": impl, "law": "another", "program": "no"}, {"impl": impl, "law": law, "program": "import torch\n"}]
+    assert "\n```python\nimport torch\n```\n" in report.shown(rows)
+    with pytest.raises(ValueError, match=law):
+        report.shown(rows[:1])

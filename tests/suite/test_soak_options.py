@@ -1,0 +1,108 @@
+"""What a soak is asked to judge is tried first, and its findings count by whatever name that was asked for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conformance.reports.results_file import ROOT
+from conformance.soak import findings
+from tests.unit.test_installed import distribution
+
+MODULE = """
+from dataclasses import replace
+import torch
+import impls
+from impls.nested import checkpoint as right
+
+def doubling(function, *args, **kwargs):
+    value = right(function, *args, **kwargs)
+    double = lambda value: value * 2 if isinstance(value, torch.Tensor) else value
+    return torch.utils._pytree.tree_map(double, value) if isinstance(value, tuple) else value
+
+binding = "from bringing import doubling as checkpoint"
+ours = replace(impls.get("nested"), name="one-of-ours", checkpoint=doubling, binding=binding)
+"""
+DRIVER = """
+import sys
+from conformance import soak
+round = soak.Soak.round
+
+def one_law(self, seed, tests=("conformance/laws/test_structure.py::test_unused_outputs",), until=None):
+    return round(self, seed, tests)
+
+def one_round(self, base, until):
+    return len([one_law(self, base)])
+
+soak.Soak.round, soak.Soak.run = one_law, one_round
+sys.exit(soak.main(sys.argv[1:]))
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A directory with a distribution that brings an undeclared and a declared implementation, both at fault."""
+    (tmp_path / "bringing.py").write_text(MODULE)
+    distribution(tmp_path, "fancy", "fancy = bringing:doubling", "fancy-record = bringing:ours")
+    return tmp_path
+
+
+def soaked(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """What a soak of one law, in one round, says and ends with."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(site), str(ROOT)])}
+    told = ["-n", "0", "--profile", "quick", "--findings", str(site / "f.jsonl"), *arguments]
+    return subprocess.run([sys.executable, "-c", DRIVER, *told], cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)
+
+
+@pytest.mark.parametrize(("name", "called"), [("fancy", "bringing:doubling"), ("fancy-record", "one-of-ours")])
+def test_what_is_installed_is_open_and_tried_again_by_the_name_that_is_asked_for(site: Path, name: str, called: str) -> None:
+    first = soaked(site, "--impl", name)
+    assert first.returncode == 1, first.stdout + first.stderr
+    (kept,) = findings.read(site / "f.jsonl").open
+    assert kept.impl == called
+    assert "findings: 1 new, 1 open, 0 mended\n  unused_outputs: 1" in first.stdout
+    assert "not judged now" not in first.stdout
+    (site / "bringing.py").write_text(MODULE.replace("value * 2", "value"))
+    assert f"mended: {called}, law unused_outputs: diverges" in soaked(site, "--impl", name).stdout
+    assert findings.read(site / "f.jsonl").open == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--impl", "best"], "--impl: no implementation is called 'best'; there are "),
+        (["--device", "warp"], "--device warp: torch cannot use it here"),
+        (["--impl", "fancy", "--like", "nope"], "--like: no implementation is called 'nope'"),
+        (["--like", "nested"], "--like is 'nested' and has no effect"),
+        (
+            ["--impl", "fancy", "--impl", "bringing:doubling"],
+            "--impl: more than one implementation is called",
+        ),
+        (["--impl", "bringing:missing"], "--impl: 'bringing:missing': 'bringing' has no attribute 'missing'"),
+        (["--impl", "bringing:replace"], "bringing:replace cannot be judged"),
+    ],
+)
+def test_a_wrong_argument_is_refused_before_anything_begins(site: Path, arguments: list[str], message: str) -> None:
+    done = soaked(site, *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(message)
+    assert sorted(path.name for path in site.glob("f.*")) == []
+
+
+def test_what_is_no_database_is_refused_and_no_lock_is_left(site: Path) -> None:
+    (site / "text.jsonl").write_text("garbage\n")
+    (site / "bytes.jsonl").write_bytes(b"\xff\xfe")
+    for path, message in [
+        (site, "is a directory; accepted is the path of a file"),
+        (site / "text.jsonl", "line 1 is not JSON"),
+        (site / "bytes.jsonl", "is not UTF-8 text"),
+    ]:
+        done = soaked(site, "--findings", str(path))
+        assert (done.returncode, done.stdout) == (2, "")
+        assert f"argument --findings: {path}" in done.stderr
+        assert message in done.stderr
+    assert not [*site.glob("*.lock"), *site.parent.glob(f"{site.stem}*.lock")]

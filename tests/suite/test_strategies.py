@@ -1,0 +1,224 @@
+"""Drawn programs: what is switched on occurs, all are valid, print as scripts, are the same again, and shrink."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import Phase
+
+from conformance.judging.explorer import Explorer
+from conformance.judging.judge import execute
+from conformance.judging.law import LAWS, Profile
+from conformance.judging.verdicts import VALUES
+from conformance.laws.test_rng import DISTRIBUTIONS
+from conformance.programs.builder import Author
+from conformance.programs.features import FEATURES
+from conformance.programs.operators import DTYPES
+from conformance.programs.program import Named, Program, Runnable, load
+from conformance.programs.strategies import CORE, programs
+from conformance.reproducers.script import script
+from conformance.simulated_device.device import second
+from impls import Implementation, get
+from impls.plain import checkpoint as plain
+from tests.support.feature_evidence import BY_CHANCE, NEEDS, RAISING, is_allowed, shows
+
+ROOT = Path(__file__).parents[2]
+MODULES = sorted(path.stem for path in (ROOT / "conformance" / "laws").glob("test_*.py"))
+for module in MODULES:
+    importlib.import_module(f"conformance.laws.{module}")
+ALONE = sys.modules["conformance.laws.test_gradients"].ALONE
+EXPLORER = Explorer("cpu", Profile(4, 0, False), 0)
+
+
+@functools.cache
+def drawn(always: tuple[str, ...], sometimes: tuple[str, ...] = tuple(CORE), count: int = 12) -> tuple[Program, ...]:
+    found: list[Program] = []
+    EXPLORER.given(programs(always=always, sometimes=sometimes), count, (Phase.generate,), found.append)
+    return tuple(found)
+
+
+def always(feature: str) -> tuple[Program, ...]:
+    return drawn((feature, *NEEDS.get(feature, ())))
+
+
+def test_every_feature_has_a_name_that_laws_can_switch_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: set[str] = set()
+    has = Author.has
+
+    def noting(author: Author, feature: str) -> bool:
+        asked.add(feature)
+        return has(author, feature)
+
+    monkeypatch.setattr(Author, "has", noting)
+    for seed in range(3):
+        given = Explorer("cpu", Profile(12, 0, False), seed).given
+        given(programs(sometimes=set(FEATURES) - DTYPES.keys()), 12, (Phase.generate,), lambda _: None)
+    assert asked | DTYPES.keys() == FEATURES.keys()
+    assert {*CORE, *ALONE} <= FEATURES.keys()
+
+
+@pytest.mark.parametrize("argument", ["always", "sometimes"])
+def test_a_feature_that_is_not_there_is_refused(argument: str) -> None:
+    switched: dict[str, Any] = {argument: ["nestings"]}
+    with pytest.raises(ValueError, match=rf"{argument} has \['nestings'\]; what there is: .*nesting"):
+        EXPLORER.given(programs(**switched), 1, (Phase.generate,), lambda _: None)
+
+
+def test_regions_that_cannot_nest_are_not_always_to() -> None:
+    with pytest.raises(ValueError, match="depth is 1; it must be 2 at least where 'nesting' is in always"):
+        EXPLORER.given(programs(always=["nesting"], depth=1), 1, (Phase.generate,), lambda _: None)
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_a_feature_that_is_always_on_occurs_in_every_program(feature: str) -> None:
+    for program in always(feature):
+        assert feature in program.features
+        assert shows(feature, program), program.source
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_a_feature_that_is_sometimes_on_occurs_and_does_not(feature: str) -> None:
+    found = drawn(NEEDS.get(feature, ()), (*CORE, feature))
+    used = [program for program in found if feature in program.features]
+    assert 0 < len(used) < len(found)
+    assert all(shows(feature, program) for program in used)
+    if feature not in BY_CHANCE:
+        assert not any(shows(feature, program) for program in found if program not in used)
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_every_program_is_valid(feature: str) -> None:
+    proofs = 0
+    for program in always(feature):
+        seen = execute(program, plain, "cpu")
+        assert is_allowed(seen.error, feature), f"{seen.error!r}\n{program.source}"
+        proofs += seen.error is not None or not seen.vacuous
+    assert proofs > len(always(feature)) / 2
+
+
+@pytest.mark.parametrize("seed", range(21))
+def test_programs_that_mix_everything_are_valid(seed: int) -> None:
+    found: list[Program] = []
+    mixed = programs(sometimes=FEATURES.keys() - RAISING.keys())
+    Explorer("cpu", Profile(6, 0, False), seed).given(mixed, 6, (Phase.generate,), found.append)
+    for program in found:
+        error = execute(program, plain, "cpu").error
+        assert error is None, f"{error!r}\n{program.source}"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_programs_of_laws_fail_under_plain_only_as_autograd_does(module: str) -> None:
+    """A program with a mistake raises under plain and under the implementation alike, and would count as agreement."""
+    # Of another kind, "plain" is partly PyTorch's own, with its faults; there the programs must run under ours.
+    subjects = {"checkpoint": plain, "graph": get("graph").subject, "offload": get("offload").subject}
+    second("cpu")  # autograd counts the devices at its first backward
+    for law in (law for law in LAWS.values() if law.check.__module__.endswith(module)):
+        place = next((device for device in ("cpu", "sim") if not law.lacks(device)), "")
+        for program in EXPLORER.programs(law, get("nested" if law.kind == "checkpoint" else law.kind)):
+            if not place:
+                compile(program.source, law.name, "exec")
+                continue
+            error = execute(program, subjects[law.kind], place, kind=law.kind).error
+            assert not isinstance(error, NameError | SyntaxError | AttributeError | AssertionError | LookupError), (
+                program.source
+            )
+
+
+@pytest.mark.parametrize("side", [2, 3])
+@pytest.mark.parametrize("operator", DISTRIBUTIONS)
+def test_what_is_drawn_from_a_distribution_fits_tensors_of_any_size(operator: str, side: int) -> None:
+    x = torch.ones(side, side, dtype=torch.float64)
+    assert eval(operator.format("x"), {"torch": torch, "x": x, "device": "cpu"}).shape == x.shape
+
+
+def fingerprints() -> str:
+    """A line per law with what its drawn programs hash to."""
+    lines = []
+    for name in sorted(LAWS):
+        texts = [program.source for program in EXPLORER.programs(LAWS[name], get("nested"))]
+        lines.append(f"{name} {hashlib.sha256(''.join(texts).encode()).hexdigest()}")
+    return "\n".join(lines)
+
+
+def run(text: str, cwd: Path, *flags: str, status: int = 0, **environment: str) -> str:
+    path = cwd / "script.py"
+    path.write_text(text)
+    done = subprocess.run(
+        [sys.executable, *flags, path], cwd=cwd, env={**os.environ, **environment}, capture_output=True, text=True
+    )
+    assert done.returncode == status, done.stderr
+    return done.stdout.strip()
+
+
+def test_the_same_seed_gives_the_same_programs_in_every_process(tmp_path: Path) -> None:
+    text = "from tests import test_strategies\nprint(test_strategies.fingerprints())\n"
+    other = run(text, tmp_path, PYTHONPATH=str(ROOT), PYTHONHASHSEED="7")
+    assert other.splitlines() == fingerprints().splitlines()
+
+
+def test_another_seed_gives_other_programs() -> None:
+    found = [
+        Explorer("cpu", Profile(12, 0, False), seed).programs(LAWS["core_programs_equal_plain"], get("nested"))
+        for seed in (0, 1)
+    ]
+    assert {program.source for program in found[0]} != {program.source for program in found[1]}
+
+
+def _named(checkpoint: Any, note: Any, device: str, *, times: int, word: str) -> None:
+    x = torch.ones(2, device=device, requires_grad=True)
+    note("leaves", (x,))
+    y = checkpoint(lambda h: (h * times).exp(), x)
+    note("forward", (word, y))
+    y.sum().backward()
+    note("gradients 0", [x.grad])
+
+
+PRINTED: dict[str, Callable[[], Runnable]] = {
+    "generated": lambda: max(
+        drawn(("containers", "keyword", "custom-function", "dropout", "stream")), key=lambda p: len(p.source)
+    ),
+    "named": lambda: Named(_named, (("times", 2), ("word", "it's"))),
+    "raising": lambda: always("again")[0],
+}
+
+
+def noted(program: Runnable) -> list[str]:
+    """What a program notes under plain once a region was called."""
+    seen: list[str] = []
+    called: list[None] = []
+
+    def checkpoint(function: Any, *args: Any, **kwargs: Any) -> Any:
+        called.append(None)
+        return plain(function, *args, **kwargs)
+
+    with suppress(RuntimeError):
+        load(program)(checkpoint, lambda label, value=None: seen.append(label) if called else None, "cpu")
+    return seen
+
+
+@pytest.mark.parametrize("kind", PRINTED)
+def test_a_printed_program_runs_with_torch_alone(kind: str, tmp_path: Path) -> None:
+    program = PRINTED[kind]()
+    same = Implementation("same", plain, binding="checkpoint = lambda function, *args, **kwargs: function(*args, **kwargs)")
+    assert all(
+        line.startswith("error:") for line in run(script(program.source, same, "law", VALUES), tmp_path, "-I").splitlines()
+    )
+    other = replace(same, binding="def checkpoint(*args, **kwargs): raise ValueError('no')")
+    printed = run(script(program.source, other, "law", VALUES), tmp_path, "-I", status=1)
+    assert "error: ValueError('no')" in printed
+    labels = noted(program)
+    assert labels
+    for label in labels:
+        assert f"\n{label}: plain " in printed

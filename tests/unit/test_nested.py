@@ -1,0 +1,215 @@
+"""What nested says and offers beyond what every checkpoint must do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
+
+import impls.nested
+from impls.nested import (
+    CheckpointError,
+    checkpoint,
+    checkpoint_sequential,
+    noop_context_fn,
+    set_checkpoint_debug_enabled,
+    set_checkpoint_early_stop,
+    user_hooks,
+)
+
+
+def _counting() -> tuple[Callable[[torch.Tensor], torch.Tensor], list[str]]:
+    reached: list[str] = []
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = x.sin()
+        reached.append("end")
+        return y + 1
+
+    return function, reached
+
+
+@pytest.mark.parametrize(("override", "argument", "runs"), [(False, True, 2), (True, False, 1)])
+def test_the_early_stop_override_wins_over_the_argument(override: bool, argument: bool, runs: int) -> None:
+    function, reached = _counting()
+    with set_checkpoint_early_stop(override):
+        y = checkpoint(function, torch.ones(2, requires_grad=True), early_stop=argument)
+    y.sum().backward()
+    assert len(reached) == runs
+
+
+def test_the_early_stop_override_counts_where_forward_ran() -> None:
+    function, reached = _counting()
+    y = checkpoint(function, torch.ones(2, requires_grad=True))
+    with set_checkpoint_early_stop(False):
+        y.sum().backward()
+    assert len(reached) == 1
+
+
+def _shrinking(saved: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    calls: list[None] = []
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        calls.append(None)
+        return x.sin().cos() if len(calls) == 1 else x[:saved].sin().cos()
+
+    return function
+
+
+def test_an_error_names_region_position_and_both_tensors() -> None:
+    y = checkpoint(_shrinking(1), torch.ones(2, requires_grad=True))
+    with pytest.raises(CheckpointError, match=r"_shrinking.*saved tensor 0 was torch.float32 \[2\].*came back as .*\[1\]"):
+        y.sum().backward()
+
+
+def test_debug_lists_the_operators_of_both_runs() -> None:
+    y = checkpoint(_shrinking(1), torch.ones(2, requires_grad=True), debug=True)
+    with pytest.raises(CheckpointError) as caught:
+        y.sum().backward()
+    forward, recomputation = str(caught.value).split("Operators in recomputation")
+    assert "aten.cos" in forward
+    assert "aten.slice" in recomputation
+
+
+def _sections(error: CheckpointError) -> list[str]:
+    return [part.partition(":\n")[2].strip("\n") for part in str(error).split("Operators in ")[1:]]
+
+
+@pytest.mark.parametrize(
+    ("override", "argument", "listed"), [(True, False, True), (False, True, False), (None, True, True), (None, False, False)]
+)
+def test_the_debug_override_wins_over_the_argument(override: bool | None, argument: bool, listed: bool) -> None:
+    with set_checkpoint_debug_enabled(override):
+        y = checkpoint(_shrinking(1), torch.ones(2, requires_grad=True), debug=argument)
+    with pytest.raises(CheckpointError) as caught:
+        y.sum().backward()
+    assert ("Operators in recomputation" in str(caught.value)) is listed
+
+
+def test_the_debug_override_ends_with_its_context() -> None:
+    with pytest.raises(ZeroDivisionError), set_checkpoint_debug_enabled(True):
+        raise ZeroDivisionError
+    y = checkpoint(_shrinking(1), torch.ones(2, requires_grad=True))
+    with pytest.raises(CheckpointError) as caught:
+        y.sum().backward()
+    assert "Operators" not in str(caught.value)
+
+
+def test_debug_lists_the_same_operators_of_a_faithful_function() -> None:
+    sizes = [2, 1]
+    function = lambda x: x.cos()[: sizes.pop(0)].tanh()  # noqa: E731 - of another shape, and that is all
+    y = checkpoint(function, torch.ones(2, requires_grad=True), debug=True)
+    with pytest.raises(CheckpointError) as caught:
+        y.sum().backward()
+    assert _sections(caught.value) == ["  aten.cos.default\n  aten.slice.Tensor\n  aten.tanh.default"] * 2
+
+
+def test_a_version_error_names_both_versions() -> None:
+    weight = torch.ones(2, requires_grad=True)
+    y = checkpoint(lambda x: x * weight, torch.ones(2, requires_grad=True))
+    with torch.no_grad():
+        weight.add_(1)
+    with pytest.raises(CheckpointError, match="version 1, expected version 0"):
+        y.sum().backward()
+
+
+def test_use_reentrant_is_taken_when_it_is_false() -> None:
+    x = torch.ones(2, requires_grad=True)
+    assert checkpoint(torch.sin, x, use_reentrant=False).equal(x.sin())
+    with pytest.raises(ValueError, match="use_reentrant is True"):
+        checkpoint(torch.sin, x, use_reentrant=True)
+
+
+def test_a_selective_policy_keeps_what_it_names() -> None:
+    ran: list[str] = []
+
+    def policy(context: object, operator: object, *_: object, **__: object) -> CheckpointPolicy:
+        ran.append(str(operator))
+        keep = operator is torch.ops.aten.mm.default
+        return CheckpointPolicy.MUST_SAVE if keep else CheckpointPolicy.PREFER_RECOMPUTE
+
+    x = torch.randn(3, 3, requires_grad=True)
+    y = checkpoint(lambda h: (h @ h).sin(), x, context_fn=lambda: create_selective_checkpoint_contexts(policy))
+    y.sum().backward()
+    assert x.grad is not None
+    expected = torch.autograd.grad((x @ x).sin().sum(), x)[0]
+    assert x.grad.equal(expected)
+    assert "aten.mm.default" in ran
+
+
+def test_the_default_contexts_do_nothing() -> None:
+    forward, recomputation = noop_context_fn()
+    with forward, recomputation:
+        assert torch.is_grad_enabled()
+
+
+def test_two_hundred_regions_nest() -> None:
+    def region(depth: int) -> Callable[[torch.Tensor], torch.Tensor]:
+        return lambda x: checkpoint(region(depth - 1), x.sin()) if depth else x.cos()
+
+    y = checkpoint(region(200), torch.ones(2, requires_grad=True))
+    assert y.requires_grad
+
+
+def test_sequential_equals_the_chain() -> None:
+    functions = [torch.sin, torch.cos, torch.tanh, torch.exp]
+    x = torch.randn(3, requires_grad=True)
+    y = checkpoint_sequential(functions, 2, x)
+    (gradient,) = torch.autograd.grad(y.sum(), x)
+    (expected,) = torch.autograd.grad(x.sin().cos().tanh().exp().sum(), x)
+    assert gradient.equal(expected)
+
+
+def test_a_bare_object_is_handed_on_as_it_is() -> None:
+    sentinel = object()
+    x = torch.ones(2, requires_grad=True)
+    checkpoint(lambda h, mark: h.sin() if mark is sentinel else h.cos(), x, sentinel).sum().backward()
+    assert x.grad is not None
+    assert x.grad.equal(x.detach().cos())
+
+
+POLICIES = {
+    "CheckpointPolicy",
+    "GraphExecGroup",
+    "SAC_IGNORED_OPS",
+    "SelectiveCheckpointContext",
+    "create_selective_checkpoint_contexts",
+}
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_names_of_torch_are_torchs_own(name: str) -> None:
+    assert getattr(impls.nested, name) is getattr(torch.utils.checkpoint, name)
+
+
+def test_options_that_do_not_exist_make_no_decorator() -> None:
+    with pytest.raises(ValueError, match="scale: no option of checkpoint"):
+        checkpoint(early_stop=False, scale=3)
+    with pytest.raises(ValueError, match="determinism_check is 'sometimes'"):
+        checkpoint(determinism_check="sometimes")
+
+
+def test_a_decorator_takes_what_is_callable() -> None:
+    decorator = checkpoint(use_reentrant=False)
+    with pytest.raises(TypeError, match="function is 3; it must be callable"):
+        decorator(3)
+
+
+@pytest.mark.parametrize("wanted", [None, False])
+def test_hooks_that_are_not_respected_need_no_release(wanted: bool | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(user_hooks, "ROUTES", False)
+    x = torch.ones(2, requires_grad=True)
+    assert checkpoint(torch.sin, x, respect_saved_tensors_hooks=wanted).equal(x.sin())
+
+
+def test_hooks_that_a_release_cannot_respect_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(user_hooks, "ROUTES", False)
+    with pytest.raises(NotImplementedError, match=r"respect_saved_tensors_hooks is True; .* It takes torch 2\.14 or later"):
+        checkpoint(torch.sin, torch.ones(2, requires_grad=True), respect_saved_tensors_hooks=True)
+
+
+def test_hooks_are_respected_or_not() -> None:
+    with pytest.raises(TypeError, match="respect_saved_tensors_hooks is 'yes'; it must be True, False or None"):
+        checkpoint(torch.sin, torch.ones(2, requires_grad=True), respect_saved_tensors_hooks="yes")  # type: ignore[arg-type]
