@@ -126,7 +126,7 @@ def modules(implementation: str) -> dict[str, bool]:
     shares with other implementations, and a mutant takes them as they are.
     """
     root = f"impls.{implementation}"
-    packages = {importlib.import_module(root).__package__} | ({STATE} if implementation == "nested" else set())
+    packages = {root, "impls", STATE, "impls.tensors"} if implementation == "nested" else {root}
     imports: dict[str, list[str]] = {}
     own: dict[str, bool] = {}
     unread = [root]

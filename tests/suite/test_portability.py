@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import asdict, replace
@@ -13,9 +14,6 @@ from typing import Any
 import pytest
 import torch
 
-from conformance.judging.law import PROFILES
-from conformance.judging.sandbox import Contained
-from conformance.judging.sandbox_worker import Setting
 from conformance.reports.results_file import ROOT
 from conformance.runs import cpu_kernels, portability
 from conformance.runs.cpu_kernels import VARIABLE, Kernels, hold, present
@@ -110,11 +108,22 @@ def test_threads_and_onednn_are_as_the_environment_says(monkeypatch: pytest.Monk
         torch.backends.mkldnn.set_flags(before.onednn)
 
 
-def test_what_the_environment_says_reaches_the_process_of_an_implementation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, json.dumps({"capability": "ABACUS"}))
-    apart = Contained(Setting("torch-selective", "checkpoint", "cpu", PROFILES["quick"], 0))
-    with pytest.raises(ValueError, match=r"(?s)process that was to load it.*a setting did not reach it"):
-        _ = apart.implementation
+APART = """
+from conformance.judging.law import PROFILES
+from conformance.judging.sandbox import Contained
+from conformance.judging.sandbox_worker import Setting
+if __name__ == "__main__":
+    Contained(Setting("torch-selective", "checkpoint", "cpu", PROFILES["quick"], 0)).implementation
+"""
+
+
+def test_what_the_environment_says_reaches_the_process_of_an_implementation(tmp_path: Path) -> None:
+    script = tmp_path / "apart.py"
+    script.write_text(APART)
+    environment = {**os.environ, VARIABLE: json.dumps({"capability": "ABACUS"}), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert re.search(r"(?s)ValueError.*process that was to load it.*a setting did not reach it", done.stderr)
 
 
 @pytest.mark.parametrize("workers", ["0", "2"])

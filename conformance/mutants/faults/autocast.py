@@ -20,12 +20,12 @@ FAULTS = (
     Mutant("takes-casts-for-cached", "autocast", "autocast_cache_keeps_gradients", "state.modes",
            "torch.autocast(kind, dtype, enabled, wanted.cache)",
            "torch.autocast(kind, dtype, enabled and not wanted.cache, wanted.cache)"),
-    Mutant("restores-autocast-twice", "autocast", "autocast_is_forwards", "region",
+    Mutant("restores-autocast-twice", "autocast", "autocast_is_forwards", "nested.region",
            "        run = Recomputation(wanted,",
            "        self.runs = vars(self).get('runs', 0) + 1\n"
            "        self.modes = self.modes if self.runs < 3 else modes.present()\n        run = Recomputation(wanted,",
            profile="default"),
-    Mutant("restores-autocast-on-the-main-thread-alone", "autocast", "autocast_is_forwards_on_another_thread", "region",
+    Mutant("restores-autocast-on-the-main-thread-alone", "autocast", "autocast_is_forwards_on_another_thread", "nested.region",
            "surroundings = Restoration(self.modes,",
            "import threading\n\n                main = threading.current_thread() is threading.main_thread()\n"
            "                surroundings = Restoration(self.modes if main else modes.present(),"),
