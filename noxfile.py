@@ -78,9 +78,7 @@ def tests(session: nox.Session) -> None:
     """Test the suite itself and the benches, then judge every implementation on few cases."""
     rest = _install(session, "tests")
     session.run("python", "-m", "pytest", "tests", "--ignore", "tests/benches", *WORKERS)
-    session.run(
-        "python", "-m", "pytest", "tests/benches", *WORKERS, "--dist", "loadfile"
-    )  # as its tests share what is measured
+    session.run("python", "-m", "pytest", "tests/benches", *WORKERS, "--dist", "loadfile")  # they share what is measured
     _conformance(session, "--profile", "quick", *rest)
 
 

@@ -40,13 +40,16 @@ def no_growth(case: Case) -> None:
     whoever shares out the tests, is made once.
     """
     case.seen  # noqa: B018 - whatever is made once only is made here
-    if any(growth := _growth(case)) and any(growth := _growth(case)):
-        told = f"from step to step the number of objects changes by {growth}; expected: not at all"
+    if any(_growth(case)[0]) and any((again := _growth(case))[0]):
+        growth, more = again
+        told = f"from step to step the number of objects changes by {growth}{more}; expected: not at all"
         raise Diverges(told, Measured("objects"))
 
 
-def _growth(case: Case) -> list[int]:
+def _growth(case: Case) -> tuple[list[int], str]:
+    """How many objects there are more than at the third step, and of which types they are at the last."""
     objects = Objects()
     case.run(objects)
     counts = objects.counts[2:]
-    return [count - counts[0] for count in counts]
+    more = (objects.types[-1] - objects.types[2]).most_common(3) if counts else []
+    return [count - counts[0] for count in counts], "".join(f", {name} by {count}" for name, count in more)

@@ -207,6 +207,7 @@ class Objects(Meter):
 
     def __init__(self) -> None:
         self.counts: list[int] = []
+        self.types: list[Counter[str]] = []
 
     def __enter__(self) -> Objects:
         gc.freeze()  # what was there before is not looked at
@@ -218,7 +219,9 @@ class Objects(Meter):
     def at(self, label: str, value: Any) -> None:
         if label == "step":
             gc.collect()
-            self.counts.append(len(gc.get_objects()))
+            there = gc.get_objects()
+            self.counts.append(len(there))
+            self.types.append(Counter(type(one).__name__ for one in there))
 
 
 class Kernels(Meter):
