@@ -75,11 +75,18 @@ def conformance(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Test the suite itself and the benches, then judge every implementation on few cases."""
+    """Test implementations, suite and benches, with a sample of the mutants; then judge every built-in on few cases."""
     rest = _install(session, "tests")
-    session.run("python", "-m", "pytest", "tests", "--ignore", "tests/benches", *WORKERS)
+    session.run("python", "-m", "pytest", "tests", "--ignore", "tests/benches", "--mutants", "sample", *WORKERS)
     session.run("python", "-m", "pytest", "tests/benches", *WORKERS, "--dist", "loadfile")  # they share what is measured
     _conformance(session, "--profile", "quick", *rest)
+
+
+@nox.session(default=False)
+def mutants(session: nox.Session) -> None:
+    """Test that the laws catch the mutants: all of them, or with --mutants rest those that tests leaves out."""
+    rest = _install(session, "tests")
+    session.run("python", "-m", "pytest", "tests/mutants", *WORKERS, *rest)
 
 
 @nox.session(default=False)

@@ -3,17 +3,48 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Iterator
 
 import pytest
 
 from conformance.judging.law import all_laws
-from conformance.mutants.mutant import UNBREAKABLE
+from conformance.mutants.mutant import UNBREAKABLE, Mutant
 from conformance.mutants.score import Attempt, score
+from conformance.simulated_device.device import second
 from tests.support.browser import Browser, started
 
 REQUIRED = os.environ.get("REPRISE_BROWSER") == "required"
 ATTEMPT = "attempt"  # the property of a test's report in which the attempt is: reports come from other processes too
+
+
+SAMPLE = 8  # one mutant in so many
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    told = f"which mutants the laws must catch: all, a sample of one in {SAMPLE} that is always the same, or the rest"
+    parser.addoption("--mutants", choices=["all", "sample", "rest"], default="all", help=told)
+
+
+def pytest_configure() -> None:
+    """Make the simulated device known: autograd counts the devices at its first backward."""
+    second("cpu")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    chosen = config.getoption("--mutants")
+    left_out = [item for item in items if chosen != "all" and _kind(item) not in (None, chosen)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+def _kind(item: pytest.Item) -> str | None:
+    """Whether the mutant of a test is one of the sample; None for what is no test of a single mutant."""
+    mutant = item.callspec.params.get("mutant") if isinstance(item, pytest.Function) and hasattr(item, "callspec") else None
+    if not isinstance(mutant, Mutant):
+        return None
+    return "rest" if zlib.crc32(mutant.name.encode()) % SAMPLE else "sample"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -89,7 +89,7 @@ class Law:
         """What is not here, of packages, or on this device for the law to be judged on it; "" if nothing."""
         if missing := [name for name in self.packages if importlib.util.find_spec(name) is None]:
             return f"the package {missing[0]}"
-        kind = torch.device(device).type
+        kind = device.partition(":")[0]
         if self.devices and kind not in self.devices:
             return f"a device of type {' or '.join(sorted(self.devices))}"
         there = 1 if self.at_least == 1 else torch.get_device_module(kind).device_count()

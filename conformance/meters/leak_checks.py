@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+
 from conformance.judging.judge import Case, Observation
 from conformance.judging.verdicts import Diverges, Measured
 from conformance.meters.meter import Moment, Objects, Storages
@@ -51,5 +54,9 @@ def _growth(case: Case) -> tuple[list[int], str]:
     objects = Objects()
     case.run(objects)
     counts = objects.counts[2:]
-    more = (objects.types[-1] - objects.types[2]).most_common(3) if counts else []
+    more = (_types(objects, -1) - _types(objects, 2)).most_common(3) if counts else []
     return [count - counts[0] for count in counts], "".join(f", {name} by {count}" for name, count in more)
+
+
+def _types(objects: Objects, step: int) -> Counter[str]:
+    return Counter(json.loads(objects.types[step]))

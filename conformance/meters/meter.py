@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import gc
 import inspect
+import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
@@ -207,7 +208,7 @@ class Objects(Meter):
 
     def __init__(self) -> None:
         self.counts: list[int] = []
-        self.types: list[Counter[str]] = []
+        self.types: list[str] = []  # JSON, since a container would be one object more
 
     def __enter__(self) -> Objects:
         gc.freeze()  # what was there before is not looked at
@@ -221,7 +222,7 @@ class Objects(Meter):
             gc.collect()
             there = gc.get_objects()
             self.counts.append(len(there))
-            self.types.append(Counter(type(one).__name__ for one in there))
+            self.types.append(json.dumps(Counter(type(one).__name__ for one in there)))
 
 
 class Kernels(Meter):

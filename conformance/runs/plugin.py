@@ -216,7 +216,7 @@ def _tell_where(reporter: pytest.TerminalReporter, path: Path, rows: Iterable[Ro
     """Say where the results are, and how to see the programs in them."""
     reporter.write_line(f"results{' of some laws only' if some else ''}: {path}")
     for name in dict.fromkeys(row["impl"] for row in rows if row["program"]):
-        reporter.write_line(f"programs: {command('report', '--show', name, '--results', path)}")
+        reporter.write_line(f"programs: {command('reports.report', '--show', name, '--results', path)}")
 
 
 def _published_already() -> tuple[Results, ...]:

@@ -197,7 +197,7 @@ class Soak:
             ]
         lines += [f"a law failed by itself: {error}" for error in self.errors]
         if still:
-            lines.append(f"scripts: {command('replay', self.database.path)}")
+            lines.append(f"scripts: {command('reproducers.replay', self.database.path)}")
         return "\n".join(lines)
 
 

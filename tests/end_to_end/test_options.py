@@ -239,9 +239,11 @@ def test_an_unknown_name_lists_the_names_there_are() -> None:
 
 def test_a_command_is_one_that_works_where_it_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    assert option_values.command("report", "--show", "one") == f"{sys.executable} -m conformance.reports.report --show one"
+    assert (
+        option_values.command("reports.report", "--show", "one") == f"{sys.executable} -m conformance.reports.report --show one"
+    )
     monkeypatch.chdir(tmp_path)
-    line = option_values.command("merge", "out file", Path("a.jsonl"))
+    line = option_values.command("reports.merge", "out file", Path("a.jsonl"))
     assert line == f"cd {ROOT} && {sys.executable} -m conformance.reports.merge 'out file' {tmp_path / 'a.jsonl'}"
-    done = subprocess.run(option_values.command("report", "--help"), shell=True, capture_output=True, text=True)
+    done = subprocess.run(option_values.command("reports.report", "--help"), shell=True, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")

@@ -221,7 +221,9 @@ def test_an_import_that_fails_ends_with_another_status(tmp_path: Path) -> None:
 
 
 def test_no_module_of_the_program_is_imported_where_an_error_is_a_verdict() -> None:
-    text = _written(Named(_counting).source, GRAPH, Measured("fails")).replace("second_device import", "no_such_module import")
+    text = _written(Named(_counting).source, GRAPH, Measured("fails")).replace(
+        "simulated_device.device import", "no_such_module import"
+    )
     (code, output), *_ = replayed([text])
     assert (code, "ModuleNotFoundError" in output) == (3, True)
 
@@ -229,7 +231,7 @@ def test_no_module_of_the_program_is_imported_where_an_error_is_a_verdict() -> N
 def test_a_script_that_hangs_shows_a_hang(tmp_path: Path) -> None:
     rows = [row(law, "somebody", verdict, program=f"while True: pass  # {law}: sys.exit(") for law, verdict in VERDICTS.items()]
     write(tmp_path / "run.jsonl", HEADER, [*rows, row("three", "somebody", "diverges", program="import no_such  # sys.exit(")])
-    brief = "import sys; from conformance import replay; replay.SECONDS = 1; sys.exit(replay.main(sys.argv[1:]))"
+    brief = "import sys; from conformance.reproducers import replay; replay.SECONDS = 1; sys.exit(replay.main(sys.argv[1:]))"
     command = [sys.executable, "-c", brief, str(tmp_path / "run.jsonl")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 1

@@ -41,8 +41,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from conformance.soak.command import Soak
 from conformance.soak.findings import opened
-from conformance.soak import Soak
 
 name, workers, seeds = sys.argv[2], int(sys.argv[3]), [int(seed) for seed in sys.argv[4:]]
 with opened(Path(sys.argv[1])) as database:

@@ -69,12 +69,16 @@ def test_a_line_that_was_cut_is_refused(path: Path) -> None:
         read(path)
 
 
-@pytest.mark.parametrize("command", ["merge", "replay", "report", "soak"])
+@pytest.mark.parametrize("command", ["reports.merge", "reproducers.replay", "reports.report", "soak.command"])
 def test_a_file_that_is_not_utf_8_is_named(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     latin = tmp_path / "latin.jsonl"
     latin.write_bytes('{"kind": "é"}\n'.encode("latin-1"))
     name = str(latin)
-    arguments = {"merge": ["-", name], "report": ["--show", "nested", "--results", name], "soak": ["--findings", name]}
+    arguments = {
+        "reports.merge": ["-", name],
+        "reports.report": ["--show", "nested", "--results", name],
+        "soak.command": ["--findings", name],
+    }
     main = importlib.import_module(f"conformance.{command}").main
     try:
         status = main(arguments.get(command, [name]))
@@ -83,7 +87,7 @@ def test_a_file_that_is_not_utf_8_is_named(command: str, tmp_path: Path, capsys:
     assert status == 2
     told = capsys.readouterr().err
     assert f"{name}: it is not UTF-8 text: " in told
-    assert ("argument --results: " in told) is (command == "report")
+    assert ("argument --results: " in told) is (command == "reports.report")
 
 
 @pytest.mark.parametrize(

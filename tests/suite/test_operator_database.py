@@ -26,7 +26,7 @@ def test_importing_it_changes_nothing_of_the_process() -> None:
     looked = """
         import os, random, sys, warnings
         import hypothesis, numpy, torch
-        from conformance import operator_database as database
+        from conformance.programs import operator_database as database
 
         def looks():
             flags = torch.backends.flags_frozen(), torch.get_default_dtype(), torch.get_num_threads(), torch.is_grad_enabled()

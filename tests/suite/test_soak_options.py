@@ -29,7 +29,7 @@ ours = replace(impls.get("nested"), name="one-of-ours", checkpoint=doubling, bin
 """
 DRIVER = """
 import sys
-from conformance import soak
+from conformance.soak import command as soak
 round = soak.Soak.round
 
 def one_law(self, seed, tests=("conformance/laws/test_structure.py::test_unused_outputs",), until=None):

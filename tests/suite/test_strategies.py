@@ -163,7 +163,7 @@ def run(text: str, cwd: Path, *flags: str, status: int = 0, **environment: str) 
 
 
 def test_the_same_seed_gives_the_same_programs_in_every_process(tmp_path: Path) -> None:
-    text = "from tests import test_strategies\nprint(test_strategies.fingerprints())\n"
+    text = "from tests.suite import test_strategies\nprint(test_strategies.fingerprints())\n"
     other = run(text, tmp_path, PYTHONPATH=str(ROOT), PYTHONHASHSEED="7")
     assert other.splitlines() == fingerprints().splitlines()
 

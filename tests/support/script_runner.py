@@ -13,7 +13,7 @@ from conformance.reproducers.script_parts import has_threads
 
 DRIVER = """
 import json, sys
-from conformance import replay
+from conformance.reproducers import replay
 replay.TRIES = int(sys.argv[1])
 print(json.dumps([(status, output) for _, status, output in replay.replay(json.load(sys.stdin))]))
 """
