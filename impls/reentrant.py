@@ -165,5 +165,11 @@ IMPLEMENTATION = Implementation(
         "containers are kept as they are: one that an output is put into holds the node, and the node the container",
         "seen here",
         "lists_that_outputs_are_appended_to",
+    )
+    | known(
+        "diverges",
+        "containers are kept as they are: the function runs again on what they hold by then",
+        "seen here",
+        "containers_that_change_after_the_call",
     ),
 )

@@ -202,3 +202,21 @@ _BORROWED = {"kind": st.sampled_from(["list", "deque", "dict", "dataclass"]), "h
 def test_containers_that_the_function_changes_for_a_while(case: Case) -> None:
     """What the function changes in a container that it is passed, and changes back, is so after backward, too."""
     case.equals_plain()
+
+
+_AFTER = {"kind": _BORROWED["kind"], "holds": st.booleans(), "during": st.booleans(), "steps": st.integers(1, 3)}
+
+
+@law(named(structure.changed_after_the_call, **_AFTER), needs=["non-tensor-arguments"], floor=6)
+def test_containers_that_change_after_the_call(case: Case) -> None:
+    """The function runs again on what containers held at the call, and what was done to them since is there after backward."""
+    case.equals_plain()
+
+
+_AROUND = {"kind": st.sampled_from(["list", "dict"]), "regions": st.integers(1, 3), "others": st.integers(0, 4)}
+
+
+@law(named(structure.borrowed_around_regions, **_AROUND), needs=["non-tensor-arguments", "nesting"], floor=6)
+def test_containers_that_the_function_changes_around_regions(case: Case) -> None:
+    """A container that the function changes, and changes back after other regions, is so after backward, too."""
+    case.equals_plain()

@@ -20,7 +20,8 @@ _ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes, torch.dty
 _TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
 _KEPT = (_ATOMS | _TENSORS) - {torch.Generator}  # certainly no containers
 
-Call = tuple[tuple[Any, ...], dict[str, Any], list[torch.Tensor]]  # arguments, and the tensors among them
+Through = tuple["_Container", Any, list[Any]]  # a container that goes through as it is, and what it holds as the run begins
+Call = tuple[tuple[Any, ...], dict[str, Any], list[torch.Tensor], Sequence[Through]]  # arguments, and the tensors among them
 
 
 def taken(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs | Held:
@@ -77,10 +78,7 @@ class Held:
     def restore(self) -> Call:
         """The arguments."""
         assert self.args is not None
-        return self.args, self.kwargs, self.tensors
-
-    def put_back(self) -> None:
-        """Nothing here can be changed by a run but tensors."""
+        return self.args, self.kwargs, self.tensors, ()
 
 
 class Inputs:
@@ -192,13 +190,18 @@ class Inputs:
             for packed, version in zip(self.packed, self.versions, strict=True)
         ]
         made: dict[int, Any] = {}
-        args = tuple(_whole(one, tensors, made) for one in self.args)
-        return args, {name: _whole(one, tensors, made) for name, one in self.kwargs.items()}, tensors
+        through: list[Through] = []
+        args = tuple(_whole(one, tensors, made, through) for one in self.args)
+        return args, {name: _whole(one, tensors, made, through) for name, one in self.kwargs.items()}, tensors, through
 
-    def put_back(self) -> None:
-        """Undo what a run has done to containers that went through as they are; it may have been stopped half-way."""
-        for container in self.containers:
-            container.refill([self._present(one) for one in container.children])
+
+def put_back(through: Iterable[Through]) -> None:
+    """Undo what a run has done to the containers that went through as they are; it may have been stopped half-way.
+
+    What others did to a container before the run stays: that one did not go through, but was made anew.
+    """
+    for container, itself, children in through:
+        container.refill(itself, children)
 
 
 class _Position(int):
@@ -238,14 +241,15 @@ class _Container:
     def with_children(self, children: list[Any]) -> Any:
         """The container itself if it has these children, _GONE otherwise."""
         value = self.itself
-        now = None if value is _GONE else _apart(value)
-        same = now is not None and now.form == self.form and _identical(now.children, children)
-        return value if same else _GONE
+        return value if value is not _GONE and self._consists_of(value, children) else _GONE
 
-    def refill(self, children: list[Any]) -> None:
-        """Give the container these children again."""
-        value: Any = self.itself
-        if value is _GONE or self.with_children(children) is value:
+    def _consists_of(self, value: Any, children: list[Any]) -> bool:
+        now = _apart(value)
+        return now is not None and _same_form(now.form, self.form) and _identical(now.children, children)
+
+    def refill(self, value: Any, children: list[Any]) -> None:
+        """Give the container ``value`` these children again, although it may have been let go meanwhile."""
+        if self._consists_of(value, children):
             return
         whole = _together(children, self.form)
         if isinstance(self.form, _Fields):
@@ -291,17 +295,26 @@ def _together(children: list[Any], form: Any) -> Any:
     return form(children) if isinstance(form, type) else dict(zip(form, children, strict=True))
 
 
-def _whole(value: Any, tensors: list[torch.Tensor], made: dict[int, Any]) -> Any:
+def _whole(value: Any, tensors: list[torch.Tensor], made: dict[int, Any], through: list[Through]) -> Any:
     """What ``value`` stands for, with these tensors in their places; ``made`` has the containers that are done."""
     if type(value) is _Position:
         return tensors[value]
     if type(value) is not _Container:
         return value
     if id(value) not in made:
-        children = [_whole(one, tensors, made) for one in value.children]
+        children = [_whole(one, tensors, made, through) for one in value.children]
         itself = value.with_children(children)
+        if itself is not _GONE:
+            through.append((value, itself, children))
         made[id(value)] = _together(children, value.form) if itself is _GONE else itself
     return made[id(value)]
+
+
+def _same_form(one: Any, other: Any) -> bool:
+    """Whether containers are put together in the same way; keys of a dict, which may be tensors, are not compared by value."""
+    if type(one) is tuple and type(other) is tuple:
+        return _identical([*one], [*other])
+    return bool(one == other)
 
 
 def _identical(some: list[Any], others: list[Any]) -> bool:

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import torch
 
 from impls.nested.hook_registrations import undone
-from impls.nested.inputs import Held, Inputs
+from impls.nested.inputs import Held, Inputs, put_back
 from impls.nested.operator_log import Operators, listing
 from impls.nested.recomputation import Recomputation, Values
 from impls.nested.user_hooks import Within
@@ -172,7 +172,7 @@ class Region(Within):
         if changed is not None:
             self.refuse(f"input tensor {changed} was changed in place since it was passed, so forward cannot be repeated. "
                         "Clone it before changing it")  # fmt: skip
-        args, kwargs, tensors = self.inputs.restore()  # rule 2: unpacking these recomputes the parent first
+        args, kwargs, tensors, through = self.inputs.restore()  # rule 2: unpacking these recomputes the parent first
         run = Recomputation(wanted, self.slots, self.inside, self.unpack, complete=complete, early_stop=self.early_stop,
                             check=self.check, log=self.operators is not None)  # fmt: skip
         group = None if task == -1 else _group()
@@ -186,7 +186,7 @@ class Region(Within):
                 surroundings = Restoration(self.modes, self.states, self.left)
                 values = run.run(lambda: self.function(*args, **kwargs), surroundings, self.context)  # keeps rule 3
         finally:
-            self.inputs.put_back()
+            put_back(through)
         if run.mismatch is not None:
             self.refuse(f"recomputation differs from forward: {run.mismatch}. The function must do the same in both runs",
                         run.operators)  # fmt: skip

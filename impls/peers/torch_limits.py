@@ -77,6 +77,12 @@ TORCH_REENTRANT: dict[str, Known] = {
         "seen here",
         "lists_that_outputs_are_appended_to",
     ),
+    **known(
+        "diverges",
+        "containers are kept as they are: the function runs again on what they hold by then",
+        "seen here",
+        "containers_that_change_after_the_call",
+    ),
 }
 
 # Of hooks on saved tensors, where nobody looks at the versions of what they pack.
@@ -193,6 +199,12 @@ TORCH_NONREENTRANT: dict[str, Known] = {
         "arguments are saved tensors, and autograd saves none that was made in inference mode",
         "seen here",
         "arguments_made_in_inference_mode",
+    ),
+    **known(
+        "diverges",
+        "containers are kept as they are: the function runs again on what they hold by then",
+        "seen here",
+        "containers_that_change_after_the_call",
     ),
     **known(
         "crashes",

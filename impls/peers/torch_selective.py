@@ -123,6 +123,7 @@ IMPLEMENTATION = Implementation(
         "arguments are kept as they are, and a function that is stopped early leaves what it has changed in one for a while",
         "seen here",
         "containers_that_the_function_changes_for_a_while",
+        "containers_that_the_function_changes_around_regions",
     )
     | known(
         "crashes",

@@ -295,6 +295,62 @@ def borrowed(checkpoint, note, device, *, kind, holds, nested):
     note("left", box.value if kind == "dataclass" else [*box])
 
 
+def changed_after_the_call(checkpoint, note, device, *, kind, holds, during, steps):
+    from collections import deque
+    from dataclasses import dataclass
+    @dataclass
+    class Box:
+        value: object
+        count: int = 0
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    value = p.detach().exp() if holds else 2.0
+    box = {"list": [value], "deque": deque([value]), "dict": {p: value}, "dataclass": Box(value)}[kind]
+    def change(grad=None):
+        if kind == "dataclass":
+            box.value, box.count = 3.0, box.count + 1
+        elif kind == "dict":
+            box.pop(p, None)
+            box[p.detach().cos()] = 3.0
+        else:
+            box.append(3.0)
+    def f(h, box):
+        value = box.value if kind == "dataclass" else box[p] if kind == "dict" else box[0]
+        return (h.sin() * value).exp() * (1 if kind == "dataclass" else len(box))
+    for step in range(steps):
+        if kind == "dict":
+            box[p] = value
+        y = checkpoint(f, p, box)
+        if during:
+            y.register_hook(change)
+        else:
+            change()
+        note("forward", y)
+        y.backward(torch.ones_like(y))
+        note(f"gradients {step}", [p.grad])
+        note(f"left {step}", [box.value, box.count] if kind == "dataclass" else [*getattr(box, "values", lambda: box)()])
+
+
+def borrowed_around_regions(checkpoint, note, device, *, kind, regions, others):
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    box = [2.0] if kind == "list" else {0: 2.0}
+    def inner(h, factors):
+        return (h * factors[0]).sin()
+    def f(h, box):
+        value = box.pop(0)
+        for _ in range(regions):
+            h = checkpoint(inner, h, [value])
+        box.append(value) if kind == "list" else box.update({0: value})
+        return h
+    earlier = [checkpoint(inner, p, [3.0]) for _ in range(others)]
+    y = checkpoint(f, p, box)
+    note("forward", [*earlier, y])
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad])
+    note("left", [*box])
+
+
 def decorated(checkpoint, note, device, *, kind, early, calls):
     p, q = (torch.randn(2, 2, device=device, requires_grad=True) for _ in range(2))
     note("leaves", (p,))
