@@ -183,6 +183,15 @@ def test_hooks_that_a_function_registers_on_its_arguments_node(case: Case) -> No
     case.equals_plain()
 
 
+HOOKED = st.sampled_from(["result", "module"])
+
+
+@law(named(structure.asking_for_modes, hooked=HOOKED, nested=st.booleans()), floor=3)
+def test_a_function_that_asks_for_modes(case: Case) -> None:
+    """A function that registers hooks, or has modules with some, finds no mode in its second run that forward did not."""
+    case.equals_plain()
+
+
 KINDS = st.sampled_from(["list", "dict", "tuple", "deep", "dataclass"])
 _identified = functools.partial(named, structure.identified, keyword=st.just(False))
 

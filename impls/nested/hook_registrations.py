@@ -3,16 +3,20 @@
 What the recomputation registers is taken off when it is over. A hook that it registered in place of one that it took off
 stays, so that its handle goes on working, and one that it took off for good is put back. Hooks that another thread
 registers on the same tensor meanwhile are left alone; on the tensor's node they cannot be told from the function's own.
+
+What this thread registers is known by its handles. A TorchFunctionMode would see them, too, and be seen: where there is one,
+encoders of transformers leave their fast path, which gives other values for padded keys.
 """
 
 from __future__ import annotations
 
+import functools
+import threading
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
 Hooks = dict[int, Callable[..., Any]]
@@ -30,30 +34,48 @@ def undone(tensors: Iterable[torch.Tensor], *, registering: bool) -> AbstractCon
     return _Registrations(tensors) if registering else _NOTHING
 
 
-class _Registrations(TorchFunctionMode):
-    """Sees what hooks this thread registers on tensors. Costs a call of Python for each operator."""
+class _Local(threading.local):
+    """Those of a thread that collect handles, the one that began last at the end."""
+
+    collecting: tuple[_Registrations, ...] = ()
+
+
+_local = _Local()
+
+
+@functools.cache
+def _watch_handles() -> None:
+    """Have handles told to whoever collects them, from the first time on that somebody does."""
+    made = RemovableHandle.__init__
+
+    @functools.wraps(made)
+    def initialised(handle: RemovableHandle, *hooks: Any, **others: Any) -> None:
+        made(handle, *hooks, **others)
+        for one in _local.collecting:
+            if handle not in one.handles[-1:]:  # two threads may have come here at once, and then it is told twice
+                one.handles.append(handle)
+
+    RemovableHandle.__init__ = initialised  # type: ignore[method-assign, assignment]
+
+
+class _Registrations:
+    """Collects the handles of the hooks that this thread registers, on whatever."""
 
     def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
-        super().__init__()
         self.tensors = list(tensors)
         self.handles: list[RemovableHandle] = []
         self.before: list[tuple[Hooks, Hooks]] = []
         self.nodes: list[tuple[Hooks, Hooks]] = []
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if isinstance(result, RemovableHandle):
-            self.handles.append(result)
-        return result
-
     def __enter__(self) -> _Registrations:
         self.before = [(hooks, hooks.copy()) for tensor in self.tensors for hooks in _of_tensor(tensor)]
         self.nodes = [(hooks, hooks.copy()) for tensor in self.tensors for hooks in _of_node(tensor)]
-        super().__enter__()
+        _watch_handles()
+        _local.collecting = (*_local.collecting, self)
         return self
 
     def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
+        _local.collecting = _local.collecting[:-1]
         known = {id(hooks): before for hooks, before in self.before}
         for tensor in self.tensors:
             for hooks in _of_tensor(tensor):

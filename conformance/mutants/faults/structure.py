@@ -108,8 +108,8 @@ FAULTS = (
     Mutant("leaves-the-hooks-of-a-recomputation", "structure", "hooks_that_a_function_registers_on_its_argument", "nested.region",
            "registering=self.inputs.registering()", "registering=False"),
     Mutant("leaves-the-hooks-of-a-recomputation-that-fails", "structure", "hooks_that_a_function_registers_on_its_argument",
-           "nested.hook_registrations", "        super().__exit__(*error)\n",
-           "        super().__exit__(*error)\n        if error[0] is not None:\n            return\n"),
+           "nested.hook_registrations", "        _local.collecting = _local.collecting[:-1]\n",
+           "        _local.collecting = _local.collecting[:-1]\n        if error[0] is not None:\n            return\n"),
     Mutant("takes-off-the-hooks-of-the-user-too", "structure", "hooks_that_a_function_registers_on_its_argument",
            "nested.hook_registrations",
            "    for key in came:\n", "    for key in [*hooks]:\n"),
@@ -131,6 +131,11 @@ FAULTS = (
     Mutant("takes-off-what-another-thread-registered", "structure", "hooks_that_another_thread_registers_meanwhile",
            "nested.hook_registrations", "[handle.id for handle in self.handles if handle.hooks_dict_ref() is hooks]",
            "[key for key in hooks if key not in known.get(id(hooks), ())]"),
+    Mutant("watches-hooks-in-a-mode", "structure", "a_function_that_asks_for_modes", "nested.hook_registrations",
+           "    return _Registrations(tensors) if registering else _NOTHING\n",
+           "    from contextlib import ExitStack\n    both = ExitStack()\n    if registering:\n"
+           "        both.enter_context(_Registrations(tensors))\n"
+           "        both.enter_context(torch.overrides.BaseTorchFunctionMode())\n    return both\n"),
     Mutant("overlooks-hooks-on-nodes", "structure", "hooks_that_a_function_registers_on_its_arguments_node", "nested.hook_registrations",
            "for hooks, before in self.nodes:", "for hooks, before in self.nodes[:0]:"),
     Mutant("overlooks-hooks-before-nodes", "structure", "hooks_that_a_function_registers_on_its_arguments_node",

@@ -242,6 +242,26 @@ def hooking_nodes(checkpoint, note, device, *, kind, leaf, passes, nested):
         note(f"hooks fired {number}", len(fired))
 
 
+def asking_for_modes(checkpoint, note, device, *, hooked, nested):
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    layer = torch.nn.Linear(2, 2, device=device)
+    note("leaves", (p, *layer.parameters()))
+    if hooked == "module":
+        layer.register_full_backward_hook(lambda module, inputs, outputs: None)
+    def inner(h):
+        h = h.exp()
+        if hooked == "result" and h.requires_grad:
+            h.register_hook(lambda grad: grad * 2)
+        factor = 2 if torch.overrides.has_torch_function((h,)) else 3
+        return (layer(h) * factor).sin()
+    def outer(h):
+        return (checkpoint(inner, h.cos()) if nested else inner(h.cos())).exp()
+    y = checkpoint(outer, p)
+    note("forward", y)
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad, layer.weight.grad, layer.bias.grad])
+
+
 def identified(checkpoint, note, device, *, kind, holds, keyword, nested):
     import weakref
     from dataclasses import dataclass
