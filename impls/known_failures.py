@@ -40,6 +40,17 @@ BYPASSED: dict[str, Known] = known(
     "hooks_get_what_a_policy_keeps_if_asked_to",
 )
 
+# Whatever does not look whether the function reads other tensors when it runs again.
+REPLACED: dict[str, Known] = known(
+    "diverges",
+    "the function reads what its names and attributes stand for by then, and nobody looks whether those are the tensors that "
+    "forward read: gradients are of other values, and go to other leaves",
+    "seen here",
+    "names_that_are_bound_late",
+    "weights_and_buffers_that_are_replaced",
+    "regions_inside_a_functional_call",
+)
+
 # What a node with a backward of its own does, whoever wrote it: forward runs without a graph inside that node.
 SINGLE_NODE: dict[str, Known] = {
     **known(
@@ -113,6 +124,7 @@ SINGLE_NODE: dict[str, Known] = {
         "hooks_that_a_function_replaces_on_its_argument",
         "hooks_that_another_thread_registers_meanwhile",
     ),
+    **REPLACED,
     **known(
         "diverges",
         "each backward makes the node run the function anew: a GraphExecGroup is for checkpoints that are not reentrant",

@@ -86,8 +86,9 @@ def checkpoint(
     for hooks to be respected before torch 2.14; CheckpointError when
     a device is first initialised inside the region, or random numbers are to be preserved while a CUDA graph is captured;
     CheckpointError in backward when a saved or passed tensor was changed in place, or when the recomputation saves
-    something else than forward did. Not checked: that both runs compute the same values, and tensors that the function
-    reads from elsewhere without autograd saving them. Buffers that a module updates in forward are updated again.
+    something else than forward did, or a tensor from outside that was replaced by one with other values. Not checked: that
+    both runs compute the same values, and tensors that the function reads from elsewhere without autograd saving them.
+    Buffers that a module updates in forward are updated again.
     Source: the nesting rules of PyTorch pull request 90105; early stop as in 96866.
     """
     if function is None and not args:
@@ -155,6 +156,7 @@ def _run(
             region.refuse("a graph of the device's work is being captured, in which random numbers cannot be preserved. "
                           "Pass preserve_rng_state=False, or capture without the region")  # fmt: skip
         region.states = random_numbers.states(tuple(region.inputs.generators))
+    output = None
     push(region, forward_context is not NOTHING)
     try:
         if forward_context is NOTHING and not debug:
@@ -166,8 +168,7 @@ def _run(
                 region.complete = True
     finally:
         _pop_hooks()
-        region.enclosing = region.look = region.around = None
-        region.inputs.end()  # also where the function raised
+        region.end(output)  # also where the function raised
     if not region.complete:
         region.refuse("the forward context of context_fn swallowed an exception, so there is no value to return")
     if preserve_rng_state and started is None and accelerators.initialised() is not None:

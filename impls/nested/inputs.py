@@ -45,6 +45,7 @@ class Held:
 
     __slots__ = ("args", "ended", "kwargs", "registered", "tensors", "versions")
     generators: tuple[torch.Generator, ...] = ()
+    watched = False
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.args: tuple[Any, ...] | None = args
@@ -56,6 +57,13 @@ class Held:
             self.versions = [one._version for one in self.tensors]
         except RuntimeError:
             self.versions = None
+
+    def has(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is known to be among them, and comes back as it is."""
+        for one in self.tensors:  # noqa: SIM110 - any() takes longer
+            if one is tensor:
+                return True
+        return False
 
     def changed(self) -> int | None:
         """The index of the first tensor that was changed in place since the call, None when there is none."""
@@ -162,6 +170,10 @@ class Inputs:
                 container.itself = _GONE
         self.containers = [one for one in self.containers if one.itself is not _GONE]
         return bool(self.containers)
+
+    def has(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is known to be among them, and comes back as it is. That takes too long to find out here."""
+        return False
 
     def changed(self) -> int | None:
         """The index of the first tensor that was changed in place since the call, None when there is none."""

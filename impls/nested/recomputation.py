@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -10,6 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from impls.nested.operator_log import Operators
+from impls.nested.outside_tensors import Origin, replaced
 from impls.nested.user_hooks import Within, push
 from impls.state.modes import Modes, process_wide
 from impls.state.restoration import Restoration
@@ -71,7 +72,8 @@ class Recomputation(Within):
     """What one run is to bring, and what it has brought.
 
     ``slots`` stand for the tensors that forward saved, as (index, counter, look); ``wanted`` has None in place of those
-    that are not needed. ``inside`` are the versions of tensors that regions inside saved. ``complete`` says whether that is all
+    that are not needed. ``inside`` are the versions of tensors that regions inside saved, ``outside`` the origins of tensors
+    that may have been there before, by index; by -1, -2 and so on for those inside. ``complete`` says whether that is all
     or forward has not ended yet. ``unpack`` brings the tensor of a slot once this run is over. After ``run``, which
     returns the recomputed tensors, ``mismatch`` says in what the run was not what forward was, or is None.
     """
@@ -81,6 +83,7 @@ class Recomputation(Within):
         wanted: Sequence[Any],
         slots: Sequence[Any],
         inside: Sequence[int],
+        outside: Mapping[int, Origin],
         unpack: Callable[[Any], torch.Tensor],
         *,
         complete: bool,
@@ -88,7 +91,7 @@ class Recomputation(Within):
         check: bool,
         log: bool,
     ) -> None:
-        self.wanted, self.slots, self.inside, self.again = wanted, slots, inside, unpack
+        self.wanted, self.slots, self.inside, self.outside, self.again = wanted, slots, inside, outside, unpack
         self.complete, self.check = complete, check
         self.known = len(wanted)  # a forward on another thread may save more meanwhile
         self.last = len(wanted) - 1
@@ -110,6 +113,9 @@ class Recomputation(Within):
         if index < self.known:
             if look(tensor) != self.slots[index][2]:
                 self.compare(index, tensor)
+            known = self.outside.get(index)
+            if known is not None and known.address != tensor.data_ptr():
+                self.same_values(tensor, known)
             slot = self.wanted[index]
         if slot is not None:
             self.values[index] = tensor
@@ -141,16 +147,25 @@ class Recomputation(Within):
         if self.check and (self.wanted[index] is not None or others):
             self.stop(f"saved tensor {index} was {described(expected)}, came back as {described(look(tensor))}")
 
-    def saw(self, tensor: torch.Tensor) -> None:
+    def saw(self, tensor: torch.Tensor, known: Origin | None) -> None:
         """A tensor was saved in a region inside this one."""
         index, self.seen = self.seen, self.seen + 1
         if index < len(self.inside):
             self.same_version(tensor, self.inside[index])
+        before = self.outside.get(~index)
+        if before is not None and before.address != tensor.data_ptr():
+            self.same_values(tensor, before)
 
     def same_version(self, tensor: torch.Tensor, version: int) -> None:
         if tensor._version != version:
             self.stop(f"a saved tensor ({described(look(tensor))}) was changed in place since: it was at version "
                       f"{version}, is at version {tensor._version}")  # fmt: skip
+
+    def same_values(self, tensor: torch.Tensor, before: Origin) -> None:
+        """A tensor from outside is not where it was in forward."""
+        if self.check and replaced(before, tensor):
+            self.stop(f"a saved tensor ({described(look(tensor))}) was replaced since by one with other values. Replace it "
+                      "after backward, or pass it as an argument")  # fmt: skip
 
     def stop(self, mismatch: str | None = None) -> None:
         """End the run, for a mismatch or as all is there. Once only: user code that catches it, or is left by it, may go on.

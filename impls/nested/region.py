@@ -21,6 +21,7 @@ import torch
 from impls.nested.hook_registrations import undone
 from impls.nested.inputs import Held, Inputs, put_back
 from impls.nested.operator_log import Operators, listing
+from impls.nested.outside_tensors import Origin, keep, origin
 from impls.nested.recomputation import Recomputation, Values
 from impls.nested.user_hooks import Within
 from impls.state import modes, random_numbers, streams, under_way
@@ -30,6 +31,7 @@ from impls.tensors.versions import Counter, Look, counter, described, look
 
 # What regions have recomputed for a group of backward calls, owned by neither: it is gone with the group or with the graph.
 _grouped: weakref.WeakKeyDictionary[Any, weakref.WeakKeyDictionary[Region, Values]] = weakref.WeakKeyDictionary()
+_sequence_number = torch._C._autograd._get_sequence_nr
 _group: Callable[[], Any] = getattr(torch._C, "_get_graph_exec_group", lambda: None)  # torch 2.11 may lack it
 
 
@@ -78,6 +80,9 @@ class Region(Within):
         self.look: Look | None = None
         self.inside: list[int] = []  # versions of the tensors that regions inside saved
         self.enclosing = _enclosing()
+        # Tensors from outside by the index of their slots; -1, -2 and so on, for those that regions inside saved.
+        self.outside: dict[int, Origin] = {}
+        self.begun: int = self.enclosing.begun if isinstance(self.enclosing, Region) else _sequence_number()
         self.values: dict[int, weakref.ref[Values]] = {}
         self.modes, self.stream = modes.present(), streams.current()
         self.left: modes.ProcessWide | None = None
@@ -94,18 +99,33 @@ class Region(Within):
         slots = self.slots
         slot = (len(slots), counter(tensor), seen)  # rule 1: hooks do not stack, so only the innermost region is asked
         slots.append(slot)
+        base, known = tensor._base, None
+        node = tensor.grad_fn if base is None else base.grad_fn
+        if (node is None or node._sequence_nr() < self.begun) and self.check and not self.inputs.has(tensor):
+            known = origin(tensor, tensor if base is None else base, seen)
+            if known is not None:
+                self.outside[slot[0]] = known
         if self.enclosing is not None:
-            self.enclosing.saw(tensor)
+            self.enclosing.saw(tensor, known)
         return slot
 
-    def saw(self, tensor: torch.Tensor) -> None:
+    def saw(self, tensor: torch.Tensor, known: Origin | None) -> None:
         """Note the version of a tensor that a region inside saves, for comparison when this one is recomputed."""
         one: Region | Recomputation | None = self
         while isinstance(one, Region):  # no recursion: regions may be as deep as Python allows for
             one.inside.append(tensor._version)
+            if known is not None:
+                one.outside[-len(one.inside)] = known
             one = one.enclosing
         if one is not None:
-            one.saw(tensor)
+            one.saw(tensor, known)
+
+    def end(self, output: Any) -> None:
+        """Forward is over, or has failed: let go of what only that needed. What is from outside shows as the outermost ends."""
+        if self.outside and not isinstance(self.enclosing, Region):
+            keep(self.outside.values(), output, watched=self.inputs.watched)
+        self.enclosing = self.look = self.around = None
+        self.inputs.end()
 
     def unpack(self, slot: Slot) -> torch.Tensor:
         index, follows, seen = slot
@@ -173,8 +193,8 @@ class Region(Within):
             self.refuse(f"input tensor {changed} was changed in place since it was passed, so forward cannot be repeated. "
                         "Clone it before changing it")  # fmt: skip
         args, kwargs, tensors, through = self.inputs.restore()  # rule 2: unpacking these recomputes the parent first
-        run = Recomputation(wanted, self.slots, self.inside, self.unpack, complete=complete, early_stop=self.early_stop,
-                            check=self.check, log=self.operators is not None)  # fmt: skip
+        run = Recomputation(wanted, self.slots, self.inside, self.outside, self.unpack, complete=complete,
+                            early_stop=self.early_stop, check=self.check, log=self.operators is not None)  # fmt: skip
         group = None if task == -1 else _group()
         shared = group is not None or (task != -1 and len([one for one in wanted if one is not None]) > 1)
         try:

@@ -8,7 +8,7 @@ import torch
 import torch.utils.checkpoint
 
 from impls.implementation import Known, known
-from impls.known_failures import RUN_TWICE
+from impls.known_failures import REPLACED, RUN_TWICE
 
 # PyTorch's reentrant checkpoint, and those that began as copies of it.
 TORCH_REENTRANT: dict[str, Known] = {
@@ -159,6 +159,7 @@ TORCH_NONREENTRANT: dict[str, Known] = {
         "changes_are_reported_in_any_case",
     ),
     **RUN_TWICE,
+    **REPLACED,
     **known(
         "diverges",
         "a scripted function is another graph from its second call on, which saves other tensors of the same shapes",

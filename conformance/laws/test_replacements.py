@@ -1,0 +1,56 @@
+"""Tensors that are replaced between forward and backward by others that look the same: never a wrong gradient."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from hypothesis import strategies as st
+
+from conformance.judging import law as laws
+from conformance.judging.judge import Case
+from conformance.judging.refusals import REQUIRES_GRAD
+from conformance.programs.scenarios import replaced_tensors
+from conformance.programs.strategies import named
+
+law = functools.partial(laws.law, family="errors", about=REQUIRES_GRAD | {"replace", "replaced"})
+BOTH, REGIONS = st.booleans(), st.integers(2, 3)
+_MAY_REFUSE: dict[str, Any] = {"gradients": False, "recomputes": False}
+
+_KINDS = st.sampled_from(["view", "result", "constant", "module"])
+_WAYS = st.sampled_from(["lambda", "function", "partial", "nothing"])
+
+
+@law(named(replaced_tensors.late, kind=_KINDS, through=_WAYS, regions=REGIONS, nested=BOTH), floor=6, **_MAY_REFUSE)
+def test_names_that_are_bound_late(case: Case) -> None:
+    """A function that reads another tensor in backward, as a name of it stands for another, gets no wrong gradient."""
+    case.equals_plain_or_refuses()
+
+
+_HOW = st.sampled_from(["attribute", "data", "data twice", "average"])
+_SAVED = st.sampled_from(["weight", "buffer", "part of a buffer"])
+
+
+@law(named(replaced_tensors.changed, how=_HOW, saved=_SAVED, after=BOTH, nested=BOTH), floor=6, **_MAY_REFUSE)
+def test_weights_and_buffers_that_are_replaced(case: Case) -> None:
+    """A weight or buffer that is assigned anew before backward, or is given other data, makes no wrong gradient."""
+    case.equals_plain_or_refuses()
+
+
+@law(
+    named(replaced_tensors.called, computed=BOTH, stacked=BOTH, saved=st.sampled_from(["product", "weight"])),
+    floor=4,
+    **_MAY_REFUSE,
+)
+def test_regions_inside_a_functional_call(case: Case) -> None:
+    """A model that checkpoints inside, called with other parameters, gets no wrong gradient: plain's, or an error."""
+    case.equals_plain_or_refuses()
+
+
+_ALIKE = ["a mask that is kept", "masks that are kept", "a cache", "data for a while", "moved and back", "freed and filled"]
+
+
+@law(named(replaced_tensors.alike, kind=st.sampled_from(_ALIKE), nested=BOTH), floor=6)
+def test_other_tensors_with_the_same_values(case: Case) -> None:
+    """What a function makes anew in each run, or finds replaced by equal values, is no reason to refuse."""
+    case.equals_plain()

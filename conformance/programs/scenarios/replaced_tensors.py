@@ -1,0 +1,144 @@
+"""Programs in which what a function reads is replaced between forward and backward, or looks as if it were."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+def late(checkpoint: Any, note: Any, device: str, *, kind: str, through: str, regions: int, nested: bool) -> None:
+    import functools
+
+    p = torch.randn(2, 2, device=device, dtype=torch.float64, requires_grad=True)
+    stacked = torch.randn(regions, 2, 2, device=device, dtype=torch.float64, requires_grad=True)
+    note("leaves", (p, stacked))
+    if kind == "view":
+        ws = stacked
+    elif kind == "result":
+        ws = [w * 1 for w in stacked]
+    elif kind == "constant":
+        ws = [w.detach() * 1 for w in stacked]
+    else:
+        ws = [torch.nn.Linear(2, 2).to(device, torch.float64) for _ in range(regions)]
+    q = p
+    for w in ws:
+        if through == "lambda":
+            q = checkpoint(lambda q: w(q) if kind == "module" else q * w, q)
+        elif through == "function":
+
+            def block(q):
+                return w(q) if kind == "module" else q * w
+
+            q = checkpoint(lambda q: checkpoint(block, q.sin()) if nested else block(q), q)
+        elif through == "partial":
+            q = checkpoint(functools.partial(lambda two, q: (w(q) if kind == "module" else q * w) * two, 2.0), q)
+        else:
+            q = checkpoint(lambda: w(q) if kind == "module" else q * w)
+    note("forward", q)
+    q.backward(torch.ones_like(q))
+    note("gradients 0", [p.grad, stacked.grad])
+
+
+def changed(checkpoint: Any, note: Any, device: str, *, how: str, saved: str, after: bool, nested: bool) -> None:
+    def values():
+        return torch.randn(2, 2, device=device, dtype=torch.float64)
+
+    m = torch.nn.Linear(2, 2).to(device, torch.float64)
+    m.weight = torch.nn.Parameter(values())
+    m.register_buffer("table", values())
+    p, v = values().requires_grad_(), values().requires_grad_()
+    note("leaves", (p, v))
+
+    def block(h):
+        h = m(h) if saved == "weight" else h * (m.table[:1] if saved == "part of a buffer" else m.table)
+        return h.sin()
+
+    def outer(h):
+        h = checkpoint(block, h.cos()) if nested else block(h)
+        return h.tanh() * v if after else h
+
+    y = checkpoint(outer, p)
+    note("forward", y)
+    name = "weight" if saved == "weight" else "table"
+    with torch.no_grad():
+        if how == "attribute":
+            setattr(m, name, torch.nn.Parameter(values()) if saved == "weight" else values())
+        elif how == "data":
+            getattr(m, name).data = values()
+        elif how == "data twice":
+            for _ in range(2):
+                getattr(m, name).data = values()
+        else:
+            average = values()
+            getattr(m, name).data, average.data = average.data, getattr(m, name).data
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad, v.grad])
+
+
+def called(checkpoint: Any, note: Any, device: str, *, computed: bool, saved: str, stacked: bool) -> None:
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(2, 2).to(device, torch.float64)
+            self.linear.weight = torch.nn.Parameter(torch.randn(2, 2, device=device, dtype=torch.float64))
+
+        def block(self, h):
+            return (self.linear(h) if saved == "product" else h * self.linear.weight).tanh()
+
+        def forward(self, h):
+            return checkpoint(self.block, h)
+
+    m = Model()
+    p = torch.randn(2, 2, device=device, dtype=torch.float64, requires_grad=True)
+    fast = {name: torch.randn_like(one).requires_grad_() for name, one in m.named_parameters()}
+    note("leaves", (p, *fast.values()))
+    used = fast
+    if computed:
+        used = {name: one[None].expand(2, *one.shape)[0] if stacked else one * 2 for name, one in fast.items()}
+    y = torch.func.functional_call(m, used, (p * 1,))
+    note("forward", y)
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad, *[one.grad for one in fast.values()]])
+
+
+def alike(checkpoint: Any, note: Any, device: str, *, kind: str, nested: bool) -> None:
+    def values():
+        return torch.randn(2, 2, device=device, dtype=torch.float64)
+
+    p, w = values().requires_grad_(), torch.nn.Parameter(values())
+    note("leaves", (p, w))
+    kept = {"table": values(), "all": [], "full": w.data}
+
+    def inner(h):
+        if kind == "a mask that is kept":
+            kept["mask"] = (h.detach() > 0).double()
+            return h * kept["mask"]
+        if kind == "masks that are kept":
+            kept["all"].append((h.detach() > 0).double())
+            return h * kept["all"][-1]
+        if kind == "a cache":
+            return h * kept["table"][:1]
+        if kind == "data for a while":
+            w.data = kept["full"].clone()
+            h = (h * w[:]).sin()
+            w.data = kept["full"] * 0
+            return h
+        return (h @ w).sin()
+
+    def outer(h):
+        return (checkpoint(inner, h.cos()) if nested else inner(h)).tanh()
+
+    y = checkpoint(outer, p)
+    note("forward", y)
+    if kind == "a cache":
+        kept["table"] = torch.cat((kept["table"], kept["table"]))
+    if kind == "moved and back":
+        w.data = w.data.float().double() * 0 + w.data
+    if kind == "freed and filled":
+        full, memory = w.detach().clone(), w.untyped_storage()
+        memory.resize_(0)
+        memory.resize_(full.untyped_storage().nbytes())
+        w.data.copy_(full)
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad, w.grad])
