@@ -166,6 +166,7 @@ def note(label, value=None):
 gc.disable()  # what only the collector finds lives too long
 with Watch():
     run(SUBJECT, note, DEVICE)
+    note("end")
 """
 INSIDE = """made, seen = {}, {}
 
