@@ -99,7 +99,8 @@ class Explorer:
             cases = max(1, round(self.profile.cases * law.effort * times))
             try:
                 if self.profile.exhaustive and law.every:
-                    found = {program.source: program for program in islice(law.every(), None, None, round(1 / claims.share))}
+                    all_of_them = islice(law.every(claims), None, None, round(1 / claims.share))
+                    found = {program.source: program for program in all_of_them}
                 else:
                     self.given(
                         self.strategy(law, claims), cases, (Phase.generate,), lambda p: found.update({p.source: p}), seed

@@ -56,8 +56,9 @@ class Law:
     in order to count: a gradient that is not zero, a function called more often than under plain. ``kind`` is the kind
     of implementations that the law is about. ``devices`` are the device types on which it is judged, any if there are none,
     and ``at_least`` so many devices of the type must be there. ``packages`` are those that its programs import besides torch.
-    ``every`` gives all programs that can be drawn, where they can be counted. ``about`` are names by which a message may call
-    what the law is about, besides what its capabilities and options are called: a refusal has one of them.
+    ``every`` gives all programs that can be drawn for an implementation, where they can be counted. ``about`` are names by
+    which a message may call what the law is about, besides what its capabilities and options are called: a refusal has one
+    of them.
 
     Programs that nest are left out for an implementation that does not claim nesting, unless the law needs it.
     """
@@ -77,7 +78,7 @@ class Law:
     devices: frozenset[str] = frozenset()
     at_least: int = 1
     packages: tuple[str, ...] = ()
-    every: Callable[[], Iterable[Comparable]] | None = None
+    every: Callable[[Implementation], Iterable[Comparable]] | None = None
     about: frozenset[str] = frozenset()
 
     @property
@@ -119,7 +120,7 @@ def law(
     devices: Iterable[str] = (),
     at_least: int = 1,
     packages: Iterable[str] = (),
-    every: Callable[[], Iterable[Comparable]] | None = None,
+    every: Callable[[Implementation], Iterable[Comparable]] | None = None,
     about: Iterable[str] = (),
     **options: Any,
 ) -> Callable[[Callable[[Case], None]], Callable[..., None]]:

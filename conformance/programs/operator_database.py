@@ -17,7 +17,7 @@ import textwrap
 import unittest
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -57,7 +57,8 @@ class Category(enum.StrEnum):
 class Sample:
     """One call of an operator: by which number the database has its arguments, and which outputs require grad.
 
-    ``text`` is how the database prints the arguments.
+    ``text`` is how the database prints the arguments, and ``needs`` are the capabilities that a checkpoint needs which gets
+    the arguments as they are and returns what the operator does: a tensor, or a tuple of several, needs none.
     """
 
     operator: str
@@ -66,6 +67,7 @@ class Sample:
     category: Category
     outputs: tuple[int, ...]
     text: str
+    needs: frozenset[str] = frozenset()
 
 
 @functools.cache
@@ -100,14 +102,14 @@ def sample(operator: str, dtype: str, number: int) -> Sample:
         return _tried(operator, dtype, number, next(itertools.islice(_samples(operator, dtype), number, None)))
 
 
-def sample_from(operator: str, dtype: str, number: int, category: Category) -> Sample | None:
-    """The first sample of a category from that number on, in turn through the samples of each dtype; None if there is none."""
+def sample_from(operator: str, dtype: str, number: int, wanted: Callable[[Sample], bool]) -> Sample | None:
+    """The first sample that is wanted from that number on, in turn through the samples of each dtype; None if none is."""
     others = [one for one in dtypes(operator) if one != dtype]
     first = count(operator, dtype)
     places = [(dtype, (number + step) % first) for step in range(first)]
     places += [(one, step) for one in others for step in range(count(operator, one))]
     found = (sample(operator, one, step) for one, step in places)
-    return next((one for one in found if one.category is category), None)
+    return next(filter(wanted, found), None)
 
 
 @functools.cache
@@ -125,7 +127,21 @@ def _tried(operator: str, dtype: str, number: int, one: Any) -> Sample:
     except Exception:  # noqa: BLE001 - whatever an operator raises
         return Sample(operator, dtype, number, Category.FAILS, (), text)
     category = Category.VARIES if operator in VARYING else first.category(again)
-    return Sample(operator, dtype, number, category, first.outputs, text)
+    return Sample(operator, dtype, number, category, first.outputs, text, _needs(one, first.result))
+
+
+def _needs(one: Any, result: Any) -> frozenset[str]:
+    """The capabilities that a checkpoint needs for these arguments, passed as they are, and this result."""
+    others = [part for part in (one.input, *one.args, *one.kwargs.values()) if not _is_tensor(part)]
+    several = type(result) is tuple and len(result) > 1 and all(map(_is_tensor, result))
+    returned = [] if _is_tensor(result) or several else [result]
+    needs = {
+        "containers": any(_is_tensor(leaf) for leaf in tree_leaves([others, returned])),
+        "keyword-arguments": bool(one.kwargs),
+        "non-tensor-arguments": any(not any(map(_is_tensor, tree_leaves(part))) for part in others),
+        "non-tensor-outputs": not all(map(_is_tensor, tree_leaves(result))),
+    }
+    return frozenset(name for name, needed in needs.items() if needed)
 
 
 @functools.cache
@@ -173,7 +189,8 @@ class _Trial:
         tensors = list(filter(_is_tensor, parts))
         before, versions = freeze(tensors), [tensor._version for tensor in tensors]
         given, args, kwargs = tree_unflatten(parts, structure)
-        found = tree_leaves(operators()[operator](given, *args, **kwargs))
+        self.result = operators()[operator](given, *args, **kwargs)
+        found = tree_leaves(self.result)
         self.outputs = tuple(i for i, one in enumerate(found) if _is_tensor(one) and one.requires_grad)
         if outputs := [found[index] for index in self.outputs]:
             torch.autograd.backward(

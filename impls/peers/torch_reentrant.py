@@ -70,11 +70,5 @@ IMPLEMENTATION = Implementation(
         "containers_that_the_function_empties",
         "dataclasses_are_not_constructed_anew",
         "hooks_on_arguments_by_keyword_and_in_containers",
-    )
-    | known(
-        "diverges",
-        "a tuple of a type of its own, such as operators return, comes back as a plain one",
-        "seen here",
-        "operators_with_all_their_arguments",
     ),
 )

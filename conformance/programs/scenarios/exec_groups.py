@@ -14,7 +14,7 @@ def split(checkpoint: Any, note: Any, device: str, *, parts: int, apart: bool, b
     note("leaves", (x,))
 
     def inner(h):
-        return tuple((h * number).sin() for number in range(1, parts + 1))
+        return h.sin() if parts == 1 else tuple((h * number).sin() for number in range(1, parts + 1))
 
     def outer(h):
         h = h.sin().cos() if before else h * 2
@@ -22,6 +22,7 @@ def split(checkpoint: Any, note: Any, device: str, *, parts: int, apart: bool, b
 
     group = GraphExecGroup()
     ys = checkpoint(outer, x)
+    ys = [ys] if parts == 1 else ys
     note("held", ys)
     if apart:
         for turn, y in enumerate(ys):

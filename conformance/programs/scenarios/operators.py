@@ -34,11 +34,12 @@ def called(checkpoint: Any, note: Any, device: str, *, operator: str, dtype: str
             left = iter(tensors)
             given, args, kwargs = tree_unflatten([next(left) if torch.is_tensor(one) else one for one in parts], structure)
             found = tree_leaves(entry.op(given, *args, **kwargs))
-            return tuple(found[index] * found[index] if place == "first" else found[index] for index in outputs)
+            kept = [found[index] * found[index] if place == "first" else found[index] for index in outputs]
+            return tuple(kept) if kept[1:] else kept[0]
 
         result = checkpoint(f, *leaves)
     note("forward", result)
-    ys = [tree_leaves(result)[index] for index in outputs] if place == "alone" else result
+    ys = [tree_leaves(result)[index] for index in outputs] if place == "alone" else tree_leaves(result)
     torch.autograd.backward(ys, [torch.linspace(0.5, 1.5, y.numel(), device=device).reshape(y.shape).to(y.dtype) for y in ys])
     note("gradients 0", [leaf.grad for leaf in leaves if leaf.requires_grad])
     if not writes:

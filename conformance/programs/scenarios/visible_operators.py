@@ -40,11 +40,12 @@ def operators(
         def outer(h):
             h = h.cos()
             h = through(inner, h) if nested else inner(h)
-            return (h, h.sin())[:outputs]
+            return h if outputs == 1 else (h, h.sin())
 
         x.grad = w.grad = None
         with Log() as forward:
             ys = through(outer, x * 1 if computed else x)
+            ys = [ys] if outputs == 1 else ys
         with Log() as backward:
             if retain:
                 ys[0].backward(torch.ones_like(ys[0]), retain_graph=True)
