@@ -42,7 +42,13 @@ IMPLEMENTATION = Implementation(
         "explicit_generators_are_replayed",
         "hooks_see_inputs_in_containers",
         "hooks_see_repeated_inputs_once",
+        "lists_that_outputs_are_appended_to",
+        "modes_that_a_function_sets",
+        "no_operators_are_seen_but_the_functions",
+        "recomputations_that_meet_draw_their_own",
+        "scripted_functions_that_specialise",
         "two_threads_draw_their_own",
+        "what_a_function_puts_into_its_arguments_is_freed",
         "what_the_graph_has_freed_is_not_recomputed",
     )
     | known(
@@ -51,6 +57,13 @@ IMPLEMENTATION = Implementation(
         _SEEN,
         "arguments_look_the_same",
         "attributes_of_arguments_are_there",
+    )
+    | known(
+        "diverges",
+        "the recomputation gets detached copies: the hook that it takes off is forward's on the argument itself, and the one "
+        "that it registers is on the copy",
+        _SEEN,
+        "hooks_that_a_function_replaces_on_its_argument",
     )
     | known(
         "diverges",
@@ -76,6 +89,8 @@ IMPLEMENTATION = Implementation(
         "a_retained_backward_keeps_nothing",
         "a_backward_of_some_outputs_keeps_nothing",
         "each_recomputed_tensor_dies_at_its_unpack",
+        "what_a_group_left_dies_with_it",
+        "what_is_read_again_dies_as_it_is_unpacked",
         "recomputed_tensors_live_no_longer_than_saved_ones",
     )
     | known(
@@ -139,9 +154,11 @@ IMPLEMENTATION = Implementation(
     )
     | known(
         "diverges",
-        "the function gets containers that were built anew, so the caller's own stay as they were",
+        "the function gets containers that were built anew, in forward too, so the caller's own stay as they were and are not "
+        "recognised",
         _SEEN,
         "containers_that_the_function_empties",
+        "containers_that_the_function_identifies",
     )
     | known(
         "diverges",

@@ -68,6 +68,14 @@ IMPLEMENTATION = Implementation(
         "every_backward_draws_the_same",
         "a_partial_backward_draws_the_same",
         "steps_leave_nothing_behind",
+        "reading_saved_tensors_again_recomputes_once",
+        "a_group_of_backward_calls_recomputes_once",
+        "calls_of_a_group_that_overlap",
+        "what_a_group_left_dies_with_it",
+        "a_recomputation_that_waits_for_another",
+        "hooks_that_a_function_replaces_on_its_argument",
+        "hooks_that_another_thread_registers_meanwhile",
+        "containers_that_the_function_identifies",
     )
     | known(
         "diverges",
@@ -89,6 +97,20 @@ IMPLEMENTATION = Implementation(
         "outputs that are complex count as not differentiable",
         _SEEN,
         "complex_tensors",
+    )
+    | known(
+        "crashes",
+        "an output that is complex counts as not differentiable, and autograd finds nothing to go backward from",
+        _SEEN,
+        "operators_that_a_region_begins_with",
+        "operators_that_a_region_ends_with",
+        "operators_with_all_their_arguments",
+    )
+    | known(
+        "diverges",
+        "the node makes zeros for the gradient of an output that got none, an operator that a mode around backward sees",
+        _SEEN,
+        "no_operators_are_seen_but_the_functions",
     )
     | known(
         "refuses",

@@ -73,6 +73,12 @@ IMPLEMENTATION = Implementation(
         "autocast_is_forwards",
         "an_error_leaves_autocast",
     )
+    | known(
+        "diverges",
+        "a tensor of no elements that requires grad is made for each call, an operator that a mode around forward sees",
+        "seen here, fairscale 0.4.13",
+        "no_operators_are_seen_but_the_functions",
+    )
     | known("diverges", "a list comes back as a tuple", "seen here, fairscale 0.4.13", "containers_as_outputs")
     | known(
         "diverges",

@@ -148,6 +148,36 @@ _UNTRACED |= known(
     "what_is_read_again_dies_as_it_is_unpacked",
 )
 
+_UNTRACED |= known(
+    "crashes",
+    "a scripted function is not traced; the stop is an exception, of which TorchScript's interpreter makes a RuntimeError",
+    _SEEN,
+    "scripted_functions",
+)
+_UNTRACED |= known(
+    "diverges",
+    "a scripted function is not traced, and is another graph from its second call on, which saves other tensors of the same "
+    "shapes",
+    _SEEN,
+    "scripted_functions_that_specialise",
+)
+_UNTRACED |= known(
+    "diverges",
+    "a function that takes off a hook, or asks for a node, is not traced: it runs again on its arguments themselves, and "
+    "hooks that it registers are there once more",
+    _SEEN,
+    "hooks_that_a_function_replaces_on_its_argument",
+    "hooks_that_a_function_registers_on_its_arguments_node",
+)
+_UNTRACED |= known(
+    "diverges",
+    "an operator may save a buffer that it writes later; where it is not traced, the early stop comes before that",
+    "pytorch#193671; seen here, torch 2.13",
+    "operators_that_a_region_ends_with",
+    "operators_with_all_their_arguments",
+    seed=0,
+)
+
 _INTERNAL: dict[str, Known] = known(
     "crashes",
     "a value that a region inside a region hands out past its result ends in an internal error of Dynamo",
@@ -190,6 +220,7 @@ _REFUSED: dict[str, Known] = {
         "a_partial_backward_draws_the_same",
         "an_error_leaves_the_stream_of_random_numbers",
         "an_error_leaves_the_stream_alone",
+        "a_recomputation_that_waits_for_another",
     ),
 }
 
@@ -240,6 +271,12 @@ _KEPT: dict[str, Known] = {
         "an_error_in_forward_keeps_nothing",
         "schedules_in_any_order",
         "a_region_that_changes_its_input_makes_no_cycle",
+    ),
+    **known(
+        "diverges",
+        "an object that the function puts a value into is held in a cycle, with the value, until the collector runs",
+        _SEEN,
+        "what_a_function_puts_into_its_arguments_is_freed",
     ),
     **known(
         "diverges",

@@ -117,6 +117,8 @@ IMPLEMENTATION = Implementation(
         "an operator may save a buffer that it writes later; the stop comes before that, and garbage is used",
         "pytorch#193671",
         "noise_that_is_saved_before_it_is_drawn",
+        "operators_that_a_region_ends_with",
+        "operators_with_all_their_arguments",
     )
     | known(
         "diverges",
