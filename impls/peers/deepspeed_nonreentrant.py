@@ -122,16 +122,24 @@ IMPLEMENTATION = Implementation(
     | AUTOCAST_LOST
     | TWO_DTYPES
     | known(
-        "refuses",
-        "autocast is not restored, so an operator meets tensors of two dtypes",
+        "crashes",
+        "autocast is not restored, so an operator meets tensors of two dtypes, and it is the operator that complains",
         _SEEN,
         "an_error_leaves_autocast",
+        "autocast_is_forwards_on_another_thread",
     )
     | known(
         "diverges",
         "arguments are kept as they are, so hooks do not see them",
         _SEEN,
         "hooks_see_the_outermost_inputs_alone",
+    )
+    | known(
+        "refuses",
+        "a backward that comes while another one recomputes finds a store that is partly filled, recomputes nothing, and misses "
+        "what it needs",
+        "its own error, 'multiple times without checkpoint recomputation being triggered'; " + _SEEN,
+        "two_threads_over_one_graph",
     )
     | known(
         "refuses",
@@ -201,11 +209,5 @@ IMPLEMENTATION = Implementation(
         "operators save more once a leaf was unfrozen, and tensors of one shape are then taken for each other",
         "seen here",
         "leaves_frozen_or_unfrozen_before_backward",
-    )
-    | known(
-        "refuses",
-        "autocast is not restored, so an operator meets tensors of two dtypes",
-        _SEEN,
-        "autocast_is_forwards_on_another_thread",
     ),
 )

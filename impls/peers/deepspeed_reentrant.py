@@ -105,19 +105,15 @@ IMPLEMENTATION = Implementation(
         "operators_that_a_region_begins_with",
         "operators_that_a_region_ends_with",
         "operators_with_all_their_arguments",
+        "layouts_are_plains",
+        "nothing_of_the_inside_is_alive_after_forward",
+        "values_that_are_rarely_met",
     )
     | known(
         "diverges",
         "the node makes zeros for the gradient of an output that got none, an operator that a mode around backward sees",
         _SEEN,
         "no_operators_are_seen_but_the_functions",
-    )
-    | known(
-        "refuses",
-        "an output that is complex counts as not differentiable, so that there is nothing to go backward from",
-        _SEEN,
-        "layouts_are_plains",
-        "values_that_are_rarely_met",
     )
     | known(
         "diverges",
@@ -145,11 +141,5 @@ IMPLEMENTATION = Implementation(
         "an argument that was made in inference mode cannot be kept, and the error about that fails over None",
         _SEEN,
         "arguments_made_in_inference_mode",
-    )
-    | known(
-        "refuses",
-        "an output that is complex counts as not differentiable",
-        _SEEN,
-        "nothing_of_the_inside_is_alive_after_forward",
     ),
 )

@@ -27,6 +27,16 @@ TORCH_REENTRANT: dict[str, Known] = {
         "hooks_see_inputs_in_containers",
     ),
     **known(
+        "crashes",
+        "tensors in containers are neither detached nor saved: where they are all that requires grad, backward finds no graph, "
+        "and says nothing of a container",
+        "seen here",
+        "a_container_passed_twice",
+        "arguments_in_containers_are_freed",
+        "containers_that_the_function_empties",
+        "dataclasses_are_not_constructed_anew",
+    ),
+    **known(
         "diverges",
         "an argument is saved as often as it occurs, if at all",
         "seen here",

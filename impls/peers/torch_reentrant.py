@@ -65,10 +65,6 @@ IMPLEMENTATION = Implementation(
         "tensors in containers are neither detached nor saved: where they are all that requires grad, backward finds no graph, "
         "and says nothing of a container",
         "seen here",
-        "a_container_passed_twice",
-        "arguments_in_containers_are_freed",
-        "containers_that_the_function_empties",
-        "dataclasses_are_not_constructed_anew",
         "hooks_on_arguments_by_keyword_and_in_containers",
     ),
 )
