@@ -72,7 +72,8 @@ def law(
     **kwargs: Any,
 ) -> Callable[[Callable[[Case], None]], Callable[..., None]]:
     """A law about operators at a place in a region."""
-    drawn, complete = (functools.partial(one, place, category, operators) for one in (calls, every))
+    drawn = functools.partial(calls, place, category, operators)
+    complete = functools.partial(every, place, category, operators)
     return laws.law(drawn, every=complete, packages=database.PACKAGES, devices=["cpu"], **kwargs)
 
 

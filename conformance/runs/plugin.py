@@ -79,8 +79,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    judges = not config.option.keyword and not _asks_for_selftest(config)
-    fault = config.stash[ORIGIN].fault() if judges and _is_whole(config) else ""
+    fault = config.stash[ORIGIN].fault() if not config.option.keyword and _is_whole(config) else ""
     return [*config.stash[WARNINGS], *([f"this run will not be published: {fault}"] if fault else [])]
 
 
@@ -112,15 +111,6 @@ def _left_out(config: pytest.Config) -> dict[str, str]:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Workers share out laws and files, not single tests; ``--dist`` with another value than xdist's default changes that."""
     return scheduler(config, log) if config.getoption("dist") == "load" else None
-
-
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Tests of the suite itself run when they are asked for, not when implementations are judged."""
-    return True if "selftest" in collection_path.parts and not _asks_for_selftest(config) else None
-
-
-def _asks_for_selftest(config: pytest.Config) -> bool:
-    return any("selftest" in argument for argument in config.args)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -136,8 +136,8 @@ IMPLEMENTATION = Implementation(
     )
     | known(
         "refuses",
-        "a backward that comes while another one recomputes finds a store that is partly filled, recomputes nothing, and misses "
-        "what it needs",
+        "a backward that comes while another one recomputes finds a store that is partly filled, recomputes nothing, and "
+        "misses what it needs",
         "its own error, 'multiple times without checkpoint recomputation being triggered'; " + _SEEN,
         "two_threads_over_one_graph",
     )

@@ -39,7 +39,7 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the code, to be copied."""
     copied = tmp_path_factory.mktemp("code")
     for package in ("impls", "conformance", "benches"):
-        shutil.copytree(ROOT / package, copied / package, ignore=shutil.ignore_patterns("__pycache__", "selftest"))
+        shutil.copytree(ROOT / package, copied / package, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", copied)
     return copied
 
