@@ -1,7 +1,8 @@
-"""Implementations with one fault each: nested, graph or offload with one place of its text replaced.
+"""Implementations with one fault each: copies of nested, graph or offload in which a named function or class is another.
 
-A mutant is what a law is sharpened on. It names the law that must catch it, and the place that it changes must occur
-exactly once in the text, so that a mutant can never silently become the correct implementation.
+A mutant is what a law is sharpened on. It names the law that must catch it, and changes what is at a named seam: a function,
+method, hook or class attribute. A seam that is not there, or that is replaced by itself, is an error, so that a mutant can
+never silently become the correct implementation.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ import ast
 import functools
 import graphlib
 import importlib
+import inspect
 import pkgutil
 import re
 import sys
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import impls
 from conformance.mutants import faults
@@ -52,28 +56,63 @@ UNBREAKABLE = {
 }
 
 
+class Copy:
+    """The modules of one implementation, run once more for one mutant, so that a fault in them is in nobody else's.
+
+    ``copy["nested.region"]`` is the copy of ``impls.nested.region``. Modules that the implementation shares with others are
+    not copied, and are not to be changed: KeyError.
+    """
+
+    def __init__(self, own: Mapping[str, ModuleType]) -> None:
+        self._own = own
+
+    def __getitem__(self, part: str) -> Any:
+        if part not in self._own:
+            raise KeyError(f"{part} is not copied for this mutant; there are {', '.join(self._own)}")
+        return self._own[part]
+
+    def wrap(self, part: str, path: str, around: Callable[[Any], Any]) -> None:
+        """Put ``around(what is there)`` in the place of a function, class or value, by its path within a module.
+
+        A method, as ``"Region.unpack"``, is replaced on its class; what stands in a module is replaced wherever a copied
+        module has imported it, too. Raises AttributeError when the path leads nowhere, ValueError when nothing changes.
+        """
+        *inside, name = path.split(".")
+        holder = functools.reduce(getattr, inside, self[part])
+        there = inspect.getattr_static(holder, name)
+        new = around(there)
+        if new is there:
+            raise ValueError(f"{part}: {path} is replaced by itself")
+        for one in [holder] if inside else self._own.values():
+            if inspect.getattr_static(one, name, None) is there:
+                setattr(one, name, new)
+
+    def replace(self, part: str, path: str, new: Any) -> None:
+        """Put ``new`` in the place of what is at a path within a module; see :meth:`wrap`."""
+        self.wrap(part, path, lambda _: new)
+
+
 @dataclass(frozen=True)
 class Mutant:
-    """One fault: in ``part``, ``text`` is replaced by ``fault``; ``law``, which is one of ``family``, catches it.
+    """One fault: ``change`` is made to a copy of an implementation; ``law``, which is one of ``family``, catches it.
 
-    ``part`` is the name of a module below ``impls``, such as ``"region"`` or ``"graph.hooks"``; whose module it is says
-    which implementation the mutant is one of. ``profile`` names how many cases the law needs. Raises ValueError when a
-    field is empty or ``part`` is no module of an implementation and, once the implementation is asked for, when
-    ``text`` does not occur in the part exactly once.
+    ``part`` is the name of the module below ``impls`` where the fault is, such as ``"nested.region"`` or ``"graph.hooks"``;
+    whose module it is says which implementation the mutant is one of. ``profile`` names how many cases the law needs. Raises
+    ValueError when a field is empty or ``part`` is no module of an implementation.
     """
 
     name: str
     family: str
     law: str
     part: str
-    text: str
-    fault: str
-    profile: str = "quick"
+    profile: str = field(default="quick", kw_only=True)
+    change: Callable[[Copy], None] = field(default=lambda _: None, kw_only=True)
+    what: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
-        for field in ("name", "family", "law", "part", "text"):
-            if not getattr(self, field):
-                raise ValueError(f"mutant {self.name!r}: {field} is empty; it must name what its name says")
+        for each in ("name", "family", "law", "part"):
+            if not getattr(self, each):
+                raise ValueError(f"mutant {self.name!r}: {each} is empty; it must name what its name says")
         if self.part not in _owners():
             raise ValueError(f"mutant {self.name!r}: part is {self.part!r}; it must be one of {', '.join(_owners())}")
 
@@ -88,21 +127,56 @@ class Mutant:
         package = f"reprise_mutant_{self.name.replace('-', '_')}"
         owner = _owners()[self.part]
         sys.modules[package] = ModuleType(package)
+        copies = {}
         for module, own in modules(owner).items():
             copied = module.replace("impls", package, 1)
             # What has one lock for the process keeps it, unless that is where the fault is.
             anew = own and (not module.startswith(f"{STATE}.") or f"impls.{self.part}" in _reached(module))
             sys.modules[copied] = ModuleType(copied) if anew else importlib.import_module(module)
             if anew:
+                copies[module.removeprefix("impls.")] = sys.modules[copied]
                 vars(sys.modules[copied])["__path__"] = []  # a package may be one of the modules
                 text = _renamed(self.source(module.removeprefix("impls.")), package)
                 exec(compile(text, f"<{self.name}: {module}>", "exec"), vars(sys.modules[copied]))
-        made = sys.modules[f"{package}.{owner}"].IMPLEMENTATION
-        return replace(made, name=self.name, summary=f"{owner}, but: {self.fault}", source=__name__)
+        self.change(Copy(copies))
+        made = replace(sys.modules[f"{package}.{owner}"].IMPLEMENTATION, name=self.name, source=__name__)
+        return replace(made, summary=f"{owner}, but: {self.what}")
+
+    def source(self, part: str) -> str:
+        """The text of a part."""
+        return _text(f"impls.{part}")
+
+
+def mutant(part: str, family: str, law: str, *, profile: str = "quick") -> Callable[[Callable[[Copy], None]], Mutant]:
+    """A mutant from a function that makes the fault in a copy: its name is the mutant's, its docstring says what is wrong."""
+
+    def made(change: Callable[[Copy], None]) -> Mutant:
+        name, what = change.__name__.replace("_", "-"), inspect.getdoc(change) or ""
+        return Mutant(name, family, law, part, profile=profile, change=change, what=what)
+
+    return made
+
+
+@dataclass(frozen=True)
+class TextMutant(Mutant):
+    """A fault that is a text in the place of another one, where an implementation has no seam for it yet.
+
+    Raises ValueError when ``text`` is empty and, once the implementation is asked for, when it does not occur in the part
+    exactly once.
+    """
+
+    text: str
+    fault: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.text:
+            raise ValueError(f"mutant {self.name!r}: text is empty; it must name what its name says")
+        object.__setattr__(self, "what", self.fault)
 
     def source(self, part: str) -> str:
         """The text of a part, with the fault where it is the one that has it."""
-        text = _text(f"impls.{part}")
+        text = super().source(part)
         if part == self.part:
             times = text.count(self.text)
             if times != 1:
@@ -115,7 +189,12 @@ class Mutant:
 def mutants() -> tuple[Mutant, ...]:
     """Every mutant there is, by the names of the files in ``conformance.mutants.faults``."""
     files = sorted(module.name for module in pkgutil.iter_modules(faults.__path__))
-    return tuple(mutant for name in files for mutant in importlib.import_module(f"{faults.__name__}.{name}").FAULTS)
+    there = [vars(importlib.import_module(f"{faults.__name__}.{name}")) for name in files]
+    return tuple(
+        one
+        for each in there
+        for one in (*each.get("FAULTS", ()), *(value for value in each.values() if isinstance(value, Mutant)))
+    )
 
 
 @functools.cache

@@ -7,14 +7,16 @@ import functools
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+import impls
 from conformance.costs.program_size import operations
 from conformance.judging.explorer import Explorer
 from conformance.judging.law import PROFILES, Law, all_laws
 from conformance.judging.verdicts import Verdict
-from conformance.mutants.mutant import UNBREAKABLE, Mutant, modules, mutants
+from conformance.mutants.mutant import UNBREAKABLE, Copy, Mutant, TextMutant, modules, mutant, mutants
 from conformance.mutants.score import Attempt
 from conformance.simulated_device.device import second
 from impls.state import accelerators
@@ -80,7 +82,8 @@ def test_every_family_has_at_least_two_mutants() -> None:
 
 def test_mutants_have_names_and_faults_of_their_own() -> None:
     assert len({mutant.name for mutant in mutants()}) == len(mutants())
-    assert len({(mutant.part, mutant.text, mutant.fault, mutant.law) for mutant in mutants()}) == len(mutants())
+    texts = [mutant for mutant in mutants() if isinstance(mutant, TextMutant)]
+    assert len({(mutant.part, mutant.text, mutant.fault, mutant.law) for mutant in texts}) == len(texts)
 
 
 def test_modules_come_after_those_that_they_import() -> None:
@@ -99,15 +102,49 @@ def test_modules_of_another_implementation_are_shared() -> None:
 @pytest.mark.parametrize("part", ["nested.api", "graph.hooks", "offload.model"])
 @pytest.mark.parametrize(("text", "times"), [("this is nowhere", 0), ("self", "[0-9]+"), ("import", "[0-9]+")])
 def test_a_text_that_does_not_occur_once_is_refused(part: str, text: str, times: object) -> None:
-    mutant = Mutant("name", "gradients", "core_programs_equal_plain", part, text, "")
+    mutant = TextMutant("name", "gradients", "core_programs_equal_plain", part, text, "")
     with pytest.raises(ValueError, match=rf"mutant name: '{text}' occurs {times} times in {part}, not once"):
         _ = mutant.implementation
 
 
 @pytest.mark.parametrize("field", ["name", "family", "law", "part", "text"])
 def test_an_empty_field_is_refused(field: str) -> None:
+    there = {"name": "n", "family": "errors", "law": "law", "part": "nested.region", "text": "text", "fault": ""}
+    arguments = (there | {field: ""}).values()
     with pytest.raises(ValueError, match=f"{field} is empty"):
-        replace(mutants()[0], **{field: ""})
+        TextMutant(*arguments)
+
+
+def changed(change: Callable[[Copy], None]) -> Any:
+    return mutant("nested.region", "gradients", "core_programs_equal_plain")(change).implementation
+
+
+def test_a_seam_is_replaced_in_the_copy_alone_and_wherever_it_was_imported() -> None:
+    def says_so(copy: Copy) -> None:
+        """It says so."""
+        copy.wrap("nested.inputs", "taken", lambda there: lambda *args: there(*args))
+
+    made = changed(says_so)
+    assert (made.name, made.summary) == ("says-so", "nested, but: It says so.")
+    parts = [made.checkpoint.__globals__["taken"], impls.get("nested").checkpoint.__globals__["taken"]]
+    assert [part.__name__ for part in parts] == ["<lambda>", "taken"]
+
+
+@pytest.mark.parametrize(
+    ("part", "path", "error", "told"),
+    [
+        ("nested.region", "Region.no_such", AttributeError, "no_such"),
+        ("nested.region", "no_such", AttributeError, "no_such"),
+        ("nested.region", "Region", ValueError, "nested.region: Region is replaced by itself"),
+        ("state.modes", "Modes", KeyError, "state.modes is not copied for this mutant"),
+    ],
+)
+def test_what_is_no_seam_is_an_error(part: str, path: str, error: type[Exception], told: str) -> None:
+    def nothing(copy: Copy) -> None:
+        copy.wrap(part, path, lambda there: there)
+
+    with pytest.raises(error, match=told):
+        changed(nothing)
 
 
 def test_an_unknown_part_is_refused() -> None:

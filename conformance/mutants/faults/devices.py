@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from conformance.mutants.mutant import Mutant
+from conformance.mutants.mutant import TextMutant
 
 FAULTS = (
-    Mutant("leaves-a-device-where-recomputation-has-drawn", "devices", "offsets_of_generators_are_plains", "state.turns",
+    TextMutant("leaves-a-device-where-recomputation-has-drawn", "devices", "offsets_of_generators_are_plains", "state.turns",
            "set_states(holder.before)", "pass"),
-    Mutant("knows-autocast-of-the-device-alone", "devices", "autocast_of_device_and_host", "state.modes",
+    TextMutant("knows-autocast-of-the-device-alone", "devices", "autocast_of_device_and_host", "state.modes",
            "else (host, (kind, _autocasts(kind), _autocast_dtype(kind)))",
            "else ((kind, _autocasts(kind), _autocast_dtype(kind)),)", profile="default"),
-    Mutant("recomputes-on-the-stream-of-backward", "devices", "side_streams_under_delays", "nested.region",
+    TextMutant("recomputes-on-the-stream-of-backward", "devices", "side_streams_under_delays", "nested.region",
            "with streams.on(self.stream),", "with"),
-    Mutant("does-not-wait-for-forwards-stream", "devices", "side_streams_under_delays", "state.streams",
+    TextMutant("does-not-wait-for-forwards-stream", "devices", "side_streams_under_delays", "state.streams",
            "        present.wait_stream(wanted)", "        pass"),
-    Mutant("hands-over-other-values", "devices", "a_function_on_two_streams_under_delays", "nested.recomputation",
+    TextMutant("hands-over-other-values", "devices", "a_function_on_two_streams_under_delays", "nested.recomputation",
            "            self.values[index] = tensor\n", "            self.values[index] = tensor.detach().roll(1, 0)\n"),
-    Mutant("looks-at-what-is-saved", "devices", "a_region_does_not_make_the_host_wait", "nested.region",
+    TextMutant("looks-at-what-is-saved", "devices", "a_region_does_not_make_the_host_wait", "nested.region",
            "        seen = look(tensor)\n", "        seen = look(tensor)\n        tensor.detach().sum().item()\n"),
-    Mutant("copies-what-it-recomputes", "devices", "the_allocator_peaks_where_the_plan_does", "nested.recomputation",
+    TextMutant("copies-what-it-recomputes", "devices", "the_allocator_peaks_where_the_plan_does", "nested.recomputation",
            "            self.values[index] = tensor\n", "            self.values[index] = tensor.detach().clone()\n"),
-    Mutant("reads-before-it-is-out", "devices", "pinned_copies_under_delays", "graph.streams",
+    TextMutant("reads-before-it-is-out", "devices", "pinned_copies_under_delays", "graph.streams",
            "            self.back.wait_event(ready)\n", ""),
-    Mutant("copies-before-it-is-computed", "devices", "pinned_copies_under_delays", "graph.streams",
+    TextMutant("copies-before-it-is-computed", "devices", "pinned_copies_under_delays", "graph.streams",
            "            self.outward.wait_event(taken)\n", ""),
-    Mutant("computes-with-what-is-not-there-yet", "devices", "offloaded_parameters_under_delays", "offload.route",
+    TextMutant("computes-with-what-is-not-there-yet", "devices", "offloaded_parameters_under_delays", "offload.route",
            "            self.lane.module.current_stream(self.lane.device).wait_event(self.done)", "            pass"),
 )  # fmt: skip

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from conformance.mutants.mutant import Mutant
+from conformance.mutants.mutant import TextMutant
 
 FAULTS = (
-    Mutant("runs-again-in-the-present-mode", "offload-models", "modules_train_when_they_run_again_as_they_did", "offload.turn",
+    TextMutant("runs-again-in-the-present-mode", "offload-models", "modules_train_when_they_run_again_as_they_did", "offload.turn",
            "with self.use.residence.turn(), in_modes(self.modes):", "with self.use.residence.turn():"),
-    Mutant("stays-in-the-mode-of-forward", "offload-models", "modules_train_when_they_run_again_as_they_did",
+    TextMutant("stays-in-the-mode-of-forward", "offload-models", "modules_train_when_they_run_again_as_they_did",
            "offload.execution", "            module.training = not training", "            pass"),
-    Mutant("gives-tensors-for-parameters", "offload-models", "a_parameter_looks_like_one", "offload.attachment",
+    TextMutant("gives-tensors-for-parameters", "offload-models", "a_parameter_looks_like_one", "offload.attachment",
            "        alias._is_param = True  # which isinstance asks for", "        pass"),
-    Mutant("gives-everything-as-parameters", "offload-models", "a_parameter_looks_like_one", "offload.attachment",
+    TextMutant("gives-everything-as-parameters", "offload-models", "a_parameter_looks_like_one", "offload.attachment",
            "    if isinstance(original, nn.Parameter):", "    if True:"),
-    Mutant("forgets-attributes-of-copies", "offload-models", "a_parameter_looks_like_one", "offload.attachment",
+    TextMutant("forgets-attributes-of-copies", "offload-models", "a_parameter_looks_like_one", "offload.attachment",
            "return dressed(alias, type(alias), attributes(original))", "return alias"),
-    Mutant("forgets-attributes-when-it-runs-again", "offload-models", "a_parameter_looks_like_one", "offload.turn",
+    TextMutant("forgets-attributes-when-it-runs-again", "offload-models", "a_parameter_looks_like_one", "offload.turn",
            "given = {name: like(alias, self.use.tensors[name]) for name, alias in given.items()}", "pass", profile="default"),
-    Mutant("overlooks-shared-memory", "offload-models", "memory_that_is_shared_is_changed_for_all", "offload.changes",
+    TextMutant("overlooks-shared-memory", "offload-models", "memory_that_is_shared_is_changed_for_all", "offload.changes",
            "            if other is not tensor and any(", "            if False and any("),
-    Mutant("loses-hooks-of-forward", "offload-models", "a_hook_that_forward_registers_stays_or_is_refused",
+    TextMutant("loses-hooks-of-forward", "offload-models", "a_hook_that_forward_registers_stays_or_is_refused",
            "offload.changes", "            if copy._backward_hooks:", "            if False:"),
 )  # fmt: skip

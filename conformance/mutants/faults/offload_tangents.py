@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from conformance.mutants.mutant import Mutant
+from conformance.mutants.mutant import TextMutant
 
 FAULTS = (
-    Mutant("loses-tangents-of-frozen-parameters", "offload-models", "tangents_go_through_a_model", "offload.attachment",
+    TextMutant("loses-tangents-of-frozen-parameters", "offload-models", "tangents_go_through_a_model", "offload.attachment",
            "        tangent = tangent_of(parameter)\n", "        tangent = None\n"),
-    Mutant("halves-tangents", "offload-models", "tangents_go_through_a_model", "offload.attachment",
+    TextMutant("halves-tangents", "offload-models", "tangents_go_through_a_model", "offload.attachment",
            "    def jvp(ctx: Any, *tangents: Any) -> Any:\n        return tangents[0]\n",
            "    def jvp(ctx: Any, *tangents: Any) -> Any:\n        return tangents[0] / 2\n"),
-    Mutant("sends-no-tangents-of-gradients", "offload-models", "gradients_have_tangents", "offload.attachment",
+    TextMutant("sends-no-tangents-of-gradients", "offload-models", "gradients_have_tangents", "offload.attachment",
            '        return tangents[0].to("cpu")', '        return tangents[0].to("cpu") * 2'),
-    Mutant("runs-again-without-tangents", "offload-models", "a_slice_that_ran_on_tangents_does_not_run_again",
+    TextMutant("runs-again-without-tangents", "offload-models", "a_slice_that_ran_on_tangents_does_not_run_again",
            "offload.turn", "        if self.has_tangents:", "        if False:"),
-    Mutant("overlooks-tangents-of-inputs", "offload-models", "a_slice_that_ran_on_tangents_does_not_run_again",
+    TextMutant("overlooks-tangents-of-inputs", "offload-models", "a_slice_that_ran_on_tangents_does_not_run_again",
            "offload.boundary", "any(tangent_of(tensor) is not None for tensor in tensors)", "False"),
-    Mutant("is-transformed-by-halves", "offload-models", "transforms_are_right_or_refused", "offload.model",
+    TextMutant("is-transformed-by-halves", "offload-models", "transforms_are_right_or_refused", "offload.model",
            "        if torch._C._functorch.peek_interpreter_stack() is None:", "        if True:"),
 )  # fmt: skip

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from conformance.mutants.mutant import Mutant
+from conformance.mutants.mutant import TextMutant
 
 _RESTORED = "return self.args, self.kwargs, self.tensors"
 
 FAULTS = (
-    Mutant("mixes-up-arguments-after-the-third", "operators", "operators_that_a_region_begins_with", "nested.inputs", _RESTORED,
+    TextMutant("mixes-up-arguments-after-the-third", "operators", "operators_that_a_region_begins_with", "nested.inputs", _RESTORED,
            "return (*self.args[:3], *self.args[:2:-1]), self.kwargs, self.tensors"),
-    Mutant("stops-inside-an-operator", "operators", "operators_that_a_region_ends_with", "nested.recomputation",
+    TextMutant("stops-inside-an-operator", "operators", "operators_that_a_region_ends_with", "nested.recomputation",
            "_written_late(slots, self.last) if early_stop else -1", "-1"),
-    Mutant("brings-no-tensors-without-dimensions", "operators", "operators_that_a_region_ends_with", "nested.recomputation",
+    TextMutant("brings-no-tensors-without-dimensions", "operators", "operators_that_a_region_ends_with", "nested.recomputation",
            "            self.values[index] = tensor\n",
            "            self.values[index] = tensor if tensor.dim() else torch.ones_like(tensor)\n"),
-    Mutant("repeats-keyword-arguments-by-position", "operators", "operators_with_all_their_arguments", "nested.inputs", _RESTORED,
+    TextMutant("repeats-keyword-arguments-by-position", "operators", "operators_with_all_their_arguments", "nested.inputs", _RESTORED,
            "return (*self.args, *self.kwargs.values()), {}, self.tensors"),
-    Mutant("mixes-up-arguments-after-the-first", "operators", "operators_that_write_to_their_arguments", "nested.inputs", _RESTORED,
+    TextMutant("mixes-up-arguments-after-the-first", "operators", "operators_that_write_to_their_arguments", "nested.inputs", _RESTORED,
            "return (*self.args[:1], *self.args[:0:-1]), self.kwargs, self.tensors"),
 )  # fmt: skip
