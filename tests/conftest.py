@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Iterator
 
 import pytest
+import torch
 
 from conformance.judging.law import all_laws
 from conformance.mutants.mutant import UNBREAKABLE, Mutant
@@ -27,8 +28,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """Make the simulated device known: autograd counts the devices at its first backward."""
+    """Make the simulated device known: autograd counts the devices at its first backward. Compute as a run does."""
     second("cpu")
+    torch.set_num_threads(1)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -7,6 +7,7 @@ saved and did not make, as autograd would; what its function makes anew in each 
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Iterable
 from typing import Any
@@ -76,6 +77,12 @@ def replaced(origin: Origin, tensor: torch.Tensor) -> bool:
         return False
     if origin.seen[:3] != look(tensor)[:3] or not _has_storage(tensor):
         return True
+    if "torch._dynamo" in sys.modules:  # which would compile what a hook does, if a compiled function saves a tensor
+        return bool(torch.compiler.disable(_differs)(origin, storage, tensor))
+    return _differs(origin, storage, tensor)
+
+
+def _differs(origin: Origin, storage: torch.UntypedStorage, tensor: torch.Tensor) -> bool:
     assert origin.layout is not None
     offset, stride = origin.layout
     with torch.no_grad(), torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
