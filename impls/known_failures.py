@@ -169,6 +169,15 @@ SINGLE_NODE: dict[str, Known] = {
     **RUN_TWICE,
 }
 
+# Of a node, too, where operators with several results may be called: shows with one that returns statistics besides.
+STATISTICS_REQUIRE_GRAD: dict[str, Known] = known(
+    "diverges",
+    "a floating point output of a node requires grad, also the statistics that a normalization returns without one",
+    "pytorch#37266; seen here",
+    "operators_with_all_their_arguments",
+    seed=0,
+)
+
 # Without early stop; torch says so of the option, the others never had it.
 RUNS_TO_THE_END: dict[str, Known] = known(
     "diverges",

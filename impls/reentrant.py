@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from impls.implementation import Implementation, known
-from impls.known_failures import PEAKS_WITH_OUTPUTS, RUNS_TO_THE_END, SINGLE_NODE
+from impls.known_failures import PEAKS_WITH_OUTPUTS, RUNS_TO_THE_END, SINGLE_NODE, STATISTICS_REQUIRE_GRAD
 from impls.leaf_arguments import detach_variable, restored_arguments, save_arguments
 from impls.sequential import sequential
 from impls.single_node import (
@@ -157,6 +157,7 @@ IMPLEMENTATION = Implementation(
         }
     ),
     known=SINGLE_NODE
+    | STATISTICS_REQUIRE_GRAD
     | RUNS_TO_THE_END
     | PEAKS_WITH_OUTPUTS
     | known("diverges", "forward runs without grad mode", "see grad_mode_is_forwards", "backward_in_inference_mode")

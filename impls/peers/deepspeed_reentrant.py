@@ -5,7 +5,15 @@ from __future__ import annotations
 from deepspeed.runtime.activation_checkpointing.checkpointing import checkpoint
 
 from impls.implementation import Implementation, known
-from impls.known_failures import AUTOCAST_LOST, MOVED_BY_AN_ERROR, RUNS_TO_THE_END, SINGLE_NODE, TWO_DTYPES, without
+from impls.known_failures import (
+    AUTOCAST_LOST,
+    MOVED_BY_AN_ERROR,
+    RUNS_TO_THE_END,
+    SINGLE_NODE,
+    STATISTICS_REQUIRE_GRAD,
+    TWO_DTYPES,
+    without,
+)
 from impls.peers.torch_limits import TORCH_REENTRANT
 
 _SEEN = "seen here, deepspeed 0.19.8"
@@ -28,6 +36,7 @@ IMPLEMENTATION = Implementation(
         }
     ),
     known=SINGLE_NODE
+    | STATISTICS_REQUIRE_GRAD
     | without(RUNS_TO_THE_END, "backward_of_one_output_recomputes_what_it_needs")
     | TORCH_REENTRANT
     | AUTOCAST_LOST
@@ -104,7 +113,6 @@ IMPLEMENTATION = Implementation(
         _SEEN,
         "operators_that_a_region_begins_with",
         "operators_that_a_region_ends_with",
-        "operators_with_all_their_arguments",
         "layouts_are_plains",
         "nothing_of_the_inside_is_alive_after_forward",
         "values_that_are_rarely_met",

@@ -9,7 +9,14 @@ from fairscale.nn.checkpoint import checkpoint_wrapper
 from torch import nn
 
 from impls.implementation import Implementation, known
-from impls.known_failures import AUTOCAST_LOST, MOVED_BY_AN_ERROR, RUNS_TO_THE_END, SINGLE_NODE, TWO_DTYPES
+from impls.known_failures import (
+    AUTOCAST_LOST,
+    MOVED_BY_AN_ERROR,
+    RUNS_TO_THE_END,
+    SINGLE_NODE,
+    STATISTICS_REQUIRE_GRAD,
+    TWO_DTYPES,
+)
 from impls.peers.torch_limits import TORCH_REENTRANT
 
 
@@ -61,6 +68,7 @@ IMPLEMENTATION = Implementation(
         }
     ),
     known=SINGLE_NODE
+    | STATISTICS_REQUIRE_GRAD
     | RUNS_TO_THE_END
     | TORCH_REENTRANT
     | AUTOCAST_LOST

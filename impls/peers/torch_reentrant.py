@@ -7,7 +7,7 @@ import functools
 import torch.utils.checkpoint
 
 from impls.implementation import Implementation, known
-from impls.known_failures import PEAKS_WITH_OUTPUTS, RUNS_TO_THE_END, SINGLE_NODE
+from impls.known_failures import PEAKS_WITH_OUTPUTS, RUNS_TO_THE_END, SINGLE_NODE, STATISTICS_REQUIRE_GRAD
 from impls.peers.torch_limits import TORCH_REENTRANT
 
 IMPLEMENTATION = Implementation(
@@ -23,6 +23,7 @@ IMPLEMENTATION = Implementation(
         }
     ),
     known=SINGLE_NODE
+    | STATISTICS_REQUIRE_GRAD
     | RUNS_TO_THE_END
     | PEAKS_WITH_OUTPUTS
     | TORCH_REENTRANT

@@ -56,6 +56,8 @@ IMPLEMENTATION = Implementation(
         "attributes_that_are_tensors_are_freed",
         "changed_outputs",
         "device_context_is_forwards",
+        "transforms_of_functions",
+        "wrong_arguments_are_refused",
     )
     | DRAWS_ANEW
     | known(

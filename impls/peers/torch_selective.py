@@ -107,6 +107,7 @@ IMPLEMENTATION = Implementation(
         TORCH_NONREENTRANT,
         "corruption_by_the_recomputation_is_reported",
         "a_function_runs_inside_of_its_context",
+        "wrong_arguments_are_refused",
         *_NEEDS_CONTEXTS,
     )
     | _ONCE
