@@ -127,6 +127,8 @@ CASES: list[tuple[str, Implementation, Measured, int]] = [
     (Named(_multiplying).source, get("torch-compile"), Measured("kernels", (("mm", 1), ("sin", 2))), 0),
     (PROGRAM.source, NESTED, Measured("alive", (("held 1", 0),)), 0),
     (Named(_cyclic).source, NESTED, Measured("alive", (("made", 1),)), 0),
+    (Named(_cyclic).source, NESTED, Measured("alive", (("end", 0),)), 1),
+    (PROGRAM.source, NESTED, Measured("alive", (("end", 0),)), 0),
     (PROGRAM.source, get("plain"), Measured("alive", (("forward", 0),)), 1),
     (PROGRAM.source, NESTED, Measured("inside", (("forward", 1),), at_most=True), 0),
     (PROGRAM.source, get("plain"), Measured("inside", (("due k", 0),), at_most=True), 1),
