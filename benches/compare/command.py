@@ -123,7 +123,7 @@ def measured(options: argparse.Namespace, console: Console, origin: Origin) -> d
     comparison = Comparison(compared, device=device, rounds=options.rounds, told=display.told)
     clock = "device_seconds" if device_type(device) == "cuda" else "processor_seconds"
     arguments = [
-        *("-c", str(ROOT / "pyproject.toml"), str(Path(__file__).with_name("compare_steps.py"))),
+        *("-c", str(ROOT / "pyproject.toml"), str(Path(__file__).with_name("steps.py"))),
         *("-qq", "--no-header", "--no-summary", "-p", "no:cacheprovider", "-o", "console_output_style=classic"),
         *("--benchmark-quiet", f"--benchmark-timer=benches.compare.measurement.{clock}"),
     ]

@@ -1,8 +1,9 @@
 """What a region saved that was there before it: parameters, buffers, constants, and whatever else its function reads.
 
 A recomputation has to read the same values again. Another tensor in its place, by a name that is bound late, an attribute that
-is assigned or ``.data`` that is swapped, may look the same, and the gradient is wrong. So a region keeps the storage of what it
-saved and did not make, as autograd would; what its function makes anew in each run has equal values in both.
+is assigned or ``.data`` that is swapped, may look the same, and the gradient is wrong. So a region keeps the storage of leaves
+that it saved and did not make, as autograd would; what its function makes anew in each run has equal values in both. Results of
+operators are only compared while somebody else keeps them: dropping them is what checkpointing is for.
 """
 
 from __future__ import annotations
@@ -28,13 +29,14 @@ class Origin:
     Regions around the one that saved it have the same object, so that it is known to all of them.
     """
 
-    __slots__ = ("address", "layout", "seen", "storage", "whole")
+    __slots__ = ("address", "followed", "layout", "seen", "storage", "whole")
 
     def __init__(self, tensor: torch.Tensor, whole: torch.Tensor, seen: Look) -> None:
         self.address: int = tensor.data_ptr()
         self.layout: _Layout | None = None if whole is tensor else (tensor.storage_offset(), tensor.stride())
         self.whole, self.seen = _reference(whole), seen
         self.storage: torch.UntypedStorage | None = None
+        self.followed = False
 
 
 def origin(tensor: torch.Tensor, whole: torch.Tensor, seen: Look) -> Origin | None:
@@ -67,13 +69,22 @@ def keep(origins: Iterable[Origin], output: Any, *, watched: bool) -> None:
             one.layout = whole.storage_offset(), whole.stride()
         storage = whole.untyped_storage()
         if storage.data_ptr() + one.layout[0] * whole.itemsize == one.address:
-            one.storage = storage
+            one.followed = True
+            if whole.is_leaf:
+                one.storage = storage
 
 
 def replaced(origin: Origin, tensor: torch.Tensor) -> bool:
     """Whether a tensor that is elsewhere than the one that was saved has other values, as far as those are kept."""
+    if not origin.followed or tensor.is_quantized:
+        return False
     storage = origin.storage
-    if storage is None or not storage.nbytes() or tensor.is_quantized:  # whoever frees it means to fill it again
+    if storage is None:
+        whole = origin.whole()
+        if whole is None:
+            return False
+        storage = whole.untyped_storage()
+    if not storage.nbytes():  # whoever frees it means to fill it again
         return False
     if origin.seen[:3] != look(tensor)[:3] or not _has_storage(tensor):
         return True

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from impls.nested import CheckpointError, checkpoint
 
@@ -167,3 +168,14 @@ def test_forward_may_go_on_while_another_thread_recomputes(early_stop: bool, end
     saved.set()
     threads[0].join()
     assert gradients[0].equal(x.detach().cos())
+
+
+def test_a_result_that_only_a_closure_read_is_freed_with_the_closure() -> None:
+    x = torch.ones(2, requires_grad=True)
+    results = [x * 2]
+    storage = StorageWeakRef(results[0].untyped_storage())
+    y = checkpoint(lambda h: (h * results[0]).sin() if results else h.sin(), x)
+    results.clear()
+    gc.collect()
+    assert storage.expired()
+    assert y.requires_grad
