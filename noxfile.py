@@ -1,7 +1,7 @@
 """The jobs of the project: judge implementations, reproduce papers, test the suite itself, check the code.
 
-A bare ``nox`` does all of them but ``portability``, ``soak``, ``operators``, ``compare``, ``published``, and ``peers``, which
-needs packages that do not install everywhere.
+A bare ``nox`` does all of them but ``mutants``, ``portability``, ``soak``, ``operators``, ``compare``, ``published``, and
+``peers``, which needs packages that do not install everywhere.
 
 After ``--``, every session takes ``--torch VERSION``, another release than the pinned one; ``conformance``, ``peers``,
 ``operators``, ``portability`` and ``tests`` pass the rest on to the conformance run, ``soak`` to
