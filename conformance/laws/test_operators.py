@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from conformance.judging import law as laws
 from conformance.judging.judge import Case
 from conformance.programs import operator_database as database
-from conformance.programs.operator_database import Category, Sample
+from conformance.programs.operator_database import Category
 from conformance.programs.program import Named
 from impls import Implementation
 
@@ -34,13 +35,9 @@ def one_of(items: Sequence[Any]) -> st.SearchStrategy[Any]:
     return st.sampled_from([items[start : start + 100] for start in range(0, len(items), 100)]).flatmap(st.sampled_from)
 
 
-def _wanted(place: str, category: Category, claims: Implementation) -> Callable[[Sample], bool]:
-    """Whether a sample is of a category, and a program with it at this place keeps to what an implementation claims."""
-
-    def wanted(one: Sample) -> bool:
-        return one.category is category and (place != "alone" or one.needs <= claims.capabilities)
-
-    return wanted
+def _claimed(place: str, claims: Implementation) -> frozenset[str]:
+    """What samples at a place may need: alone in a region what an implementation claims, else all, as a function is around."""
+    return claims.capabilities if place == "alone" else database.NEEDS
 
 
 @st.composite
@@ -51,7 +48,7 @@ def calls(draw: Any, place: str, category: Category, operators: Names, claims: I
     operator = draw(st.sampled_from(notable) | one_of(there) if notable else one_of(there))
     dtype = draw(st.sampled_from(database.dtypes(operator)))
     number = draw(one_of(range(database.count(operator, dtype))))
-    sample = database.sample_from(operator, dtype, number, _wanted(place, category, claims))
+    sample = database.sample_from(operator, dtype, number, category, _claimed(place, claims))
     if sample is None:  # a few operators have none that can be compared, or alone none that is claimed
         reject()
     return database.program(sample, place)
@@ -59,10 +56,11 @@ def calls(draw: Any, place: str, category: Category, operators: Names, claims: I
 
 def every(place: str, category: Category, operators: Names, claims: Implementation) -> Iterator[Named]:
     """All programs that can be drawn."""
-    wanted = _wanted(place, category, claims)
+    claimed = _claimed(place, claims)
     for operator in operators():
-        for dtype in database.dtypes(operator):
-            yield from (database.program(one, place) for one in filter(wanted, database.samples(operator, dtype)))
+        for one in itertools.chain.from_iterable(database.samples(operator, dtype) for dtype in database.dtypes(operator)):
+            if one.category is category and one.needs <= claimed:
+                yield database.program(one, place)
 
 
 def law(

@@ -17,7 +17,7 @@ import textwrap
 import unittest
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -37,6 +37,8 @@ DATABASE = "torch.testing._internal.common_methods_invocations"
 PACKAGES = ("numpy", "setuptools")  # what it imports besides torch; torch brings them, with newer releases of Python
 # What a program that imports it begins with. Torch takes the class TestCase from that package, and nothing else.
 PREAMBLE = ("import sys", "import unittest", 'sys.modules.setdefault("expecttest", unittest.case)  # which op_db imports')
+# What a checkpoint may need to get arguments as they are, and to return what an operator does.
+NEEDS = frozenset({"containers", "keyword-arguments", "non-tensor-arguments", "non-tensor-outputs"})
 DTYPES = ("float64", "complex128")
 # Operators that are not compared, since their default driver (LAPACK's gelsy) gives other last digits from call to call.
 VARYING = ("linalg.lstsq", "linalg.lstsq.grad_oriented")
@@ -102,14 +104,25 @@ def sample(operator: str, dtype: str, number: int) -> Sample:
         return _tried(operator, dtype, number, next(itertools.islice(_samples(operator, dtype), number, None)))
 
 
-def sample_from(operator: str, dtype: str, number: int, wanted: Callable[[Sample], bool]) -> Sample | None:
-    """The first sample that is wanted from that number on, in turn through the samples of each dtype; None if none is."""
+def sample_from(operator: str, dtype: str, number: int, category: Category, claims: Collection[str]) -> Sample | None:
+    """The first sample of a category, from that number on, that needs no more than these capabilities; None if there is none.
+
+    Samples are taken in turn, those of the dtype first, and run only if their arguments need no more.
+    """
     others = [one for one in dtypes(operator) if one != dtype]
     first = count(operator, dtype)
     places = [(dtype, (number + step) % first) for step in range(first)]
     places += [(one, step) for one in others for step in range(count(operator, one))]
-    found = (sample(operator, one, step) for one, step in places)
-    return next(filter(wanted, found), None)
+    claimed = (place for place in places if _of_arguments(operator, place[0])[place[1]] <= set(claims))
+    found = (sample(operator, one, step) for one, step in claimed)
+    return next((one for one in found if one.category is category and one.needs <= set(claims)), None)
+
+
+@functools.cache
+def _of_arguments(operator: str, dtype: str) -> tuple[frozenset[str], ...]:
+    """What the arguments of each sample need of a checkpoint that gets them as they are."""
+    with _unseen():
+        return tuple(_needs(one) for one in _samples(operator, dtype))
 
 
 @functools.cache
@@ -130,7 +143,7 @@ def _tried(operator: str, dtype: str, number: int, one: Any) -> Sample:
     return Sample(operator, dtype, number, category, first.outputs, text, _needs(one, first.result))
 
 
-def _needs(one: Any, result: Any) -> frozenset[str]:
+def _needs(one: Any, result: Any = ()) -> frozenset[str]:
     """The capabilities that a checkpoint needs for these arguments, passed as they are, and this result."""
     others = [part for part in (one.input, *one.args, *one.kwargs.values()) if not _is_tensor(part)]
     several = type(result) is tuple and len(result) > 1 and all(map(_is_tensor, result))
