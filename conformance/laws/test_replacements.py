@@ -17,8 +17,8 @@ law = functools.partial(laws.law, family="errors", about=REQUIRES_GRAD | {"repla
 BOTH, REGIONS = st.booleans(), st.integers(2, 3)
 _MAY_REFUSE: dict[str, Any] = {"gradients": False, "recomputes": False}
 
-_KINDS = st.sampled_from(["view", "result", "constant", "module"])
-_WAYS = st.sampled_from(["lambda", "function", "partial", "nothing"])
+_KINDS = st.sampled_from(["view", "result", "constant", "module", "transposed", "imaginary part"])
+_WAYS = st.sampled_from(["lambda", "function", "partial", "nothing", "output"])
 
 
 @law(named(replaced_tensors.late, kind=_KINDS, through=_WAYS, regions=REGIONS, nested=BOTH), floor=6, **_MAY_REFUSE)
@@ -48,9 +48,10 @@ def test_regions_inside_a_functional_call(case: Case) -> None:
 
 
 _ALIKE = ["a mask that is kept", "masks that are kept", "a cache", "data for a while", "moved and back", "freed and filled"]
+_alike = named(replaced_tensors.alike, kind=st.sampled_from(_ALIKE), nested=BOTH)
 
 
-@law(named(replaced_tensors.alike, kind=st.sampled_from(_ALIKE), nested=BOTH), floor=6)
+@law(_alike | named(replaced_tensors.stored, flat=BOTH, nested=BOTH), floor=6)
 def test_other_tensors_with_the_same_values(case: Case) -> None:
     """What a function makes anew in each run, or finds replaced by equal values, is no reason to refuse."""
     case.equals_plain()

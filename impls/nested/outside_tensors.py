@@ -10,17 +10,34 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils._pytree import tree_leaves
 
 from impls.tensors.versions import Look, look
 
-_Layout = tuple[Any, tuple[int, ...]]  # offset in the storage, and strides
 _ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}  # stand in for dtypes of that size which cannot be compared
 _has_storage, _reference = torch._C._has_storage, weakref.ref
+
+
+class _Layout(NamedTuple):
+    """How a tensor lies in its storage, and whether it is lazily conjugated or negated."""
+
+    offset: int
+    stride: tuple[int, ...]
+    conjugated: bool
+    negated: bool
+
+
+def _layout(tensor: torch.Tensor) -> _Layout:
+    return _Layout(tensor.storage_offset(), tensor.stride(), tensor.is_conj(), tensor.is_neg())
+
+
+def _gone() -> None:
+    return None
 
 
 class Origin:
@@ -29,14 +46,34 @@ class Origin:
     Regions around the one that saved it have the same object, so that it is known to all of them.
     """
 
-    __slots__ = ("address", "followed", "layout", "seen", "storage", "whole")
+    __slots__ = ("address", "layout", "seen", "storage", "whole")
 
     def __init__(self, tensor: torch.Tensor, whole: torch.Tensor, seen: Look) -> None:
         self.address: int = tensor.data_ptr()
-        self.layout: _Layout | None = None if whole is tensor else (tensor.storage_offset(), tensor.stride())
-        self.whole, self.seen = _reference(whole), seen
+        self.layout: _Layout | None = None if whole is tensor else _layout(tensor)
+        self.whole: Callable[[], torch.Tensor | None] = _reference(whole)
+        self.seen = seen
         self.storage: torch.UntypedStorage | None = None
-        self.followed = False
+
+    def moved(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is not where this one was, or is read from there in another way."""
+        layout = self.layout
+        return self.address != tensor.data_ptr() or (
+            layout is not None
+            and (layout.stride != tensor.stride() or layout.conjugated != tensor.is_conj() or layout.negated != tensor.is_neg())
+        )
+
+    def present(self) -> torch.UntypedStorage | None:
+        """The storage of the tensor that this one is, or is a view of, if that is alive and still where it was."""
+        whole = self.whole()
+        if whole is None:
+            return None
+        if self.layout is None:
+            if whole.shape != self.seen[0]:  # it has got another storage, which may begin at the same address
+                return None
+            self.layout = _layout(whole)
+        storage = whole.untyped_storage()
+        return storage if storage.data_ptr() + self.layout.offset * self.seen[1].itemsize == self.address else None
 
 
 def origin(tensor: torch.Tensor, whole: torch.Tensor, seen: Look) -> Origin | None:
@@ -46,64 +83,65 @@ def origin(tensor: torch.Tensor, whole: torch.Tensor, seen: Look) -> Origin | No
 
 
 def keep(origins: Iterable[Origin], output: Any, *, watched: bool) -> None:
-    """Forward is over: keep the storages of what was there before it.
+    """Forward is over: keep the storages of leaves that were there before it.
 
-    What forward made is gone by now, but for its output, and for what the function has put elsewhere. Not kept is the storage
-    of a tensor that got another one in forward: whoever swaps it there does so to free it. Where somebody watches what
-    is saved, only parameters are kept, for the others may be what is watched, and is dropped.
+    What forward made is gone by now, but for its output, and for what the function has put elsewhere. A tensor that got
+    another storage in forward is not followed: whoever swaps it there does so to free it. An output, or a result of an operator,
+    is compared with only as long as somebody else has it. Where somebody watches what is saved, only parameters are
+    followed, for the others may be what is watched, and is dropped.
     """
     outputs: set[int] | None = None
     for one in origins:
         whole = one.whole()
         if whole is None:
             continue
-        if type(whole) is torch.Tensor:
-            if watched:
-                continue
-            if whole.is_leaf:
-                if outputs is None:
-                    outputs = {id(output)} if isinstance(output, torch.Tensor) else {id(leaf) for leaf in tree_leaves(output)}
-                if id(whole) in outputs:
-                    continue
-        if one.layout is None:
-            one.layout = whole.storage_offset(), whole.stride()
-        storage = whole.untyped_storage()
-        if storage.data_ptr() + one.layout[0] * whole.itemsize == one.address:
-            one.followed = True
-            if whole.is_leaf:
-                one.storage = storage
+        ordinary = type(whole) is torch.Tensor
+        storage = one.present()
+        if storage is None or (ordinary and watched):
+            one.whole = _gone
+        elif whole.is_leaf:
+            if ordinary and outputs is None:
+                outputs = {id(output)} if isinstance(output, torch.Tensor) else {id(leaf) for leaf in tree_leaves(output)}
+            if not ordinary or id(whole) not in (outputs or ()):
+                one.storage, one.whole = storage, _gone
 
 
 def replaced(origin: Origin, tensor: torch.Tensor) -> bool:
-    """Whether a tensor that is elsewhere than the one that was saved has other values, as far as those are kept."""
-    if not origin.followed or tensor.is_quantized:
+    """Whether a tensor that is elsewhere than the one that was saved has other values, as far as those are still there."""
+    storage = origin.present() if origin.storage is None else origin.storage
+    if storage is None or origin.layout is None or tensor.is_quantized:
         return False
-    storage = origin.storage
-    if storage is None:
-        whole = origin.whole()
-        if whole is None:
-            return False
-        storage = whole.untyped_storage()
-    if not storage.nbytes():  # whoever frees it means to fill it again
+    if not _reaches(storage, origin.layout, origin.seen):  # whoever frees it means to fill it again
         return False
     if origin.seen[:3] != look(tensor)[:3] or not _has_storage(tensor):
         return True
     if "torch._dynamo" in sys.modules:  # which would compile what a hook does, if a compiled function saves a tensor
-        return bool(torch.compiler.disable(_differs)(origin, storage, tensor))
-    return _differs(origin, storage, tensor)
+        return bool(torch.compiler.disable(_differs)(storage, origin.layout, tensor))
+    return _differs(storage, origin.layout, tensor)
 
 
-def _differs(origin: Origin, storage: torch.UntypedStorage, tensor: torch.Tensor) -> bool:
-    assert origin.layout is not None
-    offset, stride = origin.layout
+def _reaches(storage: torch.UntypedStorage, layout: _Layout, seen: Look) -> bool:
+    """Whether a storage is still as long as a tensor that looks so needs it."""
+    steps = sum((size - 1) * step for size, step in zip(seen[0], layout.stride, strict=True))
+    return 0 in seen[0] or (layout.offset + steps + 1) * seen[1].itemsize <= storage.nbytes()
+
+
+def _differs(storage: torch.UntypedStorage, layout: _Layout, tensor: torch.Tensor) -> bool:
     with torch.no_grad(), torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
-        before = _raw(tensor, storage, offset, stride)
-        return not _equal(before, _raw(tensor, tensor.untyped_storage(), int(tensor.storage_offset()), tensor.stride()))
+        both = (storage, layout), (tensor.untyped_storage(), _layout(tensor))
+        try:
+            return not _equal(*(_raw(tensor, tensor.dtype, *one) for one in both))
+        except NotImplementedError:  # for dtypes that torch only stores
+            bits = _BITS[tensor.itemsize]
+            return both[0][1][2:] != both[1][1][2:] or not _equal(*(_raw(tensor, bits, *one) for one in both))
 
 
-def _raw(tensor: torch.Tensor, storage: torch.UntypedStorage, offset: int, stride: tuple[int, ...]) -> torch.Tensor:
-    """A tensor of the same shape over a storage, which is conjugated or negated for neither."""
-    return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(storage, offset, tensor.shape, stride)
+def _raw(tensor: torch.Tensor, dtype: torch.dtype, storage: torch.UntypedStorage, layout: _Layout) -> torch.Tensor:
+    """What a tensor of the same shape would be over a storage."""
+    raw = torch.empty(0, dtype=dtype, device=tensor.device).set_(storage, layout.offset, tensor.shape, layout.stride)
+    if dtype is tensor.dtype and layout.conjugated:
+        raw = raw.conj()
+    return raw.neg() if dtype is tensor.dtype and layout.negated else raw
 
 
 def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:

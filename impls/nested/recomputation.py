@@ -114,7 +114,7 @@ class Recomputation(Within):
             if look(tensor) != self.slots[index][2]:
                 self.compare(index, tensor)
             known = self.outside.get(index)
-            if known is not None and known.address != tensor.data_ptr():
+            if known is not None and known.moved(tensor):
                 self.same_values(tensor, known)
             slot = self.wanted[index]
         if slot is not None:
@@ -153,7 +153,7 @@ class Recomputation(Within):
         if index < len(self.inside):
             self.same_version(tensor, self.inside[index])
         before = self.outside.get(~index)
-        if before is not None and before.address != tensor.data_ptr():
+        if before is not None and before.moved(tensor):
             self.same_values(tensor, before)
 
     def same_version(self, tensor: torch.Tensor, version: int) -> None:

@@ -130,9 +130,9 @@ FAULTS = (
     TextMutant("lets-interpreters-rename-the-stop", "errors", "scripted_functions", "nested.recomputation",
            "            if self.stopped:\n                return\n            raise", "            raise"),
     TextMutant("does-not-look-where-leaves-are", "errors", "weights_and_buffers_that_are_replaced", "nested.recomputation",
-           "if known is not None and known.address", "if False and known.address"),
+           "if known is not None and known.moved", "if False and known.moved"),
     TextMutant("does-not-look-where-leaves-inside-are", "errors", "weights_and_buffers_that_are_replaced", "nested.recomputation",
-           "if before is not None and before.address", "if False and before.address", profile="default"),
+           "if before is not None and before.moved", "if False and before.moved", profile="default"),
     TextMutant("looks-where-leaves-are-and-not-results", "errors", "names_that_are_bound_late", "nested.region",
            "(node is None or node._sequence_nr() < self.begun)", "node is None"),
     TextMutant("takes-views-for-wholes", "errors", "weights_and_buffers_that_are_replaced", "nested.region",
@@ -141,9 +141,9 @@ FAULTS = (
     TextMutant("takes-what-is-elsewhere-for-something-else", "errors", "other_tensors_with_the_same_values", "nested.outside_tensors",
            "return not _equal(", "return True or not _equal("),
     TextMutant("keeps-what-was-swapped-in-forward", "errors", "other_tensors_with_the_same_values", "nested.outside_tensors",
-           "* whole.itemsize == one.address:", "* whole.itemsize >= 0:"),
+           ".itemsize == self.address", ".itemsize >= 0"),
     TextMutant("keeps-the-leaves-that-it-makes", "lifetimes", "nothing_of_the_inside_is_alive_after_forward", "nested.outside_tensors",
-           "_reference(whole), seen", "(lambda: whole), seen"),
+           "= _reference(whole)", "= lambda: whole"),
 )  # fmt: skip
 
 
@@ -162,3 +162,45 @@ def compares_versions_alone(copy: Copy) -> None:
 
     copy.replace("nested.recomputation", "Recomputation.compare", compare)
     copy.replace("nested.outside_tensors", "replaced", lambda *_: False)
+
+
+@mutant("nested.outside_tensors", "errors", "names_that_are_bound_late")
+def compares_addresses_alone(copy: Copy) -> None:
+    """A tensor that begins where another one did is taken for it, transposed or not."""
+    copy.replace("nested.outside_tensors", "Origin.moved", lambda self, tensor: self.address != tensor.data_ptr())
+
+
+@mutant("nested.outside_tensors", "errors", "names_that_are_bound_late")
+def forgets_what_is_returned(copy: Copy) -> None:
+    """What the function returns of what it read is compared with nothing."""
+
+    def forgetting(keep: Any) -> Any:
+        def kept(origins: Any, *args: Any, **kwargs: Any) -> None:
+            keep(origins, *args, **kwargs)
+            for one in origins:
+                one.whole = lambda: None
+
+        return kept
+
+    copy.wrap("nested.outside_tensors", "keep", forgetting)
+
+
+@mutant("nested.outside_tensors", "errors", "other_tensors_with_the_same_values")
+def takes_a_shape_for_another(copy: Copy) -> None:
+    """How a tensor lay in memory is read from what it was given in forward."""
+
+    def without_shape(present: Any) -> Any:
+        def stored(self: Any) -> Any:
+            whole = self.whole()
+            self.layout = self.layout or (None if whole is None else copy["nested.outside_tensors"]._layout(whole))
+            return present(self)
+
+        return stored
+
+    copy.wrap("nested.outside_tensors", "Origin.present", without_shape)
+
+
+@mutant("nested.outside_tensors", "errors", "other_tensors_with_the_same_values")
+def compares_only_what_is_computed_with(copy: Copy) -> None:
+    """Numbers that torch cannot compare, as it only stores them, are an error."""
+    copy.replace("nested.outside_tensors", "_BITS", {})

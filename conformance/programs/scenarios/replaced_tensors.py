@@ -19,6 +19,11 @@ def late(checkpoint: Any, note: Any, device: str, *, kind: str, through: str, re
         ws = [w * 1 for w in stacked]
     elif kind == "constant":
         ws = [w.detach() * 1 for w in stacked]
+    elif kind == "transposed":
+        ws = [stacked[0].t() if i % 2 else stacked[0] for i in range(regions)]
+    elif kind == "imaginary part":
+        c = torch.complex(stacked[0], stacked[1]).detach()
+        ws = [c.conj().imag if i % 2 else c.imag for i in range(regions)]
     else:
         ws = [torch.nn.Linear(2, 2).to(device, torch.float64) for _ in range(regions)]
     q = p
@@ -33,6 +38,8 @@ def late(checkpoint: Any, note: Any, device: str, *, kind: str, through: str, re
             q = checkpoint(lambda q: checkpoint(block, q.sin()) if nested else block(q), q)
         elif through == "partial":
             q = checkpoint(functools.partial(lambda two, q: (w(q) if kind == "module" else q * w) * two, 2.0), q)
+        elif through == "output":
+            q, _ = checkpoint(lambda q: (w(q), w.weight) if kind == "module" else (q * w, w), q)
         else:
             q = checkpoint(lambda: w(q) if kind == "module" else q * w)
     note("forward", q)
@@ -140,5 +147,45 @@ def alike(checkpoint: Any, note: Any, device: str, *, kind: str, nested: bool) -
         memory.resize_(0)
         memory.resize_(full.untyped_storage().nbytes())
         w.data.copy_(full)
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad, w.grad])
+
+
+def stored(checkpoint: Any, note: Any, device: str, *, flat: bool, nested: bool) -> None:
+    def values():
+        return torch.randn(2, 2, device=device, dtype=torch.float64)
+
+    p, w = values().requires_grad_(), torch.nn.Parameter(values())
+    note("leaves", (p, w))
+    kept = {"full": w.data, "bits": values().view(torch.uint8).view(torch.bits8), "runs": 0}
+
+    class WithBits(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, h, bits):
+            ctx.save_for_backward(h, bits)
+            return h.sin()
+
+        @staticmethod
+        def backward(ctx, grad):
+            h, bits = ctx.saved_tensors
+            return grad * h.cos() * bits.view(torch.uint8)[:, :2], None
+
+    def inner(h):
+        if not flat:
+            return WithBits.apply(h @ w, kept["bits"])
+        w.data = kept["full"].clone()
+        h = (h @ w).sin()
+        kept["runs"] += 1
+        if kept["runs"] == 1:
+            w.data = w.data.view(-1)
+        return h
+
+    def outer(h):
+        return (checkpoint(inner, h.cos()) if nested else inner(h)).tanh()
+
+    y = checkpoint(outer, p)
+    note("forward", y)
+    kept["bits"] = kept["bits"].clone()
+    w.data = w.data.view(2, 2)
     y.backward(torch.ones_like(y))
     note("gradients 0", [p.grad, w.grad])
