@@ -33,7 +33,7 @@ class _Layout(NamedTuple):
 
 
 def _layout(tensor: torch.Tensor) -> _Layout:
-    return _Layout(tensor.storage_offset(), tensor.stride(), tensor.is_conj(), tensor.is_neg())
+    return _Layout(int(tensor.storage_offset()), tensor.stride(), tensor.is_conj(), tensor.is_neg())
 
 
 def _gone() -> None:
