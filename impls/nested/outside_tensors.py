@@ -86,9 +86,9 @@ def keep(origins: Iterable[Origin], output: Any, *, watched: bool) -> None:
     """Forward is over: keep the storages of leaves that were there before it.
 
     What forward made is gone by now, but for its output, and for what the function has put elsewhere. A tensor that got
-    another storage in forward is not followed: whoever swaps it there does so to free it. An output, or a result of an operator,
-    is compared with only as long as somebody else has it. Where somebody watches what is saved, only parameters are
-    followed, for the others may be what is watched, and is dropped.
+    another storage in forward is not followed: whoever swaps it there does so to free it. An output, or a result of an
+    operator, is compared with only as long as somebody else has it. Where somebody watches what is saved, only parameters
+    are followed, for the others may be what is watched, and is dropped.
     """
     outputs: set[int] | None = None
     for one in origins:
