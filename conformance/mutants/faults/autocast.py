@@ -8,20 +8,18 @@ from typing import Any
 import torch
 
 from conformance.mutants.faults.rng import on_main_thread, recompute_with, run_number
+from conformance.mutants.faults.structure import redirect
 from conformance.mutants.mutant import Copy, mutant
 
 
 def _enter(copy: Copy, change: Callable[[Any, Any], Any]) -> None:
     """Where autocast has to be put in force, ``change(wanted, found)`` is, in place of what is wanted."""
 
-    def around(entered: Any) -> Any:
-        def changed(wanted: Any, found: Any) -> Any:
-            same = (wanted.autocast, wanted.cache) == (found.autocast, found.cache)
-            return entered(wanted if same else change(wanted, found), found)
+    def changed(entered: Any, wanted: Any, found: Any) -> Any:
+        same = (wanted.autocast, wanted.cache) == (found.autocast, found.cache)
+        return entered(wanted if same else change(wanted, found), found)
 
-        return changed
-
-    copy.wrap("state.modes", "entered", around)
+    redirect(copy, "state.modes", "entered", changed)
 
 
 def _cast(copy: Copy, change: Callable[[str, bool, torch.dtype, bool], tuple[str, bool, torch.dtype]]) -> None:

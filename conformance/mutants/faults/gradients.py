@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 import impls
-from conformance.mutants.faults.structure import restore, return_as, take_inputs
+from conformance.mutants.faults.structure import redirect, restore, return_as, take_inputs
 from conformance.mutants.mutant import Copy, mutant
 
 _Tensors = tuple[torch.Tensor, ...]
@@ -22,73 +22,58 @@ def bring(copy: Copy, change: Callable[[torch.Tensor], torch.Tensor | None]) -> 
 def _bring_beside(copy: Copy, change: Callable[[Any, int, torch.Tensor], torch.Tensor | None]) -> None:
     """The same by ``change(values, index, tensor)``, where values are those that were recomputed before."""
 
-    def around(put: Any) -> Any:
-        def changed(values: Any, index: int, tensor: torch.Tensor) -> None:
-            instead = change(values, index, tensor)
-            if instead is not None:
-                put(values, index, instead)
+    def changed(put: Any, values: Any, index: int, tensor: torch.Tensor) -> None:
+        instead = change(values, index, tensor)
+        if instead is not None:
+            put(values, index, instead)
 
-        return changed
-
-    copy.wrap("nested.recomputation", "Values.__setitem__", around)
+    redirect(copy, "nested.recomputation", "Values.__setitem__", changed)
 
 
 def _number(copy: Copy, change: Callable[[Any, int], int]) -> None:
     """The recomputed tensor with an index comes back as the one with the index ``change(recomputation, index)``."""
 
-    def around(run: Any) -> Any:
-        def changed(self: Any, *args: Any) -> Any:
-            values = run(self, *args)
-            numbered = {change(self, index): tensor for index, tensor in values.items()}
-            values.clear()
-            values.update(numbered)
-            return values
+    def changed(run: Any, self: Any, *args: Any) -> Any:
+        values = run(self, *args)
+        numbered = {change(self, index): tensor for index, tensor in values.items()}
+        values.clear()
+        values.update(numbered)
+        return values
 
-        return changed
-
-    copy.wrap("nested.recomputation", "Recomputation.run", around)
+    redirect(copy, "nested.recomputation", "Recomputation.run", changed)
 
 
 def _call_instead(copy: Copy, name: str, where: Callable[[Any, Any], bool]) -> None:
     """Calls of which ``where(args, kwargs)`` is true are passed on to another implementation."""
 
-    def around(run: Any) -> Any:
-        def changed(function: Any, args: Any, kwargs: Any, *options: Any) -> Any:
-            if where(args, kwargs):
-                return impls.get(name).checkpoint(function, *args)
-            return run(function, args, kwargs, *options)
+    def changed(run: Any, function: Any, args: Any, kwargs: Any, *options: Any) -> Any:
+        if where(args, kwargs):
+            return impls.get(name).checkpoint(function, *args)
+        return run(function, args, kwargs, *options)
 
-        return changed
-
-    copy.wrap("nested.api", "_run", around)
+    redirect(copy, "nested.api", "_run", changed)
 
 
 def _call_without_grad(copy: Copy, where: Callable[[Any], bool]) -> None:
     """Calls of which ``where(args)`` is true run as if no gradient were needed."""
 
-    def around(run: Any) -> Any:
-        def changed(function: Any, args: Any, *others: Any) -> Any:
-            with torch.set_grad_enabled(torch.is_grad_enabled() and not where(args)):
-                return run(function, args, *others)
+    def changed(run: Any, function: Any, args: Any, *others: Any) -> Any:
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not where(args)):
+            return run(function, args, *others)
 
-        return changed
-
-    copy.wrap("nested.api", "_run", around)
+    redirect(copy, "nested.api", "_run", changed)
 
 
 def _after_recomputation(copy: Copy, change: Callable[[], None]) -> None:
     """Something is done once a recomputation is over, or has failed."""
 
-    def around(collect: Any) -> Any:
-        def changed(self: Any, function: Any) -> None:
-            try:
-                collect(self, function)
-            finally:
-                change()
+    def changed(collect: Any, self: Any, function: Any) -> None:
+        try:
+            collect(self, function)
+        finally:
+            change()
 
-        return changed
-
-    copy.wrap("nested.recomputation", "Recomputation._collect", around)
+    redirect(copy, "nested.recomputation", "Recomputation._collect", changed)
 
 
 def _run_as_one_node(copy: Copy, backward: Callable[[_Tensors, _Tensors, _Tensors], Any], *, freed: bool = True) -> None:
@@ -97,27 +82,24 @@ def _run_as_one_node(copy: Copy, backward: Callable[[_Tensors, _Tensors, _Tensor
     ``backward(outputs, gradients, inputs)`` asks for them; ``freed`` says whether inputs are let go of with the graph.
     """
 
-    def around(run: Any) -> Any:
-        def changed(function: Any, args: Any, kwargs: Any, *options: Any) -> Any:
-            class Node(torch.autograd.Function):
-                @staticmethod
-                def forward(ctx: Any, *inputs: Any) -> Any:
-                    ctx.save_for_backward(*inputs) if freed else setattr(ctx, "inputs", inputs)
-                    return function(*inputs)
+    def changed(run: Any, function: Any, args: Any, kwargs: Any, *options: Any) -> Any:
+        class Node(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, *inputs: Any) -> Any:
+                ctx.save_for_backward(*inputs) if freed else setattr(ctx, "inputs", inputs)
+                return function(*inputs)
 
-                @staticmethod
-                def backward(ctx: Any, *gradients: Any) -> Any:
-                    inputs = tuple(one.detach().requires_grad_() for one in (ctx.saved_tensors if freed else ctx.inputs))
-                    with torch.enable_grad():
-                        outputs = function(*inputs)
-                    answer = backward(outputs if isinstance(outputs, tuple) else (outputs,), gradients, inputs)
-                    return tuple(one.grad for one in inputs) if answer is None else answer
+            @staticmethod
+            def backward(ctx: Any, *gradients: Any) -> Any:
+                inputs = tuple(one.detach().requires_grad_() for one in (ctx.saved_tensors if freed else ctx.inputs))
+                with torch.enable_grad():
+                    outputs = function(*inputs)
+                answer = backward(outputs if isinstance(outputs, tuple) else (outputs,), gradients, inputs)
+                return tuple(one.grad for one in inputs) if answer is None else answer
 
-            return run(function, args, kwargs, *options) if kwargs else Node.apply(*args)
+        return run(function, args, kwargs, *options) if kwargs else Node.apply(*args)
 
-        return changed
-
-    copy.wrap("nested.api", "_run", around)
+    redirect(copy, "nested.api", "_run", changed)
 
 
 @mutant("nested.recomputation", "gradients", "core_programs_equal_plain", profile="default")
@@ -135,17 +117,18 @@ def detaches_outputs_if_no_input_requires_grad(copy: Copy) -> None:
 @mutant("nested.recomputation", "gradients", "core_programs_equal_plain")
 def recomputes_without_a_graph(copy: Copy) -> None:
     """The function runs again without grad mode, and saves nothing."""
-    copy.wrap(
+    redirect(
+        copy,
         "nested.recomputation",
         "Recomputation._collect",
-        lambda collect: lambda self, function: collect(self, torch.no_grad()(function)),
+        lambda collect, self, function: collect(self, torch.no_grad()(function)),
     )
 
 
 @mutant("nested.recomputation", "gradients", "saved_tensors_are_readable_twice")
 def lets_a_slot_be_read_once_in_a_backward(copy: Copy) -> None:
     """A saved tensor that was unpacked is taken for lost instead of being recomputed again."""
-    copy.wrap("nested.recomputation", "Values.pop", lambda pop: lambda self, index, *_: pop(self, index))
+    redirect(copy, "nested.recomputation", "Values.pop", lambda pop, self, index, *_: pop(self, index))
 
 
 @mutant("nested.recomputation", "gradients", "core_programs_equal_plain")
@@ -158,14 +141,11 @@ def rounds_what_it_recomputes(copy: Copy) -> None:
 def lets_go_of_the_inputs_in_the_first_backward(copy: Copy) -> None:
     """Arguments are gone once they were restored."""
 
-    def around(restore: Any) -> Any:
-        def changed(self: Any) -> Any:
-            call, self.packed = restore(self), []
-            return call
+    def changed(restore: Any, self: Any) -> Any:
+        call, self.packed = restore(self), []
+        return call
 
-        return changed
-
-    copy.wrap("nested.inputs", "Inputs.restore", around)
+    redirect(copy, "nested.inputs", "Inputs.restore", changed)
 
 
 @mutant("nested.recomputation", "gradients", "views_inside")
@@ -208,18 +188,15 @@ def brings_zeros_for_what_needs_no_gradient(copy: Copy) -> None:
 def recovers_only_what_requires_grad(copy: Copy) -> None:
     """A recomputed tensor that requires no grad is taken for one that nobody asked for."""
 
-    def around(pack: Any) -> Any:
-        def changed(self: Any, tensor: torch.Tensor) -> Any:
-            wanted = self.wanted
-            self.wanted = wanted if tensor.requires_grad else [None] * len(wanted)
-            try:
-                return pack(self, tensor)
-            finally:
-                self.wanted = wanted
+    def changed(pack: Any, self: Any, tensor: torch.Tensor) -> Any:
+        wanted = self.wanted
+        self.wanted = wanted if tensor.requires_grad else [None] * len(wanted)
+        try:
+            return pack(self, tensor)
+        finally:
+            self.wanted = wanted
 
-        return changed
-
-    copy.wrap("nested.recomputation", "Recomputation.pack", around)
+    redirect(copy, "nested.recomputation", "Recomputation.pack", changed)
 
 
 @mutant("nested.recomputation", "gradients", "integer_tensors")
@@ -237,10 +214,7 @@ def takes_an_empty_tensor_for_none(copy: Copy) -> None:
 @mutant("nested.recomputation", "gradients", "non_contiguous_tensors")
 def rebuilds_a_tensor_without_its_strides(copy: Copy) -> None:
     """A recomputed tensor comes back as if its storage were in order."""
-    bring(
-        copy,
-        lambda tensor: tensor.as_strided(tensor.shape, torch.empty(tensor.shape).stride(), tensor.storage_offset()),
-    )
+    bring(copy, lambda tensor: tensor.as_strided(tensor.shape, torch.empty(tensor.shape).stride(), tensor.storage_offset()))
 
 
 @mutant("nested.recomputation", "gradients", "complex_tensors")
@@ -337,14 +311,11 @@ def detaches_the_output_where_nothing_was_saved(copy: Copy) -> None:
     """The output of a region that saved nothing needs no gradient."""
     ended: list[Any] = []  # the region that ended last, which is the one that returns
 
-    def around(end: Any) -> Any:
-        def changed(self: Any, output: Any) -> None:
-            end(self, output)
-            ended[:] = [len(self.slots)]
+    def changed(end: Any, self: Any, output: Any) -> None:
+        end(self, output)
+        ended[:] = [len(self.slots)]
 
-        return changed
-
-    copy.wrap("nested.region", "Region.end", around)
+    redirect(copy, "nested.region", "Region.end", changed)
     return_as(copy, lambda output, args: output if ended != [0] or type(output) is tuple else output.detach())
 
 
@@ -370,15 +341,12 @@ def takes_the_reentrant_way_with_one_argument(copy: Copy) -> None:
 def refuses_what_is_not_a_whole_backward(copy: Copy) -> None:
     """A region cannot be recomputed for autograd.grad."""
 
-    def around(recompute: Any) -> Any:
-        def changed(self: Any, task: int, slot: Any) -> Any:
-            if not torch.autograd._is_checkpoint_valid():
-                self.refuse("this is not a plain backward()")
-            return recompute(self, task, slot)
+    def changed(recompute: Any, self: Any, task: int, slot: Any) -> Any:
+        if not torch.autograd._is_checkpoint_valid():
+            self.refuse("this is not a plain backward()")
+        return recompute(self, task, slot)
 
-        return changed
-
-    copy.wrap("nested.region", "Region.recompute", around)
+    redirect(copy, "nested.region", "Region.recompute", changed)
 
 
 @mutant("nested.recomputation", "gradients", "autograd_grad_of_any_subset")
@@ -397,15 +365,12 @@ def leaves_grad_mode_off(copy: Copy) -> None:
 def takes_every_tensor_for_strided(copy: Copy) -> None:
     """The version of a tensor is followed by an alias with another storage, also of a sparse one, which takes none."""
 
-    def around(counter: Any) -> Any:
-        def changed(tensor: torch.Tensor) -> Any:
-            if tensor.layout is not torch.strided:
-                tensor.detach().data = torch.empty(0)
-            return counter(tensor)
+    def changed(counter: Any, tensor: torch.Tensor) -> Any:
+        if tensor.layout is not torch.strided:
+            tensor.detach().data = torch.empty(0)
+        return counter(tensor)
 
-        return changed
-
-    copy.wrap("tensors.versions", "counter", around)
+    redirect(copy, "tensors.versions", "counter", changed)
 
 
 @mutant("nested.recomputation", "gradients", "sparse_matrices")
@@ -418,16 +383,13 @@ def makes_what_is_sparse_dense(copy: Copy) -> None:
 def lets_go_of_the_inputs_with_its_first_tensor(copy: Copy) -> None:
     """A region whose first saved tensor was unpacked cannot be recomputed any more."""
 
-    def around(unpack: Any) -> Any:
-        def changed(self: Any, slot: Any) -> torch.Tensor:
-            tensor: torch.Tensor = unpack(self, slot)
-            if slot[0] == 0:
-                setattr(self.inputs, "packed" if hasattr(self.inputs, "packed") else "args", None)
-            return tensor
+    def changed(unpack: Any, self: Any, slot: Any) -> torch.Tensor:
+        tensor: torch.Tensor = unpack(self, slot)
+        if slot[0] == 0:
+            setattr(self.inputs, "packed" if hasattr(self.inputs, "packed") else "args", None)
+        return tensor
 
-        return changed
-
-    copy.wrap("nested.region", "Region.unpack", around)
+    redirect(copy, "nested.region", "Region.unpack", changed)
 
 
 @mutant("nested.api", "gradients", "all_claimed_features_combined")

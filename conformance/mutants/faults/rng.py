@@ -8,24 +8,22 @@ from typing import Any, NoReturn
 
 import torch
 
+from conformance.mutants.faults.structure import redirect
 from conformance.mutants.mutant import Copy, mutant
 
 
 def recompute_with(copy: Copy, name: str, value: Callable[[Any, Any], Any]) -> None:
     """While a region is recomputed for a slot, its attribute of that name is ``value(region, slot)``."""
 
-    def around(recompute: Any) -> Any:
-        def changed(self: Any, task: int, slot: Any) -> Any:
-            before = getattr(self, name)
-            setattr(self, name, value(self, slot))
-            try:
-                return recompute(self, task, slot)
-            finally:
-                setattr(self, name, before)
+    def changed(recompute: Any, self: Any, task: int, slot: Any) -> Any:
+        before = getattr(self, name)
+        setattr(self, name, value(self, slot))
+        try:
+            return recompute(self, task, slot)
+        finally:
+            setattr(self, name, before)
 
-        return changed
-
-    copy.wrap("nested.region", "Region.recompute", around)
+    redirect(copy, "nested.region", "Region.recompute", changed)
 
 
 def run_number(region: Any) -> int:
@@ -41,25 +39,22 @@ def on_main_thread() -> bool:
 
 def _after_forward(copy: Copy, change: Callable[[Any], object]) -> None:
     """A region is changed as its forward ends."""
-    copy.wrap("nested.region", "Region.end", lambda end: lambda self, output: (end(self, output), change(self))[0])
+    redirect(copy, "nested.region", "Region.end", lambda end, self, output: (end(self, output), change(self))[0])
 
 
 def _before_exit(copy: Copy, change: Callable[[Any, Any], object]) -> None:
     """The restoration is changed, by ``change(restoration, error)``, before what was there is put back."""
 
-    def around(leave: Any) -> Any:
-        def changed(self: Any, kind: Any, error: Any, trace: Any) -> None:
-            change(self, error)
-            leave(self, kind, error, trace)
+    def changed(leave: Any, self: Any, kind: Any, error: Any, trace: Any) -> None:
+        change(self, error)
+        leave(self, kind, error, trace)
 
-        return changed
-
-    copy.wrap("state.restoration", "Restoration.__exit__", around)
+    redirect(copy, "state.restoration", "Restoration.__exit__", changed)
 
 
 def _before_turn_ends(copy: Copy, change: Callable[[Any], object]) -> None:
     """The restoration that has the turn is changed before it gives the turn back."""
-    copy.wrap("state.turns", "Turn.give_back", lambda there: lambda self, holder: (change(holder), there(self, holder))[1])
+    redirect(copy, "state.turns", "Turn.give_back", lambda there, self, holder: (change(holder), there(self, holder))[1])
 
 
 def _without_second_normal(state: torch.Tensor) -> torch.Tensor:
@@ -110,20 +105,22 @@ def replays_from_the_seed(copy: Copy) -> None:
 @mutant("nested.api", "rng", "preserve_rng_state_switched_off")
 def always_preserves_random_numbers(copy: Copy) -> None:
     """The option preserve_rng_state is taken for True."""
-    copy.wrap(
+    redirect(
+        copy,
         "nested.api",
         "_run",
-        lambda run: lambda function, args, kwargs, preserve, *options: run(function, args, kwargs, True, *options),
+        lambda run, function, args, kwargs, preserve, *options: run(function, args, kwargs, True, *options),
     )
 
 
 @mutant("nested.inputs", "rng", "explicit_generators_are_replayed")
 def overlooks_explicit_generators(copy: Copy) -> None:
     """A generator that is an argument is none to be replayed."""
-    copy.wrap(
+    redirect(
+        copy,
         "nested.inputs",
         "Inputs._take",
-        lambda take: lambda self, value: value if isinstance(value, torch.Generator) else take(self, value),
+        lambda take, self, value: value if isinstance(value, torch.Generator) else take(self, value),
     )
 
 
@@ -172,10 +169,11 @@ def refuses_while_another_thread_recomputes(copy: Copy) -> None:
 @mutant("state.random_numbers", "rng", "all_distributions_are_replayed", profile="default")
 def forgets_the_second_normal(copy: Copy) -> None:
     """A state is set without the normal number that the generator kept for the next call."""
-    copy.wrap(
+    redirect(
+        copy,
         "state.random_numbers",
         "set_states",
-        lambda there: lambda states: there([(source, _without_second_normal(state)) for source, state in states]),
+        lambda there, states: there([(source, _without_second_normal(state)) for source, state in states]),
     )
 
 
@@ -189,39 +187,34 @@ def stops_before_noise_is_drawn(copy: Copy) -> None:
 def knows_noise_by_its_version(copy: Copy) -> None:
     """A buffer that was changed before it was saved is none that its operator writes after that."""
 
-    def around(written_late: Any) -> Any:
-        def changed(slots: Any, last: int) -> int:
-            index = int(written_late(slots, last))
-            return index if index < 0 or slots[index][2][3] == 0 else -1
+    def changed(written_late: Any, slots: Any, last: int) -> int:
+        index = int(written_late(slots, last))
+        return index if index < 0 or slots[index][2][3] == 0 else -1
 
-        return changed
-
-    copy.wrap("nested.recomputation", "_written_late", around)
+    redirect(copy, "nested.recomputation", "_written_late", changed)
 
 
 @mutant("nested.recomputation", "rng", "noise_that_is_saved_before_it_is_drawn")
 def expects_every_recomputation_to_stop_early(copy: Copy) -> None:
     """A recomputation that could have stopped early, and ran to its end, is reported as different from forward."""
 
-    def around(run: Any) -> Any:
-        def changed(self: Any, *args: Any) -> Any:
-            values = run(self, *args)
-            if self.mismatch is None and not self.stopped and self.until <= self.last:
-                self.mismatch = "recomputation did not stop early"
-            return values
+    def changed(run: Any, self: Any, *args: Any) -> Any:
+        values = run(self, *args)
+        if self.mismatch is None and not self.stopped and self.until <= self.last:
+            self.mismatch = "recomputation did not stop early"
+        return values
 
-        return changed
-
-    copy.wrap("nested.recomputation", "Recomputation.run", around)
+    redirect(copy, "nested.recomputation", "Recomputation.run", changed)
 
 
 @mutant("nested.recomputation", "rng", "noise_that_is_saved_before_it_is_drawn")
 def stops_in_what_the_operator_calls(copy: Copy) -> None:
     """A recomputation ends before the next kernel, also if that is part of the operator that is under way."""
-    copy.wrap(
+    redirect(
+        copy,
         "nested.recomputation",
         "_Ending.__torch_dispatch__",
-        lambda dispatch: lambda self, *call: (self.run.stop(), dispatch(self, *call))[1],
+        lambda dispatch, self, *call: (self.run.stop(), dispatch(self, *call))[1],
     )
 
 
@@ -271,37 +264,32 @@ def replays_nothing_where_the_stream_did_not_move(copy: Copy) -> None:
 def replays_one_generator_alone(copy: Copy) -> None:
     """Of the generators that are arguments only the first is replayed."""
 
-    def around(init: Any) -> Any:
-        def changed(self: Any, args: Any, kwargs: Any) -> None:
-            init(self, args, kwargs)
-            del self.generators[1:]
+    def changed(init: Any, self: Any, args: Any, kwargs: Any) -> None:
+        init(self, args, kwargs)
+        del self.generators[1:]
 
-        return changed
-
-    copy.wrap("nested.inputs", "Inputs.__init__", around)
+    redirect(copy, "nested.inputs", "Inputs.__init__", changed)
 
 
 @mutant("nested.inputs", "rng", "explicit_generators_by_keyword")
 def overlooks_generators_by_keyword(copy: Copy) -> None:
     """A generator that is passed by keyword is not replayed."""
 
-    def around(init: Any) -> Any:
-        def changed(self: Any, args: Any, kwargs: Any) -> None:
-            init(self, args, kwargs)
-            self.generators = [one for one in self.generators if not any(one is value for value in kwargs.values())]
+    def changed(init: Any, self: Any, args: Any, kwargs: Any) -> None:
+        init(self, args, kwargs)
+        self.generators = [one for one in self.generators if not any(one is value for value in kwargs.values())]
 
-        return changed
-
-    copy.wrap("nested.inputs", "Inputs.__init__", around)
+    redirect(copy, "nested.inputs", "Inputs.__init__", changed)
 
 
 @mutant("state.random_numbers", "rng", "every_device_is_replayed")
 def overlooks_the_generator_of_the_host(copy: Copy) -> None:
     """The CPU's generator is not replayed."""
-    copy.wrap(
+    redirect(
+        copy,
         "state.random_numbers",
         "states",
-        lambda states: lambda *explicit: [pair for pair in states(*explicit) if pair[0] is not torch.default_generator],
+        lambda states, *explicit: [pair for pair in states(*explicit) if pair[0] is not torch.default_generator],
     )
 
 

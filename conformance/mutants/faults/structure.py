@@ -16,66 +16,61 @@ _Args = tuple[Any, ...]
 _Kwargs = dict[str, Any]
 
 
+def redirect(copy: Copy, part: str, path: str, new: Callable[..., Any]) -> None:
+    """Calls of the function or method at a path within a module go to ``new``, which gets what was there, and the arguments."""
+    copy.wrap(part, path, lambda there: lambda *args, **kwargs: new(there, *args, **kwargs))
+
+
 def return_as(copy: Copy, change: Callable[[Any, _Args], Any]) -> None:
     """A call returns ``change(output, args)`` in place of its output."""
-    copy.wrap(
-        "nested.api",
-        "_run",
-        lambda run: lambda function, args, *others: change(run(function, args, *others), args),
-    )
+    redirect(copy, "nested.api", "_run", lambda run, function, args, *others: change(run(function, args, *others), args))
 
 
 def restore(copy: Copy, change: Callable[[_Args, _Kwargs], tuple[_Args, _Kwargs]], kind: str = "Held") -> None:
     """A recomputation gets ``change(args, kwargs)``; of calls without containers, or, as ``Inputs``, of those with some."""
 
-    def around(there: Any) -> Any:
-        def changed(self: Any) -> Any:
-            args, kwargs, *others = there(self)
-            return *change(args, kwargs), *others
+    def changed(there: Any, self: Any) -> Any:
+        args, kwargs, *others = there(self)
+        return *change(args, kwargs), *others
 
-        return changed
-
-    copy.wrap("nested.inputs", f"{kind}.restore", around)
+    redirect(copy, "nested.inputs", f"{kind}.restore", changed)
 
 
 def take_inputs(copy: Copy, change: Callable[[Any, Any], Any]) -> None:
     """A region is made of ``change(function, inputs)`` in place of its inputs."""
-    copy.wrap(
+    redirect(
+        copy,
         "nested.region",
         "Region.__init__",
-        lambda init: lambda self, function, inputs, context: init(self, function, change(function, inputs), context),
+        lambda init, self, function, inputs, context: init(self, function, change(function, inputs), context),
     )
 
 
 def _put_records_together(copy: Copy, change: Callable[[Any, dict[str, Any]], Any]) -> None:
     """A dataclass that is made anew is ``change(form, fields)``, where the fields are by name."""
 
-    def around(together: Any) -> Any:
-        def changed(children: Any, form: Any) -> Any:
-            if isinstance(form, copy["nested.inputs"]._Fields):
-                return change(form, dict(zip(form.names, children, strict=True)))
-            return together(children, form)
+    def changed(together: Any, children: Any, form: Any) -> Any:
+        if isinstance(form, copy["nested.inputs"]._Fields):
+            return change(form, dict(zip(form.names, children, strict=True)))
+        return together(children, form)
 
-        return changed
-
-    copy.wrap("nested.inputs", "_together", around)
+    redirect(copy, "nested.inputs", "_together", changed)
 
 
 def _keep_containers(copy: Copy, where: Callable[[Any], bool]) -> None:
     """A container goes through as it is only if ``where`` is true of its form."""
-    copy.wrap(
-        "nested.inputs",
-        "_Container.holds",
-        lambda holds: lambda self, children: where(self.form) and holds(self, children),
+    redirect(
+        copy, "nested.inputs", "_Container.holds", lambda holds, self, children: where(self.form) and holds(self, children)
     )
 
 
 def _register(copy: Copy, change: Callable[[Any, Any, Any], tuple[Any, Any]]) -> None:
     """Hooks are left as they were by ``change(hooks, before, mine)``, which stand for those before, and those that came."""
-    copy.wrap(
+    redirect(
+        copy,
         "nested.hook_registrations",
         "_restore",
-        lambda there: lambda hooks, before, mine: there(hooks, *change(hooks, before, mine)),
+        lambda there, hooks, before, mine: there(hooks, *change(hooks, before, mine)),
     )
 
 
@@ -123,10 +118,11 @@ def rebuilds_a_dataclass_as_a_dict(copy: Copy) -> None:
 @mutant("nested.inputs", "structure", "containers_as_arguments")
 def rebuilds_lists_the_other_way_round(copy: Copy) -> None:
     """A list or tuple that is made anew is in the opposite order."""
-    copy.wrap(
+    redirect(
+        copy,
         "nested.inputs",
         "_together",
-        lambda together: lambda children, form: together(children[::-1] if isinstance(form, type) else children, form),
+        lambda together, children, form: together(children[::-1] if isinstance(form, type) else children, form),
     )
 
 
@@ -162,16 +158,13 @@ def puts_back_what_was_changed_since(copy: Copy) -> None:
     """A container that was changed after the call, and is made anew, gets back what it held."""
     container, gone = copy["nested.inputs"]._Container, copy["nested.inputs"]._GONE
 
-    def around(whole: Any) -> Any:
-        def changed(value: Any, tensors: Any, made: Any, through: Any) -> Any:
-            made_of_it = whole(value, tensors, made, through)
-            if type(value) is container and value.itself is not gone and value.itself is not made_of_it:
-                through.append((value, value.itself, [changed(one, tensors, made, through) for one in value.children]))
-            return made_of_it
+    def changed(whole: Any, value: Any, tensors: Any, made: Any, through: Any) -> Any:
+        made_of_it = whole(value, tensors, made, through)
+        if type(value) is container and value.itself is not gone and value.itself is not made_of_it:
+            through.append((value, value.itself, [changed(whole, one, tensors, made, through) for one in value.children]))
+        return made_of_it
 
-        return changed
-
-    copy.wrap("nested.inputs", "_whole", around)
+    redirect(copy, "nested.inputs", "_whole", changed)
 
 
 @mutant("nested.inputs", "structure", "containers_that_change_after_the_call")
@@ -184,10 +177,11 @@ def compares_keys_by_value(copy: Copy) -> None:
 def puts_back_what_is_still_kept(copy: Copy) -> None:
     """A container that was let go of during the recomputation is not put back."""
     gone = copy["nested.inputs"]._GONE
-    copy.wrap(
+    redirect(
+        copy,
         "nested.inputs",
         "_Container.refill",
-        lambda refill: lambda self, value, children: self.itself is not gone and refill(self, value, children),
+        lambda refill, self, value, children: self.itself is not gone and refill(self, value, children),
     )
 
 
@@ -200,23 +194,22 @@ def leaves_containers_as_the_stop_found_them(copy: Copy) -> None:
 @mutant("nested.inputs", "structure", "containers_that_the_function_changes_for_a_while")
 def puts_lists_back_alone(copy: Copy) -> None:
     """What a recomputation did to a dict or deque is not undone."""
-    copy.wrap(
+    redirect(
+        copy,
         "nested.inputs",
         "_Container.refill",
-        lambda refill: lambda self, value, children: isinstance(value, dict | deque) or refill(self, value, children),
+        lambda refill, self, value, children: isinstance(value, dict | deque) or refill(self, value, children),
     )
 
 
 @mutant("nested.inputs", "structure", "non_tensor_arguments")
 def takes_an_int_for_a_position(copy: Copy) -> None:
     """An int in a container comes back as the tensor at that position."""
-    copy.wrap(
-        "nested.inputs",
-        "_whole",
-        lambda whole: (
-            lambda value, tensors, *others: tensors[value] if isinstance(value, int) else whole(value, tensors, *others)
-        ),
-    )
+
+    def changed(whole: Any, value: Any, tensors: Any, *others: Any) -> Any:
+        return tensors[value] if isinstance(value, int) else whole(value, tensors, *others)
+
+    redirect(copy, "nested.inputs", "_whole", changed)
 
 
 @mutant("nested.inputs", "structure", "non_tensor_arguments")
@@ -235,25 +228,18 @@ def drops_none_from_outputs(copy: Copy) -> None:
 def puts_containers_together_once(copy: Copy) -> None:
     """All recomputations of a region get the containers that were made for the first."""
 
-    def around(there: Any) -> Any:
-        def changed(self: Any) -> Any:
-            call = self.known.get("call") or there(self)
-            self.known["call"] = *call[:3], ()
-            return call
+    def changed(there: Any, self: Any) -> Any:
+        call = self.known.get("call") or there(self)
+        self.known["call"] = *call[:3], ()
+        return call
 
-        return changed
-
-    copy.wrap("nested.inputs", "Inputs.restore", around)
+    redirect(copy, "nested.inputs", "Inputs.restore", changed)
 
 
 @mutant("nested.inputs", "structure", "a_container_passed_twice")
 def puts_a_container_together_at_each_place(copy: Copy) -> None:
     """A container that is passed twice comes back as two."""
-    copy.wrap(
-        "nested.inputs",
-        "_whole",
-        lambda whole: lambda value, tensors, made, through: whole(value, tensors, {}, through),
-    )
+    redirect(copy, "nested.inputs", "_whole", lambda whole, value, tensors, made, through: whole(value, tensors, {}, through))
 
 
 @mutant("nested.inputs", "structure", "a_container_passed_twice")
@@ -261,24 +247,19 @@ def puts_a_dataclass_together_at_each_place(copy: Copy) -> None:
     """A dataclass that is passed twice comes back as two."""
     fields = copy["nested.inputs"]._Fields
 
-    def around(whole: Any) -> Any:
-        def changed(value: Any, tensors: Any, made: Any, through: Any) -> Any:
-            if isinstance(getattr(value, "form", None), fields):
-                made.pop(id(value), None)
-            return whole(value, tensors, made, through)
+    def changed(whole: Any, value: Any, tensors: Any, made: Any, through: Any) -> Any:
+        if isinstance(getattr(value, "form", None), fields):
+            made.pop(id(value), None)
+        return whole(value, tensors, made, through)
 
-        return changed
-
-    copy.wrap("nested.inputs", "_whole", around)
+    redirect(copy, "nested.inputs", "_whole", changed)
 
 
 @mutant("nested.inputs", "structure", "a_container_passed_twice")
 def takes_a_repeated_container_apart_at_each_place(copy: Copy) -> None:
     """A container that is passed twice is taken for two."""
-    copy.wrap(
-        "nested.inputs",
-        "Inputs._take",
-        lambda take: lambda self, value: (self.known.pop(id(value), None), take(self, value))[1],
+    redirect(
+        copy, "nested.inputs", "Inputs._take", lambda take, self, value: (self.known.pop(id(value), None), take(self, value))[1]
     )
 
 
@@ -293,31 +274,25 @@ def knows_the_fields_of_a_dataclass_alone(copy: Copy) -> None:
     """A dataclass that is made anew loses attributes that are no fields."""
     part = copy["nested.inputs"]
 
-    def around(apart: Any) -> Any:
-        def changed(value: Any) -> Any:
-            parts = apart(value)
-            if parts is None or not isinstance(parts.form, part._Fields):
-                return parts
-            names = tuple(one.name for one in dataclasses.fields(value))
-            return part._Parts([getattr(value, name) for name in names], part._Fields(type(value), names))
+    def changed(apart: Any, value: Any) -> Any:
+        parts = apart(value)
+        if parts is None or not isinstance(parts.form, part._Fields):
+            return parts
+        names = tuple(one.name for one in dataclasses.fields(value))
+        return part._Parts([getattr(value, name) for name in names], part._Fields(type(value), names))
 
-        return changed
-
-    copy.wrap("nested.inputs", "_apart", around)
+    redirect(copy, "nested.inputs", "_apart", changed)
 
 
 @mutant("nested.inputs", "structure", "keyword_arguments", profile="default")
 def swaps_keyword_arguments_each_time(copy: Copy) -> None:
     """Each recomputation gets the values of keyword arguments in the order opposite to the one before."""
 
-    def around(there: Any) -> Any:
-        def changed(self: Any) -> Any:
-            self.kwargs = dict(zip(self.kwargs, reversed(self.kwargs.values()), strict=True))
-            return there(self)
+    def changed(there: Any, self: Any) -> Any:
+        self.kwargs = dict(zip(self.kwargs, reversed(self.kwargs.values()), strict=True))
+        return there(self)
 
-        return changed
-
-    copy.wrap("nested.inputs", "Held.restore", around)
+    redirect(copy, "nested.inputs", "Held.restore", changed)
 
 
 @mutant("nested.inputs", "structure", "keyword_arguments_that_are_false")
@@ -330,15 +305,12 @@ def drops_keyword_arguments_that_are_false(copy: Copy) -> None:
 def expects_backward_to_read_all_it_recomputes(copy: Copy) -> None:
     """A backward that did not unpack all that was recomputed for it fails."""
 
-    def around(there: Any) -> Any:
-        def changed(self: Any) -> None:
-            if self:
-                raise RuntimeError(f"{len(self)} recomputed tensors were never unpacked")
-            there(self)
+    def changed(there: Any, self: Any) -> None:
+        if self:
+            raise RuntimeError(f"{len(self)} recomputed tensors were never unpacked")
+        there(self)
 
-        return changed
-
-    copy.wrap("nested.recomputation", "Values.__call__", around)
+    redirect(copy, "nested.recomputation", "Values.__call__", changed)
 
 
 @mutant("nested.api", "structure", "outputs_that_are_inputs")
@@ -405,15 +377,12 @@ def remembers_the_value_of_a_call(copy: Copy) -> None:
     """A call of the same function with the same arguments returns what the one before returned."""
     known: dict[Any, Any] = {}
 
-    def around(run: Any) -> Any:
-        def changed(function: Any, args: _Args, *others: Any) -> Any:
-            if (function, *args) not in known:
-                known[function, *args] = run(function, args, *others)
-            return known[function, *args]
+    def changed(run: Any, function: Any, args: _Args, *others: Any) -> Any:
+        if (function, *args) not in known:
+            known[function, *args] = run(function, args, *others)
+        return known[function, *args]
 
-        return changed
-
-    copy.wrap("nested.api", "_run", around)
+    redirect(copy, "nested.api", "_run", changed)
 
 
 @mutant("nested.hook_registrations", "structure", "hooks_that_a_function_registers_on_its_argument")
@@ -426,15 +395,12 @@ def leaves_the_hooks_of_a_recomputation(copy: Copy) -> None:
 def leaves_the_hooks_of_a_recomputation_that_fails(copy: Copy) -> None:
     """Hooks that a recomputation registers stay if it fails."""
 
-    def around(leave: Any) -> Any:
-        def changed(self: Any, kind: Any, *error: Any) -> None:
-            if kind is not None:
-                self.tensors, self.nodes = [], []
-            leave(self, kind, *error)
+    def changed(leave: Any, self: Any, kind: Any, *error: Any) -> None:
+        if kind is not None:
+            self.tensors, self.nodes = [], []
+        leave(self, kind, *error)
 
-        return changed
-
-    copy.wrap("nested.hook_registrations", "_Registrations.__exit__", around)
+    redirect(copy, "nested.hook_registrations", "_Registrations.__exit__", changed)
 
 
 @mutant("nested.hook_registrations", "structure", "hooks_that_a_function_registers_on_its_argument")
@@ -447,19 +413,17 @@ def takes_off_the_hooks_of_the_user_too(copy: Copy) -> None:
 def forgets_hooks_on_accumulation(copy: Copy) -> None:
     """Hooks on the accumulation of a gradient stay."""
 
-    def around(of_tensor: Any) -> Any:
-        return lambda tensor: [one for one in of_tensor(tensor) if one is not tensor._post_accumulate_grad_hooks]
+    def changed(of_tensor: Any, tensor: torch.Tensor) -> Any:
+        return [one for one in of_tensor(tensor) if one is not tensor._post_accumulate_grad_hooks]
 
-    copy.wrap("nested.hook_registrations", "_of_tensor", around)
+    redirect(copy, "nested.hook_registrations", "_of_tensor", changed)
 
 
 @mutant("nested.hook_registrations", "structure", "hooks_that_a_function_registers_on_its_argument")
 def knows_hooks_of_the_first_argument_alone(copy: Copy) -> None:
     """Hooks that a recomputation registers on other tensors than the first argument stay."""
-    copy.wrap(
-        "nested.hook_registrations",
-        "_Registrations.__init__",
-        lambda init: lambda self, tensors: init(self, list(tensors)[:1]),
+    redirect(
+        copy, "nested.hook_registrations", "_Registrations.__init__", lambda init, self, tensors: init(self, list(tensors)[:1])
     )
 
 
@@ -473,28 +437,22 @@ def takes_one_hook_off(copy: Copy) -> None:
 def knows_hooks_of_positional_arguments_alone(copy: Copy) -> None:
     """Hooks that a recomputation registers on a keyword argument stay."""
 
-    def around(there: Any) -> Any:
-        def changed(self: Any) -> Any:
-            args, kwargs, _, through = there(self)
-            return args, kwargs, [one for one in args if isinstance(one, torch.Tensor)], through
+    def changed(there: Any, self: Any) -> Any:
+        args, kwargs, _, through = there(self)
+        return args, kwargs, [one for one in args if isinstance(one, torch.Tensor)], through
 
-        return changed
-
-    copy.wrap("nested.inputs", "Held.restore", around)
+    redirect(copy, "nested.inputs", "Held.restore", changed)
 
 
 @mutant("nested.inputs", "structure", "hooks_on_arguments_by_keyword_and_in_containers")
 def leaves_hooks_on_what_containers_hold(copy: Copy) -> None:
     """Hooks that a recomputation registers on a tensor in a container stay."""
 
-    def around(there: Any) -> Any:
-        def changed(self: Any) -> Any:
-            args, kwargs, _, through = there(self)
-            return args, kwargs, [], through
+    def changed(there: Any, self: Any) -> Any:
+        args, kwargs, _, through = there(self)
+        return args, kwargs, [], through
 
-        return changed
-
-    copy.wrap("nested.inputs", "Inputs.restore", around)
+    redirect(copy, "nested.inputs", "Inputs.restore", changed)
 
 
 @mutant("nested.hook_registrations", "structure", "hooks_that_a_function_replaces_on_its_argument")
@@ -519,16 +477,13 @@ def takes_off_what_another_thread_registered(copy: Copy) -> None:
 def watches_hooks_in_a_mode(copy: Copy) -> None:
     """A recomputation of a function that registers hooks runs in a TorchFunctionMode."""
 
-    def around(undone: Any) -> Any:
-        @contextmanager
-        def changed(tensors: Any, *, registering: bool) -> Iterator[None]:
-            mode = torch.overrides.BaseTorchFunctionMode() if registering else nullcontext()
-            with undone(tensors, registering=registering), mode:
-                yield
+    @contextmanager
+    def changed(undone: Any, tensors: Any, *, registering: bool) -> Iterator[None]:
+        mode = torch.overrides.BaseTorchFunctionMode() if registering else nullcontext()
+        with undone(tensors, registering=registering), mode:
+            yield
 
-        return changed
-
-    copy.wrap("nested.hook_registrations", "undone", around)
+    redirect(copy, "nested.hook_registrations", "undone", changed)
 
 
 @mutant("nested.hook_registrations", "structure", "hooks_that_a_function_registers_on_its_arguments_node")
@@ -540,21 +495,18 @@ def overlooks_hooks_on_nodes(copy: Copy) -> None:
 @mutant("nested.hook_registrations", "structure", "hooks_that_a_function_registers_on_its_arguments_node")
 def overlooks_hooks_before_nodes(copy: Copy) -> None:
     """Hooks that a recomputation registers to run before the node of an argument stay."""
-    copy.wrap("nested.hook_registrations", "_of_node", lambda of_node: lambda tensor: of_node(tensor)[:1])
+    redirect(copy, "nested.hook_registrations", "_of_node", lambda of_node, tensor: of_node(tensor)[:1])
 
 
 @mutant("nested.inputs", "structure", "a_container_passed_twice")
 def looks_for_repeated_containers_by_position_alone(copy: Copy) -> None:
     """A container that is passed by position and by keyword is taken for two."""
 
-    def around(init: Any) -> Any:
-        def changed(self: Any, args: Any, kwargs: Any) -> None:
-            def by_position() -> Iterator[Any]:
-                yield from args
-                self.known.clear()
+    def changed(init: Any, self: Any, args: Any, kwargs: Any) -> None:
+        def by_position() -> Iterator[Any]:
+            yield from args
+            self.known.clear()
 
-            init(self, by_position(), kwargs)
+        init(self, by_position(), kwargs)
 
-        return changed
-
-    copy.wrap("nested.inputs", "Inputs.__init__", around)
+    redirect(copy, "nested.inputs", "Inputs.__init__", changed)
