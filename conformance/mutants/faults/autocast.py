@@ -2,31 +2,81 @@
 
 from __future__ import annotations
 
-from conformance.mutants.mutant import TextMutant
+from collections.abc import Callable
+from typing import Any
 
-FAULTS = (
-    TextMutant("forgets-autocast", "autocast", "autocast_is_forwards", "state.modes",
-           "cast = (wanted.autocast, wanted.cache) != (found.autocast, found.cache)", "cast = False", profile="default"),
-    TextMutant("forgets-the-autocast-cache", "autocast", "autocast_is_forwards", "state.modes", "dtype, enabled, wanted.cache",
-           "dtype, enabled", profile="default"),
-    TextMutant("does-not-compare-whether-casts-are-cached", "autocast", "autocast_is_forwards", "state.modes",
-           "(wanted.autocast, wanted.cache) != (found.autocast, found.cache)", "wanted.autocast != found.autocast",
-           profile="default"),
-    TextMutant("forgets-the-autocast-dtype", "autocast", "autocast_is_forwards", "state.modes",
-           "torch.autocast(kind, dtype, enabled, wanted.cache)", "torch.autocast(kind, torch.bfloat16, enabled, wanted.cache)"),
-    TextMutant("never-switches-autocast-off", "autocast", "autocast_is_forwards", "state.modes",
-           "for kind, enabled, dtype in wanted.autocast:",
-           "for kind, enabled, dtype in (one for one in wanted.autocast if one[1]):", profile="default"),
-    TextMutant("takes-casts-for-cached", "autocast", "autocast_cache_keeps_gradients", "state.modes",
-           "torch.autocast(kind, dtype, enabled, wanted.cache)",
-           "torch.autocast(kind, dtype, enabled and not wanted.cache, wanted.cache)"),
-    TextMutant("restores-autocast-twice", "autocast", "autocast_is_forwards", "nested.region",
-           "        run = Recomputation(wanted,",
-           "        self.runs = vars(self).get('runs', 0) + 1\n"
-           "        self.modes = self.modes if self.runs < 3 else modes.present()\n        run = Recomputation(wanted,",
-           profile="default"),
-    TextMutant("restores-autocast-on-the-main-thread-alone", "autocast", "autocast_is_forwards_on_another_thread", "nested.region",
-           "surroundings = Restoration(self.modes,",
-           "import threading\n\n                main = threading.current_thread() is threading.main_thread()\n"
-           "                surroundings = Restoration(self.modes if main else modes.present(),"),
-)  # fmt: skip
+import torch
+
+from conformance.mutants.faults.rng import on_main_thread, recompute_with, run_number
+from conformance.mutants.faults.structure import redirect
+from conformance.mutants.mutant import Copy, mutant
+
+
+def _enter(copy: Copy, change: Callable[[Any, Any], Any]) -> None:
+    """Where autocast has to be put in force, ``change(wanted, found)`` is, in place of what is wanted."""
+
+    def changed(entered: Any, wanted: Any, found: Any) -> Any:
+        same = (wanted.autocast, wanted.cache) == (found.autocast, found.cache)
+        return entered(wanted if same else change(wanted, found), found)
+
+    redirect(copy, "state.modes", "entered", changed)
+
+
+def _cast(copy: Copy, change: Callable[[str, bool, torch.dtype, bool], tuple[str, bool, torch.dtype]]) -> None:
+    """Where autocast has to be put in force, it is as ``change(kind, enabled, dtype, cache)`` says for each type of device."""
+
+    def cast(wanted: Any, found: Any) -> Any:
+        changed = [change(kind, enabled, dtype, wanted.cache) for kind, enabled, dtype in wanted.autocast]
+        return wanted._replace(autocast=tuple(changed))
+
+    _enter(copy, cast)
+
+
+@mutant("state.modes", "autocast", "autocast_is_forwards", profile="default")
+def forgets_autocast(copy: Copy) -> None:
+    """A recomputation runs with the autocast of backward."""
+    _enter(copy, lambda wanted, found: wanted._replace(autocast=found.autocast, cache=found.cache))
+
+
+@mutant("state.modes", "autocast", "autocast_is_forwards", profile="default")
+def forgets_the_autocast_cache(copy: Copy) -> None:
+    """A recomputation caches casts if backward does."""
+    _enter(copy, lambda wanted, found: wanted._replace(cache=found.cache))
+
+
+@mutant("state.modes", "autocast", "autocast_is_forwards", profile="default")
+def does_not_compare_whether_casts_are_cached(copy: Copy) -> None:
+    """Autocast is put in force only if something else differs than whether casts are cached."""
+    _enter(copy, lambda wanted, found: found if wanted.autocast == found.autocast else wanted)
+
+
+@mutant("state.modes", "autocast", "autocast_is_forwards")
+def forgets_the_autocast_dtype(copy: Copy) -> None:
+    """A recomputation casts to bfloat16, whatever forward cast to."""
+    _cast(copy, lambda kind, enabled, dtype, cache: (kind, enabled, torch.bfloat16))
+
+
+@mutant("state.modes", "autocast", "autocast_is_forwards", profile="default")
+def never_switches_autocast_off(copy: Copy) -> None:
+    """Autocast that is on in backward stays on in a recomputation, also if forward had none."""
+    _enter(copy, lambda wanted, _: wanted._replace(autocast=tuple(one for one in wanted.autocast if one[1])))
+
+
+@mutant("state.modes", "autocast", "autocast_cache_keeps_gradients")
+def takes_casts_for_cached(copy: Copy) -> None:
+    """A recomputation does not cast if forward cached its casts."""
+    _cast(copy, lambda kind, enabled, dtype, cache: (kind, enabled and not cache, dtype))
+
+
+@mutant("nested.region", "autocast", "autocast_is_forwards", profile="default")
+def restores_autocast_twice(copy: Copy) -> None:
+    """From the third recomputation of a region on, the modes are those of backward."""
+    present = copy["nested.region"].modes.present
+    recompute_with(copy, "modes", lambda region, _: region.modes if run_number(region) < 3 else present())
+
+
+@mutant("nested.region", "autocast", "autocast_is_forwards_on_another_thread")
+def restores_autocast_on_the_main_thread_alone(copy: Copy) -> None:
+    """A recomputation on another thread than the main one runs with the modes that it finds there."""
+    present = copy["nested.region"].modes.present
+    recompute_with(copy, "modes", lambda region, _: region.modes if on_main_thread() else present())

@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
-from conformance.mutants.mutant import TextMutant
+import torch
 
-_RESTORED = "return self.args, self.kwargs, self.tensors"
+from conformance.mutants.faults.gradients import bring
+from conformance.mutants.faults.structure import restore
+from conformance.mutants.mutant import Copy, mutant
 
-FAULTS = (
-    TextMutant("mixes-up-arguments-after-the-third", "operators", "operators_that_a_region_begins_with", "nested.inputs", _RESTORED,
-           "return (*self.args[:3], *self.args[:2:-1]), self.kwargs, self.tensors"),
-    TextMutant("stops-inside-an-operator", "operators", "operators_that_a_region_ends_with", "nested.recomputation",
-           "_written_late(slots, self.last) if early_stop else -1", "-1"),
-    TextMutant("brings-no-tensors-without-dimensions", "operators", "operators_that_a_region_ends_with", "nested.recomputation",
-           "            self.values[index] = tensor\n",
-           "            self.values[index] = tensor if tensor.dim() else torch.ones_like(tensor)\n"),
-    TextMutant("repeats-keyword-arguments-by-position", "operators", "operators_with_all_their_arguments", "nested.inputs", _RESTORED,
-           "return (*self.args, *self.kwargs.values()), {}, self.tensors"),
-    TextMutant("mixes-up-arguments-after-the-first", "operators", "operators_that_write_to_their_arguments", "nested.inputs", _RESTORED,
-           "return (*self.args[:1], *self.args[:0:-1]), self.kwargs, self.tensors"),
-)  # fmt: skip
+
+@mutant("nested.inputs", "operators", "operators_that_a_region_begins_with")
+def mixes_up_arguments_after_the_third(copy: Copy) -> None:
+    """A recomputation gets the arguments after the third in the opposite order."""
+    restore(copy, lambda args, kwargs: ((*args[:3], *args[:2:-1]), kwargs))
+
+
+@mutant("nested.recomputation", "operators", "operators_that_a_region_ends_with")
+def stops_inside_an_operator(copy: Copy) -> None:
+    """A recomputation ends at the last tensor that is saved, also if its operator writes it after that."""
+    copy.replace("nested.recomputation", "_written_late", lambda slots, last: -1)
+
+
+@mutant("nested.recomputation", "operators", "operators_that_a_region_ends_with")
+def brings_no_tensors_without_dimensions(copy: Copy) -> None:
+    """A recomputed tensor without dimensions comes back as one."""
+    bring(copy, lambda tensor: tensor if tensor.dim() else torch.ones_like(tensor))
+
+
+@mutant("nested.inputs", "operators", "operators_with_all_their_arguments")
+def repeats_keyword_arguments_by_position(copy: Copy) -> None:
+    """A recomputation gets keyword arguments by position."""
+    restore(copy, lambda args, kwargs: ((*args, *kwargs.values()), {}))
+
+
+@mutant("nested.inputs", "operators", "operators_that_write_to_their_arguments")
+def mixes_up_arguments_after_the_first(copy: Copy) -> None:
+    """A recomputation gets the arguments after the first in the opposite order."""
+    restore(copy, lambda args, kwargs: ((*args[:1], *args[:0:-1]), kwargs))

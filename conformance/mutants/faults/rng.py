@@ -2,85 +2,321 @@
 
 from __future__ import annotations
 
-from conformance.mutants.mutant import TextMutant
+import threading
+from collections.abc import Callable
+from typing import Any, NoReturn
 
-FAULTS = (
-    TextMutant("replays-no-random-numbers", "rng", "dropout_masks_are_replayed", "state.restoration",
-           "set_states(self.states)", "pass"),
-    TextMutant("does-not-put-the-stream-back", "rng", "ambient_stream_is_left_alone", "state.turns",
-           "set_states(holder.before)", "pass"),
-    TextMutant("does-not-put-the-stream-back-after-an-error", "rng", "an_error_leaves_the_stream_alone",
-           "state.restoration", "            if self.holds:\n                disturbed",
-           "            self.before = self.before if error is None else []\n"
-           "            if self.holds:\n                disturbed"),
-    TextMutant("replays-in-the-first-backward-only", "rng", "every_backward_draws_the_same", "state.restoration",
-           "set_states(self.states)", "set_states(self.states)\n                self.states.clear()"),
-    TextMutant("replays-from-the-seed", "rng", "draws_between_regions", "state.random_numbers", "source.set_state(state)",
-           "source.manual_seed(source.initial_seed())"),
-    TextMutant("always-preserves-random-numbers", "rng", "preserve_rng_state_switched_off", "nested.api", "if preserve_rng_state:",
-           "if True:"),
-    TextMutant("overlooks-explicit-generators", "rng", "explicit_generators_are_replayed", "nested.inputs",
-           "if kind is torch.Generator:", "if False:"),
-    TextMutant("lets-two-threads-recompute-at-once", "rng", "two_threads_draw_their_own", "state.turns",
-           "            if self.holders and", "            if False and"),
-    TextMutant("does-not-look-whether-a-sleeper-woke", "rng", "recomputations_that_meet_draw_their_own", "state.turns",
-           "if sleeper.thread.asleep() != sleep:", "if False:"),
-    TextMutant("has-a-turn-of-its-own", "rng", "recomputations_that_meet_draw_their_own", "state.restoration",
-           "from impls.state.turns import TURN, Disturbed",
-           "from impls.state.turns import Disturbed, Turn\n\nTURN = Turn()"),
-    TextMutant("leaves-a-sleeper-with-other-random-numbers", "rng", "a_recomputation_that_waits_for_another", "state.turns",
-           "set_states(holder.before)", "set_states([] if holder.passed else holder.before)"),
-    TextMutant("refuses-while-another-thread-recomputes", "rng", "a_recomputation_that_waits_for_another", "state.turns",
-           "            sleep = last.thread.sleeps_for(taker.thread)\n",
-           "            raise NoTurnError(\"another thread recomputes\")\n"),
-    TextMutant("forgets-the-second-normal", "rng", "all_distributions_are_replayed", "state.random_numbers",
-           "source.set_state(state)",
-           "source.set_state(torch.cat((state[:-24], torch.zeros(24, dtype=torch.uint8))))", profile="default"),
-    TextMutant("stops-before-noise-is-drawn", "rng", "noise_that_is_saved_before_it_is_drawn", "nested.recomputation",
-           "_written_late(slots, self.last) if early_stop else -1", "-1"),
-    TextMutant("knows-noise-by-its-version", "rng", "noise_that_is_saved_before_it_is_drawn", "nested.recomputation",
-           "and not noise[4] and", "and not noise[4] and noise[3] == 0 and", profile="default"),
-    TextMutant("expects-every-recomputation-to-stop-early", "rng", "noise_that_is_saved_before_it_is_drawn", "nested.recomputation",
-           "len(values) < due", "(len(values) < due or not self.stopped and self.until <= self.last)"),
-    TextMutant("stops-in-what-the-operator-calls", "rng", "noise_that_is_saved_before_it_is_drawn", "nested.recomputation",
-           "if _sequence_number() != self.run.node:", "if True:"),
-    TextMutant("replays-if-the-last-tensor-is-asked-for", "rng", "a_partial_backward_draws_the_same", "nested.region",
-           "Restoration(self.modes, self.states,",
-           "Restoration(self.modes, self.states if slot[0] == len(self.slots) - 1 else [],"),
-    TextMutant("replays-while-grad-mode-is-off", "rng", "second_derivatives_see_the_same_masks", "state.restoration",
-           "set_states(self.states)", "set_states([] if torch.is_grad_enabled() else self.states)"),
-    TextMutant("puts-back-all-but-the-second-normal", "rng", "generator_state_is_left_alone", "state.turns",
-           "set_states(holder.before)",
-           "kept = [(source, state.clone()) for source, state in holder.before]\n"
-           "                    [state[-24:].zero_() for _, state in kept]\n                    set_states(kept)"),
-    TextMutant("lets-a-seed-set-inside-stay", "rng", "seeding_inside", "state.turns",
-           "set_states(holder.before)",
-           "pairs = zip(holder.before, holder.states)\n"
-           "                    set_states([one for one, (g, s) in pairs if g.get_state()[:8].equal(s[:8])])"),
-    TextMutant("replays-nothing-where-the-stream-did-not-move", "rng", "fork_rng_inside", "nested.api",
-           "    return output\n",
-           "    if all(torch.equal(state, generator.get_state()) for generator, state in region.states):\n"
-           "        region.states = []\n    return output\n"),
-    TextMutant("replays-one-generator-alone", "rng", "explicit_generators_are_replayed", "nested.api",
-           "tuple(region.inputs.generators)", "tuple(region.inputs.generators)[:1]"),
-    TextMutant("overlooks-generators-by-keyword", "rng", "explicit_generators_by_keyword", "nested.api",
-           "tuple(region.inputs.generators)", "tuple(one for one in region.inputs.generators if one not in kwargs.values())"),
-    TextMutant("overlooks-the-generator-of-the-host", "rng", "every_device_is_replayed", "state.random_numbers",
-           "(torch.default_generator, *devices, *explicit)", "(*devices, *explicit)"),
-    TextMutant("replays-on-the-main-thread-alone", "rng", "another_thread_draws_the_same", "nested.region",
-           "surroundings = Restoration(self.modes, self.states,",
-           "import threading\n\n                main = threading.current_thread() is threading.main_thread()\n"
-           "                surroundings = Restoration(self.modes, self.states if main else [],"),
-    TextMutant("remembers-the-states-of-a-function", "rng", "the_same_call_draws_anew", "nested.api",
-           "region.states = random_numbers.states(tuple(region.inputs.generators))",
-           "region.states = vars(function).setdefault(\"states\", random_numbers.states(tuple(region.inputs.generators)))"),
-    TextMutant("gives-up-replaying-after-an-error", "rng", "an_error_leaves_the_stream_alone", "state.restoration",
-           "            if self.holds:\n                disturbed",
-           "            if error is not None:\n                self.states.clear()\n"
-           "            if self.holds:\n                disturbed"),
-    TextMutant("replays-three-times", "rng", "every_backward_draws_the_same", "nested.region",
-           "        run = Recomputation(wanted,",
-           "        self.runs = vars(self).get('runs', 0) + 1\n"
-           "        self.states = self.states if self.runs < 4 else random_numbers.states()\n"
-           "        run = Recomputation(wanted,"),
-)  # fmt: skip
+import torch
+
+from conformance.mutants.faults.structure import redirect
+from conformance.mutants.mutant import Copy, mutant
+
+
+def recompute_with(copy: Copy, name: str, value: Callable[[Any, Any], Any]) -> None:
+    """While a region is recomputed for a slot, its attribute of that name is ``value(region, slot)``."""
+
+    def changed(recompute: Any, self: Any, task: int, slot: Any) -> Any:
+        before = getattr(self, name)
+        setattr(self, name, value(self, slot))
+        try:
+            return recompute(self, task, slot)
+        finally:
+            setattr(self, name, before)
+
+    redirect(copy, "nested.region", "Region.recompute", changed)
+
+
+def run_number(region: Any) -> int:
+    """How often a region was recomputed, with this run, for which this is called once."""
+    region.run_number = vars(region).get("run_number", 0) + 1
+    return int(region.run_number)
+
+
+def on_main_thread() -> bool:
+    """Whether this runs on the main thread."""
+    return threading.current_thread() is threading.main_thread()
+
+
+def _after_forward(copy: Copy, change: Callable[[Any], object]) -> None:
+    """A region is changed as its forward ends."""
+    redirect(copy, "nested.region", "Region.end", lambda end, self, output: (end(self, output), change(self))[0])
+
+
+def _before_exit(copy: Copy, change: Callable[[Any, Any], object]) -> None:
+    """The restoration is changed, by ``change(restoration, error)``, before what was there is put back."""
+
+    def changed(leave: Any, self: Any, kind: Any, error: Any, trace: Any) -> None:
+        change(self, error)
+        leave(self, kind, error, trace)
+
+    redirect(copy, "state.restoration", "Restoration.__exit__", changed)
+
+
+def _before_turn_ends(copy: Copy, change: Callable[[Any], object]) -> None:
+    """The restoration that has the turn is changed before it gives the turn back."""
+    redirect(copy, "state.turns", "Turn.give_back", lambda there, self, holder: (change(holder), there(self, holder))[1])
+
+
+def _without_second_normal(state: torch.Tensor) -> torch.Tensor:
+    """A generator's state without the normal number that is kept for the next call."""
+    return torch.cat((state[:-24], torch.zeros(24, dtype=torch.uint8)))
+
+
+@mutant("state.restoration", "rng", "dropout_masks_are_replayed")
+def replays_no_random_numbers(copy: Copy) -> None:
+    """A recomputation draws from the generators as it finds them."""
+    copy["state.restoration"].set_states = lambda states: None
+
+
+@mutant("state.turns", "rng", "ambient_stream_is_left_alone")
+def does_not_put_the_stream_back(copy: Copy) -> None:
+    """Generators stay where a recomputation left them."""
+    copy["state.turns"].set_states = lambda states: None
+
+
+@mutant("state.restoration", "rng", "an_error_leaves_the_stream_alone")
+def does_not_put_the_stream_back_after_an_error(copy: Copy) -> None:
+    """Generators stay where a recomputation that failed left them."""
+
+    def change(self: Any, error: Any) -> None:
+        self.before = self.before if error is None else []
+
+    _before_exit(copy, change)
+
+
+@mutant("state.restoration", "rng", "every_backward_draws_the_same")
+def replays_in_the_first_backward_only(copy: Copy) -> None:
+    """The states of generators are gone once they were set."""
+    set_states = copy["state.restoration"].set_states
+    copy["state.restoration"].set_states = lambda states: (set_states(states), states.clear())
+
+
+@mutant("state.random_numbers", "rng", "draws_between_regions")
+def replays_from_the_seed(copy: Copy) -> None:
+    """Generators are set to where they began rather than to a state."""
+
+    def set_states(states: Any) -> None:
+        for source, _ in states:
+            source.manual_seed(source.initial_seed())
+
+    copy.replace("state.random_numbers", "set_states", set_states)
+
+
+@mutant("nested.api", "rng", "preserve_rng_state_switched_off")
+def always_preserves_random_numbers(copy: Copy) -> None:
+    """The option preserve_rng_state is taken for True."""
+    redirect(
+        copy,
+        "nested.api",
+        "_run",
+        lambda run, function, args, kwargs, preserve, *options: run(function, args, kwargs, True, *options),
+    )
+
+
+@mutant("nested.inputs", "rng", "explicit_generators_are_replayed")
+def overlooks_explicit_generators(copy: Copy) -> None:
+    """A generator that is an argument is none to be replayed."""
+    redirect(
+        copy,
+        "nested.inputs",
+        "Inputs._take",
+        lambda take, self, value: value if isinstance(value, torch.Generator) else take(self, value),
+    )
+
+
+@mutant("state.turns", "rng", "two_threads_draw_their_own")
+def lets_two_threads_recompute_at_once(copy: Copy) -> None:
+    """Nobody waits for the turn."""
+    copy.replace("state.turns", "Turn._wait", lambda self, taker: None)
+
+
+@mutant("state.turns", "rng", "recomputations_that_meet_draw_their_own")
+def does_not_look_whether_a_sleeper_woke(copy: Copy) -> None:
+    """A recomputation that passed a sleeping one is taken for undisturbed, also if that one woke."""
+
+    def change(holder: Any) -> None:
+        holder.passed = None
+
+    _before_turn_ends(copy, change)
+
+
+@mutant("state.restoration", "rng", "recomputations_that_meet_draw_their_own")
+def has_a_turn_of_its_own(copy: Copy) -> None:
+    """Recomputations of another implementation are not waited for."""
+    copy.wrap("state.restoration", "TURN", lambda turn: type(turn)())
+
+
+@mutant("state.turns", "rng", "a_recomputation_that_waits_for_another")
+def leaves_a_sleeper_with_other_random_numbers(copy: Copy) -> None:
+    """A recomputation that passed a sleeping one does not put the generators back."""
+
+    def change(holder: Any) -> None:
+        holder.before = holder.before if holder.passed is None else []
+
+    _before_turn_ends(copy, change)
+
+
+@mutant("state.turns", "rng", "a_recomputation_that_waits_for_another")
+def refuses_while_another_thread_recomputes(copy: Copy) -> None:
+    """A recomputation fails instead of waiting for the turn."""
+
+    def refuse(self: Any, taker: Any) -> NoReturn:
+        raise copy["state.turns"].NoTurnError("another thread recomputes")
+
+    copy.replace("state.turns", "Turn._wait", refuse)
+
+
+@mutant("state.random_numbers", "rng", "all_distributions_are_replayed", profile="default")
+def forgets_the_second_normal(copy: Copy) -> None:
+    """A state is set without the normal number that the generator kept for the next call."""
+    redirect(
+        copy,
+        "state.random_numbers",
+        "set_states",
+        lambda there, states: there([(source, _without_second_normal(state)) for source, state in states]),
+    )
+
+
+@mutant("nested.recomputation", "rng", "noise_that_is_saved_before_it_is_drawn")
+def stops_before_noise_is_drawn(copy: Copy) -> None:
+    """A recomputation ends at the last tensor that is saved, also if its operator writes it after that."""
+    copy.replace("nested.recomputation", "_written_late", lambda slots, last: -1)
+
+
+@mutant("nested.recomputation", "rng", "noise_that_is_saved_before_it_is_drawn", profile="default")
+def knows_noise_by_its_version(copy: Copy) -> None:
+    """A buffer that was changed before it was saved is none that its operator writes after that."""
+
+    def changed(written_late: Any, slots: Any, last: int) -> int:
+        index = int(written_late(slots, last))
+        return index if index < 0 or slots[index][2][3] == 0 else -1
+
+    redirect(copy, "nested.recomputation", "_written_late", changed)
+
+
+@mutant("nested.recomputation", "rng", "noise_that_is_saved_before_it_is_drawn")
+def expects_every_recomputation_to_stop_early(copy: Copy) -> None:
+    """A recomputation that could have stopped early, and ran to its end, is reported as different from forward."""
+
+    def changed(run: Any, self: Any, *args: Any) -> Any:
+        values = run(self, *args)
+        if self.mismatch is None and not self.stopped and self.until <= self.last:
+            self.mismatch = "recomputation did not stop early"
+        return values
+
+    redirect(copy, "nested.recomputation", "Recomputation.run", changed)
+
+
+@mutant("nested.recomputation", "rng", "noise_that_is_saved_before_it_is_drawn")
+def stops_in_what_the_operator_calls(copy: Copy) -> None:
+    """A recomputation ends before the next kernel, also if that is part of the operator that is under way."""
+    redirect(
+        copy,
+        "nested.recomputation",
+        "_Ending.__torch_dispatch__",
+        lambda dispatch, self, *call: (self.run.stop(), dispatch(self, *call))[1],
+    )
+
+
+@mutant("nested.region", "rng", "a_partial_backward_draws_the_same")
+def replays_if_the_last_tensor_is_asked_for(copy: Copy) -> None:
+    """Random numbers are replayed only in a backward that starts at the last tensor that was saved."""
+    recompute_with(copy, "states", lambda region, slot: region.states if slot[0] == len(region.slots) - 1 else [])
+
+
+@mutant("state.restoration", "rng", "second_derivatives_see_the_same_masks")
+def replays_while_grad_mode_is_off(copy: Copy) -> None:
+    """Random numbers are not replayed in a backward that makes a graph."""
+    set_states = copy["state.restoration"].set_states
+    copy["state.restoration"].set_states = lambda states: set_states([] if torch.is_grad_enabled() else states)
+
+
+@mutant("state.turns", "rng", "generator_state_is_left_alone")
+def puts_back_all_but_the_second_normal(copy: Copy) -> None:
+    """Generators lose the normal number that they kept for the next call as they are put back."""
+    set_states = copy["state.turns"].set_states
+    copy["state.turns"].set_states = lambda states: set_states([(one, _without_second_normal(state)) for one, state in states])
+
+
+@mutant("state.turns", "rng", "seeding_inside")
+def lets_a_seed_set_inside_stay(copy: Copy) -> None:
+    """A generator that the recomputation seeded is not put back."""
+
+    def change(holder: Any) -> None:
+        pairs = zip(holder.before, holder.states, strict=False)
+        holder.before = [one for one, (source, state) in pairs if source.get_state()[:8].equal(state[:8])]
+
+    _before_turn_ends(copy, change)
+
+
+@mutant("nested.region", "rng", "fork_rng_inside")
+def replays_nothing_where_the_stream_did_not_move(copy: Copy) -> None:
+    """A region after whose forward all generators are where they were is taken for one that draws nothing."""
+
+    def change(region: Any) -> None:
+        if all(torch.equal(state, generator.get_state()) for generator, state in region.states):
+            region.states = []
+
+    _after_forward(copy, change)
+
+
+@mutant("nested.inputs", "rng", "explicit_generators_are_replayed")
+def replays_one_generator_alone(copy: Copy) -> None:
+    """Of the generators that are arguments only the first is replayed."""
+
+    def changed(init: Any, self: Any, args: Any, kwargs: Any) -> None:
+        init(self, args, kwargs)
+        del self.generators[1:]
+
+    redirect(copy, "nested.inputs", "Inputs.__init__", changed)
+
+
+@mutant("nested.inputs", "rng", "explicit_generators_by_keyword")
+def overlooks_generators_by_keyword(copy: Copy) -> None:
+    """A generator that is passed by keyword is not replayed."""
+
+    def changed(init: Any, self: Any, args: Any, kwargs: Any) -> None:
+        init(self, args, kwargs)
+        self.generators = [one for one in self.generators if not any(one is value for value in kwargs.values())]
+
+    redirect(copy, "nested.inputs", "Inputs.__init__", changed)
+
+
+@mutant("state.random_numbers", "rng", "every_device_is_replayed")
+def overlooks_the_generator_of_the_host(copy: Copy) -> None:
+    """The CPU's generator is not replayed."""
+    redirect(
+        copy,
+        "state.random_numbers",
+        "states",
+        lambda states, *explicit: [pair for pair in states(*explicit) if pair[0] is not torch.default_generator],
+    )
+
+
+@mutant("nested.region", "rng", "another_thread_draws_the_same")
+def replays_on_the_main_thread_alone(copy: Copy) -> None:
+    """A recomputation on another thread than the main one draws from the generators as it finds them."""
+    recompute_with(copy, "states", lambda region, _: region.states if on_main_thread() else [])
+
+
+@mutant("nested.region", "rng", "the_same_call_draws_anew")
+def remembers_the_states_of_a_function(copy: Copy) -> None:
+    """The random numbers of a function's first call are replayed for all of its calls."""
+
+    def change(region: Any) -> None:
+        region.states = vars(region.function).setdefault("states", region.states)
+
+    _after_forward(copy, change)
+
+
+@mutant("state.restoration", "rng", "an_error_leaves_the_stream_alone")
+def gives_up_replaying_after_an_error(copy: Copy) -> None:
+    """A region of which a recomputation failed replays no random numbers any more."""
+    _before_exit(copy, lambda self, error: error is None or self.states.clear())
+
+
+@mutant("nested.region", "rng", "every_backward_draws_the_same")
+def replays_three_times(copy: Copy) -> None:
+    """From the fourth recomputation of a region on, random numbers are drawn from the generators as they are."""
+    present = copy["nested.region"].random_numbers.states
+    recompute_with(copy, "states", lambda region, _: region.states if run_number(region) < 4 else present())

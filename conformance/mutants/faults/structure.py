@@ -2,146 +2,511 @@
 
 from __future__ import annotations
 
-from conformance.mutants.mutant import TextMutant
+import dataclasses
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
 
-FAULTS = (
-    TextMutant("passes-keyword-arguments-by-position", "structure", "keyword_arguments", "nested.region",
-           "run.run(lambda: self.function(*args, **kwargs)", "run.run(lambda: self.function(*args, *reversed(kwargs.values()))",
-           profile="default"),
-    TextMutant("decorates-without-its-options", "structure", "options_alone_give_a_decorator", "nested.api",
-           "return _run(self._function, args, kwargs, *self._options)", "return checkpoint(self._function, *args, **kwargs)"),
-    TextMutant("takes-methods-for-functions", "structure", "options_alone_give_a_decorator", "nested.api",
-           "bind = None if instance is None else getattr(self._function, \"__get__\", None)", "bind = None"),
-    TextMutant("returns-lists-as-tuples", "structure", "containers_as_outputs", "nested.api", "    return output\n",
-           "    return tuple(output) if isinstance(output, list) else output\n"),
-    TextMutant("sorts-keyword-arguments", "structure", "keyword_arguments_that_are_false", "nested.inputs",
-           "return self.args, self.kwargs, self.tensors",
-           "return self.args, dict(sorted(self.kwargs.items())), self.tensors"),
-    TextMutant("rebuilds-a-dataclass-as-a-dict", "structure", "dataclasses_are_not_constructed_anew", "nested.inputs",
-           "        record: Any = object.__new__(form.kind)\n",
-           "        return dict(zip(form.names, children, strict=True))\n        record: Any = object.__new__(form.kind)\n"),
-    TextMutant("rebuilds-lists-the-other-way-round", "structure", "containers_as_arguments", "nested.inputs",
-           "    return form(children) if", "    return form(children[::-1]) if"),
-    TextMutant("rebuilds-dataclasses-that-hold-no-tensor", "structure", "objects_without_tensors", "nested.inputs",
-           "or isinstance(value, tuple) or isinstance(parts.form, _Fields):", "or isinstance(value, tuple):"),
-    TextMutant("makes-lists-anew", "structure", "containers_that_the_function_identifies", "nested.inputs",
-           "if kind in _PYTHONS or isinstance(value, tuple) or isinstance(parts.form, _Fields):",
-           "if isinstance(parts.form, _Fields):"),
-    TextMutant("makes-dataclasses-anew", "structure", "containers_that_the_function_identifies", "nested.inputs",
-           "or isinstance(value, tuple) or isinstance(parts.form, _Fields):", "or isinstance(value, tuple):"),
-    TextMutant("hands-over-lists-that-were-changed", "structure", "containers_that_the_function_empties", "nested.inputs",
-           "return now is not None and _same_form(now.form, self.form) and _identical(now.children, children)",
-           "return now is not None"),
-    TextMutant("puts-back-what-was-changed-since", "structure", "containers_that_change_after_the_call", "nested.inputs",
-           "        if itself is not _GONE:\n            through.append((value, itself, children))\n",
-           "        if value.itself is not _GONE:\n            through.append((value, value.itself, children))\n"),
-    TextMutant("compares-keys-by-value", "structure", "containers_that_change_after_the_call", "nested.inputs",
-           "    if type(one) is tuple and type(other) is tuple:", "    if False:"),
-    TextMutant("puts-back-what-is-still-kept", "structure", "containers_that_the_function_changes_around_regions", "nested.inputs",
-           "        container.refill(itself, children)",
-           "        container.itself is not _GONE and container.refill(itself, children)"),
-    TextMutant("leaves-containers-as-the-stop-found-them", "structure", "containers_that_the_function_changes_for_a_while",
-           "nested.region",
-           "            put_back(through)", "            pass"),
-    TextMutant("puts-lists-back-alone", "structure", "containers_that_the_function_changes_for_a_while", "nested.inputs",
-           "            value.update(whole) if isinstance(value, dict) else value.extend(whole)", "            pass"),
-    TextMutant("takes-an-int-for-a-position", "structure", "non_tensor_arguments", "nested.inputs",
-           "    if type(value) is _Position:\n        return tensors[value]",
-           "    if isinstance(value, int):\n        return tensors[value]"),
-    TextMutant("keeps-tensors-alone", "structure", "non_tensor_arguments", "nested.inputs",
-           "return self.args, self.kwargs, self.tensors",
-           "return tuple(one if type(one) in _TENSORS else None for one in self.args), self.kwargs, self.tensors"),
-    TextMutant("drops-none-from-outputs", "structure", "non_tensor_outputs", "nested.api", "    return output\n",
-           "    return tuple(o for o in output if o is not None) if type(output) is tuple else output\n"),
-    TextMutant("puts-containers-together-once", "structure", "containers_that_the_function_empties", "nested.inputs",
-           "        made: dict[int, Any] = {}\n", "        made: dict[int, Any] = self.known\n"),
-    TextMutant("puts-a-container-together-at-each-place", "structure", "a_container_passed_twice", "nested.inputs",
-           "    if id(value) not in made:", "    if True:"),
-    TextMutant("puts-a-dataclass-together-at-each-place", "structure", "a_container_passed_twice", "nested.inputs",
-           "    if id(value) not in made:", "    if id(value) not in made or isinstance(value.form, _Fields):"),
-    TextMutant("takes-a-repeated-container-apart-at-each-place", "structure", "a_container_passed_twice", "nested.inputs",
-           "        if id(value) in self.known:", "        if False:"),
-    TextMutant("constructs-a-dataclass-anew", "structure", "dataclasses_are_not_constructed_anew", "nested.inputs",
-           "        record: Any = object.__new__(form.kind)\n"
-           "        vars(record).update(zip(form.names, children, strict=True))\n",
-           "        record = form.kind(dict(zip(form.names, children, strict=True))['value'])\n"),
-    TextMutant("knows-the-fields-of-a-dataclass-alone", "structure", "dataclasses_are_not_constructed_anew", "nested.inputs",
-           "        fields = vars(value)\n",
-           "        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}\n"),
-    TextMutant("swaps-keyword-arguments-each-time", "structure", "keyword_arguments", "nested.inputs",
-           "return self.args, self.kwargs, self.tensors",
-           "values = reversed(self.kwargs.values())\n"
-           "        self.kwargs = dict(zip(self.kwargs, values, strict=True))\n"
-           "        return self.args, self.kwargs, self.tensors", profile="default"),
-    TextMutant("drops-keyword-arguments-that-are-false", "structure", "keyword_arguments_that_are_false", "nested.inputs",
-           "return self.args, self.kwargs, self.tensors",
-           "return self.args, {n: v for n, v in self.kwargs.items() if isinstance(v, torch.Tensor) or v}, self.tensors"),
-    TextMutant("expects-backward-to-read-all-it-recomputes", "structure", "unused_outputs", "nested.recomputation",
-           "        self.clear()\n",
-           "        if self:\n            raise RuntimeError(f'{len(self)} recomputed tensors were never unpacked')\n"),
-    TextMutant("returns-inputs-detached", "structure", "outputs_that_are_inputs", "nested.api", "    return output\n",
-           "    if type(output) is tuple:\n"
-           "        output = tuple(o.detach() if any(o is a for a in args) else o for o in output)\n"
-           "    return output\n"),
-    TextMutant("returns-the-base-of-a-view", "structure", "outputs_that_are_views", "nested.api", "    return output\n",
-           "    if type(output) is tuple:\n        output = tuple(o if o._base is None else o._base for o in output)\n"
-           "    return output\n"),
-    TextMutant("returns-an-output-detached-the-second-time", "structure", "an_output_returned_twice", "nested.api",
-           "    return output\n",
-           "    if type(output) is tuple:\n        numbered = {id(o): i for i, o in reversed([*enumerate(output)])}\n"
-           "        output = tuple(o if numbered[id(o)] == i else o.detach() for i, o in enumerate(output))\n"
-           "    return output\n"),
-    TextMutant("passes-a-repeated-argument-once", "structure", "the_same_tensor_passed_twice", "nested.inputs",
-           "return self.args, self.kwargs, self.tensors",
-           "return tuple({id(one): one for one in self.args}.values()), self.kwargs, self.tensors"),
-    TextMutant("lets-every-output-require-grad", "structure", "outputs_without_grad", "nested.api", "    return output\n",
-           "    for one in output if type(output) is tuple else [output]:\n"
-           "        one.requires_grad_(one.is_floating_point())\n    return output\n"),
-    TextMutant("takes-the-inputs-of-a-functions-first-call", "structure", "the_same_call_again", "nested.region",
-           "self.function, self.inputs, self.context = function, inputs, context",
-           "self.function, self.inputs, self.context = function, vars(function).setdefault('inputs', inputs), context"),
-    TextMutant("remembers-the-value-of-a-call", "structure", "the_same_call_again", "nested.api",
-           "            output = function(*args, **kwargs)\n            region.complete = True\n        else",
-           "            known = vars(_validate).setdefault('known', {})\n            if (function, *args) not in known:\n"
-           "                known[function, *args] = function(*args, **kwargs)\n            output = known[function, *args]\n"
-           "            region.complete = True\n        else"),
-    TextMutant("leaves-the-hooks-of-a-recomputation", "structure", "hooks_that_a_function_registers_on_its_argument", "nested.region",
-           "registering=self.inputs.registering()", "registering=False"),
-    TextMutant("leaves-the-hooks-of-a-recomputation-that-fails", "structure", "hooks_that_a_function_registers_on_its_argument",
-           "nested.hook_registrations", "        _local.collecting = _local.collecting[:-1]\n",
-           "        _local.collecting = _local.collecting[:-1]\n        if error[0] is not None:\n            return\n"),
-    TextMutant("takes-off-the-hooks-of-the-user-too", "structure", "hooks_that_a_function_registers_on_its_argument",
-           "nested.hook_registrations",
-           "    for key in came:\n", "    for key in [*hooks]:\n"),
-    TextMutant("forgets-hooks-on-accumulation", "structure", "hooks_that_a_function_registers_on_its_argument", "nested.hook_registrations",
-           "(tensor._backward_hooks, tensor._post_accumulate_grad_hooks)", "(tensor._backward_hooks,)"),
-    TextMutant("knows-hooks-of-the-first-argument-alone", "structure", "hooks_that_a_function_registers_on_its_argument",
-           "nested.hook_registrations", "self.tensors = list(tensors)", "self.tensors = list(tensors)[:1]"),
-    TextMutant("takes-one-hook-off", "structure", "hooks_that_a_function_registers_on_its_argument", "nested.hook_registrations",
-           "    for key in came:\n", "    for key in came[:1]:\n"),
-    TextMutant("knows-hooks-of-positional-arguments-alone", "structure", "hooks_on_arguments_by_keyword_and_in_containers",
-           "nested.inputs", "return self.args, self.kwargs, self.tensors",
-           "return self.args, self.kwargs, [one for one in self.args if type(one) in _TENSORS]"),
-    TextMutant("leaves-hooks-on-what-containers-hold", "structure", "hooks_on_arguments_by_keyword_and_in_containers", "nested.inputs",
-           ".items()}, tensors, through\n", ".items()}, [], through\n"),
-    TextMutant("puts-hooks-back-that-were-replaced", "structure", "hooks_that_a_function_replaces_on_its_argument", "nested.hook_registrations",
-           "_kind(hooks[other]) is _kind(hook)", "False"),
-    TextMutant("loses-hooks-that-were-replaced", "structure", "hooks_that_a_function_replaces_on_its_argument", "nested.hook_registrations",
-           "        if key not in hooks:", "        if False:"),
-    TextMutant("takes-off-what-another-thread-registered", "structure", "hooks_that_another_thread_registers_meanwhile",
-           "nested.hook_registrations", "[handle.id for handle in self.handles if handle.hooks_dict_ref() is hooks]",
-           "[key for key in hooks if key not in known.get(id(hooks), ())]"),
-    TextMutant("watches-hooks-in-a-mode", "structure", "a_function_that_asks_for_modes", "nested.hook_registrations",
-           "    return _Registrations(tensors) if registering else _NOTHING\n",
-           "    from contextlib import ExitStack\n    both = ExitStack()\n    if registering:\n"
-           "        both.enter_context(_Registrations(tensors))\n"
-           "        both.enter_context(torch.overrides.BaseTorchFunctionMode())\n    return both\n"),
-    TextMutant("overlooks-hooks-on-nodes", "structure", "hooks_that_a_function_registers_on_its_arguments_node", "nested.hook_registrations",
-           "for hooks, before in self.nodes:", "for hooks, before in self.nodes[:0]:"),
-    TextMutant("overlooks-hooks-before-nodes", "structure", "hooks_that_a_function_registers_on_its_arguments_node",
-           "nested.hook_registrations",
-           "(node.register_hook, node.register_prehook)", "(node.register_hook,)"),
-    TextMutant("looks-for-repeated-containers-by-position-alone", "structure", "a_container_passed_twice", "nested.inputs",
-           "        self.kwargs = {name: self._take(one)",
-           "        self.known.clear()\n        self.kwargs = {name: self._take(one)"),
-)  # fmt: skip
+import torch
+
+from conformance.mutants.mutant import Copy, mutant
+
+_Args = tuple[Any, ...]
+_Kwargs = dict[str, Any]
+
+
+def redirect(copy: Copy, part: str, path: str, new: Callable[..., Any]) -> None:
+    """Calls of the function or method at a path within a module go to ``new``, which gets what was there, and the arguments."""
+    copy.wrap(part, path, lambda there: lambda *args, **kwargs: new(there, *args, **kwargs))
+
+
+def return_as(copy: Copy, change: Callable[[Any, _Args], Any]) -> None:
+    """A call returns ``change(output, args)`` in place of its output."""
+    redirect(copy, "nested.api", "_run", lambda run, function, args, *others: change(run(function, args, *others), args))
+
+
+def restore(copy: Copy, change: Callable[[_Args, _Kwargs], tuple[_Args, _Kwargs]], kind: str = "Held") -> None:
+    """A recomputation gets ``change(args, kwargs)``; of calls without containers, or, as ``Inputs``, of those with some."""
+
+    def changed(there: Any, self: Any) -> Any:
+        args, kwargs, *others = there(self)
+        return *change(args, kwargs), *others
+
+    redirect(copy, "nested.inputs", f"{kind}.restore", changed)
+
+
+def take_inputs(copy: Copy, change: Callable[[Any, Any], Any]) -> None:
+    """A region is made of ``change(function, inputs)`` in place of its inputs."""
+    redirect(
+        copy,
+        "nested.region",
+        "Region.__init__",
+        lambda init, self, function, inputs, context: init(self, function, change(function, inputs), context),
+    )
+
+
+def _put_records_together(copy: Copy, change: Callable[[Any, dict[str, Any]], Any]) -> None:
+    """A dataclass that is made anew is ``change(form, fields)``, where the fields are by name."""
+
+    def changed(together: Any, children: Any, form: Any) -> Any:
+        if isinstance(form, copy["nested.inputs"]._Fields):
+            return change(form, dict(zip(form.names, children, strict=True)))
+        return together(children, form)
+
+    redirect(copy, "nested.inputs", "_together", changed)
+
+
+def _keep_containers(copy: Copy, where: Callable[[Any], bool]) -> None:
+    """A container goes through as it is only if ``where`` is true of its form."""
+    redirect(
+        copy, "nested.inputs", "_Container.holds", lambda holds, self, children: where(self.form) and holds(self, children)
+    )
+
+
+def _register(copy: Copy, change: Callable[[Any, Any, Any], tuple[Any, Any]]) -> None:
+    """Hooks are left as they were by ``change(hooks, before, mine)``, which stand for those before, and those that came."""
+    redirect(
+        copy,
+        "nested.hook_registrations",
+        "_restore",
+        lambda there, hooks, before, mine: there(hooks, *change(hooks, before, mine)),
+    )
+
+
+@mutant("nested.inputs", "structure", "keyword_arguments", profile="default")
+def passes_keyword_arguments_by_position(copy: Copy) -> None:
+    """A recomputation gets keyword arguments by position, the last one first."""
+    for kind in ("Held", "Inputs"):
+        restore(copy, lambda args, kwargs: ((*args, *reversed(kwargs.values())), {}), kind)
+
+
+@mutant("nested.api", "structure", "options_alone_give_a_decorator")
+def decorates_without_its_options(copy: Copy) -> None:
+    """A decorated function is called with the default options."""
+    copy.replace(
+        "nested.api",
+        "_Decorated.__call__",
+        lambda self, *args, **kwargs: copy["nested.api"].checkpoint(self._function, *args, **kwargs),
+    )
+
+
+@mutant("nested.api", "structure", "options_alone_give_a_decorator")
+def takes_methods_for_functions(copy: Copy) -> None:
+    """A decorated method gets no self."""
+    copy.replace("nested.api", "_Decorated.__get__", lambda self, instance, owner=None: self)
+
+
+@mutant("nested.api", "structure", "containers_as_outputs")
+def returns_lists_as_tuples(copy: Copy) -> None:
+    """An output that is a list is returned as a tuple."""
+    return_as(copy, lambda output, _: tuple(output) if isinstance(output, list) else output)
+
+
+@mutant("nested.inputs", "structure", "keyword_arguments_that_are_false")
+def sorts_keyword_arguments(copy: Copy) -> None:
+    """A recomputation gets keyword arguments in the order of their names."""
+    restore(copy, lambda args, kwargs: (args, dict(sorted(kwargs.items()))))
+
+
+@mutant("nested.inputs", "structure", "dataclasses_are_not_constructed_anew")
+def rebuilds_a_dataclass_as_a_dict(copy: Copy) -> None:
+    """A recomputation gets a dict in place of a dataclass that is made anew."""
+    _put_records_together(copy, lambda form, fields: fields)
+
+
+@mutant("nested.inputs", "structure", "containers_as_arguments")
+def rebuilds_lists_the_other_way_round(copy: Copy) -> None:
+    """A list or tuple that is made anew is in the opposite order."""
+    redirect(
+        copy,
+        "nested.inputs",
+        "_together",
+        lambda together, children, form: together(children[::-1] if isinstance(form, type) else children, form),
+    )
+
+
+@mutant("nested.inputs", "structure", "objects_without_tensors")
+def rebuilds_dataclasses_that_hold_no_tensor(copy: Copy) -> None:
+    """A dataclass is made anew for each recomputation, also if it holds no tensor."""
+    fields = copy["nested.inputs"]._Fields
+    _keep_containers(copy, lambda form: not isinstance(form, fields))
+
+
+@mutant("nested.inputs", "structure", "containers_that_the_function_identifies")
+def makes_lists_anew(copy: Copy) -> None:
+    """Containers other than dataclasses are made anew for each recomputation."""
+    fields = copy["nested.inputs"]._Fields
+    _keep_containers(copy, lambda form: isinstance(form, fields))
+
+
+@mutant("nested.inputs", "structure", "containers_that_the_function_identifies")
+def makes_dataclasses_anew(copy: Copy) -> None:
+    """Dataclasses are made anew for each recomputation."""
+    fields = copy["nested.inputs"]._Fields
+    _keep_containers(copy, lambda form: not isinstance(form, fields))
+
+
+@mutant("nested.inputs", "structure", "containers_that_the_function_empties")
+def hands_over_lists_that_were_changed(copy: Copy) -> None:
+    """A container is taken for one that holds what it held, whatever it holds now."""
+    copy.replace("nested.inputs", "_Container._consists_of", lambda self, value, children: True)
+
+
+@mutant("nested.inputs", "structure", "containers_that_change_after_the_call")
+def puts_back_what_was_changed_since(copy: Copy) -> None:
+    """A container that was changed after the call, and is made anew, gets back what it held."""
+    container, gone = copy["nested.inputs"]._Container, copy["nested.inputs"]._GONE
+
+    def changed(whole: Any, value: Any, tensors: Any, made: Any, through: Any) -> Any:
+        made_of_it = whole(value, tensors, made, through)
+        if type(value) is container and value.itself is not gone and value.itself is not made_of_it:
+            through.append((value, value.itself, [changed(whole, one, tensors, made, through) for one in value.children]))
+        return made_of_it
+
+    redirect(copy, "nested.inputs", "_whole", changed)
+
+
+@mutant("nested.inputs", "structure", "containers_that_change_after_the_call")
+def compares_keys_by_value(copy: Copy) -> None:
+    """A dict of which a key was replaced by an equal one is taken for unchanged."""
+    copy.replace("nested.inputs", "_same_form", lambda one, other: bool(one == other))
+
+
+@mutant("nested.inputs", "structure", "containers_that_the_function_changes_around_regions")
+def puts_back_what_is_still_kept(copy: Copy) -> None:
+    """A container that was let go of during the recomputation is not put back."""
+    gone = copy["nested.inputs"]._GONE
+    redirect(
+        copy,
+        "nested.inputs",
+        "_Container.refill",
+        lambda refill, self, value, children: self.itself is not gone and refill(self, value, children),
+    )
+
+
+@mutant("nested.inputs", "structure", "containers_that_the_function_changes_for_a_while")
+def leaves_containers_as_the_stop_found_them(copy: Copy) -> None:
+    """What a recomputation did to containers is not undone."""
+    copy.replace("nested.inputs", "put_back", lambda through: None)
+
+
+@mutant("nested.inputs", "structure", "containers_that_the_function_changes_for_a_while")
+def puts_lists_back_alone(copy: Copy) -> None:
+    """What a recomputation did to a dict or deque is not undone."""
+    redirect(
+        copy,
+        "nested.inputs",
+        "_Container.refill",
+        lambda refill, self, value, children: isinstance(value, dict | deque) or refill(self, value, children),
+    )
+
+
+@mutant("nested.inputs", "structure", "non_tensor_arguments")
+def takes_an_int_for_a_position(copy: Copy) -> None:
+    """An int in a container comes back as the tensor at that position."""
+
+    def changed(whole: Any, value: Any, tensors: Any, *others: Any) -> Any:
+        return tensors[value] if isinstance(value, int) else whole(value, tensors, *others)
+
+    redirect(copy, "nested.inputs", "_whole", changed)
+
+
+@mutant("nested.inputs", "structure", "non_tensor_arguments")
+def keeps_tensors_alone(copy: Copy) -> None:
+    """A recomputation gets None in place of what is no tensor."""
+    restore(copy, lambda args, kwargs: (tuple(one if isinstance(one, torch.Tensor) else None for one in args), kwargs))
+
+
+@mutant("nested.api", "structure", "non_tensor_outputs")
+def drops_none_from_outputs(copy: Copy) -> None:
+    """An output that is a tuple is returned without None."""
+    return_as(copy, lambda output, _: tuple(o for o in output if o is not None) if type(output) is tuple else output)
+
+
+@mutant("nested.inputs", "structure", "containers_that_the_function_empties")
+def puts_containers_together_once(copy: Copy) -> None:
+    """All recomputations of a region get the containers that were made for the first."""
+
+    def changed(there: Any, self: Any) -> Any:
+        call = self.known.get("call") or there(self)
+        self.known["call"] = *call[:3], ()
+        return call
+
+    redirect(copy, "nested.inputs", "Inputs.restore", changed)
+
+
+@mutant("nested.inputs", "structure", "a_container_passed_twice")
+def puts_a_container_together_at_each_place(copy: Copy) -> None:
+    """A container that is passed twice comes back as two."""
+    redirect(copy, "nested.inputs", "_whole", lambda whole, value, tensors, made, through: whole(value, tensors, {}, through))
+
+
+@mutant("nested.inputs", "structure", "a_container_passed_twice")
+def puts_a_dataclass_together_at_each_place(copy: Copy) -> None:
+    """A dataclass that is passed twice comes back as two."""
+    fields = copy["nested.inputs"]._Fields
+
+    def changed(whole: Any, value: Any, tensors: Any, made: Any, through: Any) -> Any:
+        if isinstance(getattr(value, "form", None), fields):
+            made.pop(id(value), None)
+        return whole(value, tensors, made, through)
+
+    redirect(copy, "nested.inputs", "_whole", changed)
+
+
+@mutant("nested.inputs", "structure", "a_container_passed_twice")
+def takes_a_repeated_container_apart_at_each_place(copy: Copy) -> None:
+    """A container that is passed twice is taken for two."""
+    redirect(
+        copy, "nested.inputs", "Inputs._take", lambda take, self, value: (self.known.pop(id(value), None), take(self, value))[1]
+    )
+
+
+@mutant("nested.inputs", "structure", "dataclasses_are_not_constructed_anew")
+def constructs_a_dataclass_anew(copy: Copy) -> None:
+    """A dataclass that is made anew goes through its constructor."""
+    _put_records_together(copy, lambda form, fields: form.kind(fields["value"]))
+
+
+@mutant("nested.inputs", "structure", "dataclasses_are_not_constructed_anew")
+def knows_the_fields_of_a_dataclass_alone(copy: Copy) -> None:
+    """A dataclass that is made anew loses attributes that are no fields."""
+    part = copy["nested.inputs"]
+
+    def changed(apart: Any, value: Any) -> Any:
+        parts = apart(value)
+        if parts is None or not isinstance(parts.form, part._Fields):
+            return parts
+        names = tuple(one.name for one in dataclasses.fields(value))
+        return part._Parts([getattr(value, name) for name in names], part._Fields(type(value), names))
+
+    redirect(copy, "nested.inputs", "_apart", changed)
+
+
+@mutant("nested.inputs", "structure", "keyword_arguments", profile="default")
+def swaps_keyword_arguments_each_time(copy: Copy) -> None:
+    """Each recomputation gets the values of keyword arguments in the order opposite to the one before."""
+
+    def changed(there: Any, self: Any) -> Any:
+        self.kwargs = dict(zip(self.kwargs, reversed(self.kwargs.values()), strict=True))
+        return there(self)
+
+    redirect(copy, "nested.inputs", "Held.restore", changed)
+
+
+@mutant("nested.inputs", "structure", "keyword_arguments_that_are_false")
+def drops_keyword_arguments_that_are_false(copy: Copy) -> None:
+    """A recomputation gets no keyword arguments that are false, such as None and 0."""
+    restore(copy, lambda args, kwargs: (args, {n: v for n, v in kwargs.items() if isinstance(v, torch.Tensor) or v}))
+
+
+@mutant("nested.recomputation", "structure", "unused_outputs")
+def expects_backward_to_read_all_it_recomputes(copy: Copy) -> None:
+    """A backward that did not unpack all that was recomputed for it fails."""
+
+    def changed(there: Any, self: Any) -> None:
+        if self:
+            raise RuntimeError(f"{len(self)} recomputed tensors were never unpacked")
+        there(self)
+
+    redirect(copy, "nested.recomputation", "Values.__call__", changed)
+
+
+@mutant("nested.api", "structure", "outputs_that_are_inputs")
+def returns_inputs_detached(copy: Copy) -> None:
+    """An argument that is one of several outputs is returned detached."""
+
+    def change(output: Any, args: _Args) -> Any:
+        if type(output) is not tuple:
+            return output
+        return tuple(o.detach() if any(o is a for a in args) else o for o in output)
+
+    return_as(copy, change)
+
+
+@mutant("nested.api", "structure", "outputs_that_are_views")
+def returns_the_base_of_a_view(copy: Copy) -> None:
+    """The base of a view that is one of several outputs is returned in its place."""
+
+    def change(output: Any, args: _Args) -> Any:
+        return tuple(o if o._base is None else o._base for o in output) if type(output) is tuple else output
+
+    return_as(copy, change)
+
+
+@mutant("nested.api", "structure", "an_output_returned_twice")
+def returns_an_output_detached_the_second_time(copy: Copy) -> None:
+    """An output that occurs twice is returned detached at its second place."""
+
+    def change(output: Any, args: _Args) -> Any:
+        if type(output) is not tuple:
+            return output
+        first = {id(o): i for i, o in reversed([*enumerate(output)])}
+        return tuple(o if first[id(o)] == i else o.detach() for i, o in enumerate(output))
+
+    return_as(copy, change)
+
+
+@mutant("nested.inputs", "structure", "the_same_tensor_passed_twice")
+def passes_a_repeated_argument_once(copy: Copy) -> None:
+    """A recomputation gets an argument that is passed twice at its first place alone."""
+    restore(copy, lambda args, kwargs: (tuple({id(one): one for one in args}.values()), kwargs))
+
+
+@mutant("nested.api", "structure", "outputs_without_grad")
+def lets_every_output_require_grad(copy: Copy) -> None:
+    """Every output in floating point requires grad."""
+
+    def change(output: Any, args: _Args) -> Any:
+        for one in output if type(output) is tuple else [output]:
+            one.requires_grad_(one.is_floating_point())
+        return output
+
+    return_as(copy, change)
+
+
+@mutant("nested.region", "structure", "the_same_call_again")
+def takes_the_inputs_of_a_functions_first_call(copy: Copy) -> None:
+    """A function is recomputed with the arguments of its first call."""
+    take_inputs(copy, lambda function, inputs: vars(function).setdefault("inputs", inputs))
+
+
+@mutant("nested.api", "structure", "the_same_call_again")
+def remembers_the_value_of_a_call(copy: Copy) -> None:
+    """A call of the same function with the same arguments returns what the one before returned."""
+    known: dict[Any, Any] = {}
+
+    def changed(run: Any, function: Any, args: _Args, *others: Any) -> Any:
+        if (function, *args) not in known:
+            known[function, *args] = run(function, args, *others)
+        return known[function, *args]
+
+    redirect(copy, "nested.api", "_run", changed)
+
+
+@mutant("nested.hook_registrations", "structure", "hooks_that_a_function_registers_on_its_argument")
+def leaves_the_hooks_of_a_recomputation(copy: Copy) -> None:
+    """Hooks that a recomputation registers stay."""
+    copy.replace("nested.hook_registrations", "undone", lambda tensors, *, registering: nullcontext())
+
+
+@mutant("nested.hook_registrations", "structure", "hooks_that_a_function_registers_on_its_argument")
+def leaves_the_hooks_of_a_recomputation_that_fails(copy: Copy) -> None:
+    """Hooks that a recomputation registers stay if it fails."""
+
+    def changed(leave: Any, self: Any, kind: Any, *error: Any) -> None:
+        if kind is not None:
+            self.tensors, self.nodes = [], []
+        leave(self, kind, *error)
+
+    redirect(copy, "nested.hook_registrations", "_Registrations.__exit__", changed)
+
+
+@mutant("nested.hook_registrations", "structure", "hooks_that_a_function_registers_on_its_argument")
+def takes_off_the_hooks_of_the_user_too(copy: Copy) -> None:
+    """After a recomputation no hooks are left, whoever registered them."""
+    copy.replace("nested.hook_registrations", "_restore", lambda hooks, before, mine: hooks.clear())
+
+
+@mutant("nested.hook_registrations", "structure", "hooks_that_a_function_registers_on_its_argument")
+def forgets_hooks_on_accumulation(copy: Copy) -> None:
+    """Hooks on the accumulation of a gradient stay."""
+
+    def changed(of_tensor: Any, tensor: torch.Tensor) -> Any:
+        return [one for one in of_tensor(tensor) if one is not tensor._post_accumulate_grad_hooks]
+
+    redirect(copy, "nested.hook_registrations", "_of_tensor", changed)
+
+
+@mutant("nested.hook_registrations", "structure", "hooks_that_a_function_registers_on_its_argument")
+def knows_hooks_of_the_first_argument_alone(copy: Copy) -> None:
+    """Hooks that a recomputation registers on other tensors than the first argument stay."""
+    redirect(
+        copy, "nested.hook_registrations", "_Registrations.__init__", lambda init, self, tensors: init(self, list(tensors)[:1])
+    )
+
+
+@mutant("nested.hook_registrations", "structure", "hooks_that_a_function_registers_on_its_argument")
+def takes_one_hook_off(copy: Copy) -> None:
+    """Of the hooks that a recomputation registers on a tensor the first is taken off."""
+    _register(copy, lambda hooks, before, mine: (before, [key for key in mine if key in hooks][:1]))
+
+
+@mutant("nested.inputs", "structure", "hooks_on_arguments_by_keyword_and_in_containers")
+def knows_hooks_of_positional_arguments_alone(copy: Copy) -> None:
+    """Hooks that a recomputation registers on a keyword argument stay."""
+
+    def changed(there: Any, self: Any) -> Any:
+        args, kwargs, _, through = there(self)
+        return args, kwargs, [one for one in args if isinstance(one, torch.Tensor)], through
+
+    redirect(copy, "nested.inputs", "Held.restore", changed)
+
+
+@mutant("nested.inputs", "structure", "hooks_on_arguments_by_keyword_and_in_containers")
+def leaves_hooks_on_what_containers_hold(copy: Copy) -> None:
+    """Hooks that a recomputation registers on a tensor in a container stay."""
+
+    def changed(there: Any, self: Any) -> Any:
+        args, kwargs, _, through = there(self)
+        return args, kwargs, [], through
+
+    redirect(copy, "nested.inputs", "Inputs.restore", changed)
+
+
+@mutant("nested.hook_registrations", "structure", "hooks_that_a_function_replaces_on_its_argument")
+def puts_hooks_back_that_were_replaced(copy: Copy) -> None:
+    """A hook that the recomputation took off is put back, also if it registered another one in its place."""
+    copy.replace("nested.hook_registrations", "_kind", lambda hook: object())
+
+
+@mutant("nested.hook_registrations", "structure", "hooks_that_a_function_replaces_on_its_argument")
+def loses_hooks_that_were_replaced(copy: Copy) -> None:
+    """A hook that the recomputation took off stays off, and what it registered in its place is taken off."""
+    _register(copy, lambda hooks, before, mine: ({key: hook for key, hook in before.items() if key in hooks}, mine))
+
+
+@mutant("nested.hook_registrations", "structure", "hooks_that_another_thread_registers_meanwhile")
+def takes_off_what_another_thread_registered(copy: Copy) -> None:
+    """Whatever hooks came during a recomputation are taken for its own."""
+    _register(copy, lambda hooks, before, mine: (before, [key for key in hooks if key not in before]))
+
+
+@mutant("nested.hook_registrations", "structure", "a_function_that_asks_for_modes")
+def watches_hooks_in_a_mode(copy: Copy) -> None:
+    """A recomputation of a function that registers hooks runs in a TorchFunctionMode."""
+
+    @contextmanager
+    def changed(undone: Any, tensors: Any, *, registering: bool) -> Iterator[None]:
+        mode = torch.overrides.BaseTorchFunctionMode() if registering else nullcontext()
+        with undone(tensors, registering=registering), mode:
+            yield
+
+    redirect(copy, "nested.hook_registrations", "undone", changed)
+
+
+@mutant("nested.hook_registrations", "structure", "hooks_that_a_function_registers_on_its_arguments_node")
+def overlooks_hooks_on_nodes(copy: Copy) -> None:
+    """Hooks that a recomputation registers on the node of an argument stay."""
+    copy.replace("nested.hook_registrations", "_of_node", lambda tensor: [])
+
+
+@mutant("nested.hook_registrations", "structure", "hooks_that_a_function_registers_on_its_arguments_node")
+def overlooks_hooks_before_nodes(copy: Copy) -> None:
+    """Hooks that a recomputation registers to run before the node of an argument stay."""
+    redirect(copy, "nested.hook_registrations", "_of_node", lambda of_node, tensor: of_node(tensor)[:1])
+
+
+@mutant("nested.inputs", "structure", "a_container_passed_twice")
+def looks_for_repeated_containers_by_position_alone(copy: Copy) -> None:
+    """A container that is passed by position and by keyword is taken for two."""
+
+    def changed(init: Any, self: Any, args: Any, kwargs: Any) -> None:
+        def by_position() -> Iterator[Any]:
+            yield from args
+            self.known.clear()
+
+        init(self, by_position(), kwargs)
+
+    redirect(copy, "nested.inputs", "Inputs.__init__", changed)
