@@ -2,58 +2,289 @@
 
 from __future__ import annotations
 
-from conformance.mutants.mutant import TextMutant
+import functools
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
 
-FAULTS = (
-    TextMutant("leaves-no-place-for-constants", "gradient_hooks", "a_tensor_without_grad_gets_none", "graph.gradients",
-           "[None] * len(registration.watched)", "[None] * sum(map(bool, registration.watched))"),
-    TextMutant("copies-a-handle-without-its-hooks", "gradient_hooks", "handles_pickle_and_copy", "graph.gradients",
-           "return _Handle(self.registration, self.handles)", "return _Handle()"),
-    TextMutant("copies-a-handle-deeply-with-its-hooks", "gradient_hooks", "handles_pickle_and_copy", "graph.gradients",
-           "    def __deepcopy__(self, memo: dict[int, Any]) -> _Handle:\n        return _Handle()",
-           "    def __deepcopy__(self, memo: dict[int, Any]) -> _Handle:\n        return self"),
-    TextMutant("mixes-gradients-up", "gradient_hooks", "a_hook_on_all_gets_final_gradients", "graph.gradients",
-           "functools.partial(registration.hook, index)", "functools.partial(registration.hook, len(tensors) - 1 - index)"),
-    TextMutant("waits-for-nothing", "gradient_hooks", "a_hook_on_all_waits_for_those_that_take_part", "graph.gradients",
-           "return None if self.awaited else self.finish()", "return self.finish()"),
-    TextMutant("does-not-call-at-the-end", "gradient_hooks", "a_tensor_that_died_holds_nothing_up", "graph.gradients",
-           "if registration is not None and not registration.any_mode:", "if False:"),
-    TextMutant("asks-of-no-leaf", "gradient_hooks", "a_hook_on_leaves_when_some_are_asked_for", "graph.gradients",
-           "            if self.leaf:\n                return False\n            raise", "            raise",
-           profile="default"),
-    TextMutant("waits-for-what-is-undefined", "gradient_hooks", "an_undefined_gradient_is_none", "graph.gradients",
-           "        self.grads[index] = grad\n", "        self.grads[index] = torch.zeros(2, 2) if grad is None else grad\n"),
-    TextMutant("calls-for-each-gradient", "gradient_hooks", "a_hook_on_any_gets_the_first_gradient", "graph.gradients",
-           "                    current.finish()", "                    pass"),
-    TextMutant("knows-a-backward-by-its-thread", "gradient_hooks", "a_backward_inside_another_is_kept_apart", "graph.gradients",
-           "task = torch._C._current_graph_task_id()", "task = threading.get_ident()"),
-    TextMutant("knows-one-backward-alone", "gradient_hooks", "backwards_on_two_threads_are_kept_apart", "graph.gradients",
-           "task = torch._C._current_graph_task_id()", "task = 0"),
-    TextMutant("keeps-what-arrived", "gradient_hooks", "an_error_retains_no_gradient", "graph.gradients",
-           "= weakref.WeakValueDictionary()", "= {}"),
-    TextMutant("goes-on-with-what-arrived", "gradient_hooks", "a_backward_after_an_error_is_right", "graph.gradients",
-           "current = self.passes.get(task)",
-           "current = next((one for one in self.passes.values() if one.awaited), None)\n"
-           "            self.kept = [*getattr(self, 'kept', ()), current]"),
-    TextMutant("notes-every-backward", "gradient_hooks", "repeated_backwards_leave_nothing_behind", "graph.gradients",
-           "            if current.registration is None:",
-           "            self.notes = [*getattr(self, 'notes', ()), []]\n            if current.registration is None:"),
-    TextMutant("calls-what-was-removed", "gradient_hooks", "a_removed_hook_is_not_called", "graph.gradients",
-           "self.registration.fn = None", "pass"),
-    TextMutant("does-not-pickle", "gradient_hooks", "handles_pickle_and_copy", "graph.gradients", "    def __reduce__",
-           "    def _reduce"),
-    TextMutant("takes-any-mode", "gradient_hooks", "what_has_no_gradient_cannot_be_watched", "graph.gradients",
-           'if mode not in ("all", "any"):', "if False:"),
-    TextMutant("does-not-count-the-root", "gradient_hooks", "a_hook_on_all_gets_final_gradients", "graph.gradients",
-           "if node is torch._C._current_autograd_node():", "if False:", profile="default"),
-    TextMutant("keeps-what-was-removed", "gradient_hooks", "a_removed_hook_is_let_go", "graph.gradients",
-           "self.registration.fn = None", "self.registration.last, self.registration.fn = self.registration.fn, None"),
-    TextMutant("leaves-removed-hooks-on-tensors", "gradient_hooks", "hooks_that_come_and_go_leave_nothing_behind",
-           "graph.gradients", "            handle.remove()\n", "            pass\n"),
-    TextMutant("takes-none-for-the-first", "gradient_hooks", "an_undefined_gradient_is_not_the_first", "graph.gradients",
-           "                if grad is not None:\n                    current.finish()", "                current.finish()"),
-    TextMutant("asks-the-node-after-a-change", "gradient_hooks", "a_watched_tensor_may_change_its_node", "graph.gradients",
-           "if not self.leaf and tensor._version != self.version:", "if False:", profile="default"),
-    TextMutant("takes-what-became-a-leaf-for-absent", "gradient_hooks", "a_watched_tensor_may_change_its_node", "graph.gradients",
-           "or tensor.is_leaf != self.leaf:", "or False:", profile="default"),
-)  # fmt: skip
+import torch
+
+from conformance.mutants.mutant import Copy, mutant
+
+
+def find_passes_in(copy: Copy, table: Callable[[], Any]) -> None:
+    """Have each registration keep what its backwards have brought in another kind of table."""
+
+    def around(there: Any) -> Any:
+        def made(self: Any, *args: Any) -> None:
+            there(self, *args)
+            self.passes = table()
+
+        return made
+
+    copy.wrap("graph.gradients", "_Registration.__init__", around)
+
+
+def find_passes_by(copy: Copy, key: Callable[[], object]) -> None:
+    """Have each registration tell backwards apart by something else than their numbers."""
+
+    class Passes(weakref.WeakValueDictionary[object, Any]):
+        def get(self, _: object, default: Any = None) -> Any:
+            return super().get(key(), default)
+
+        def __setitem__(self, _: object, value: Any) -> None:
+            super().__setitem__(key(), value)
+
+    find_passes_in(copy, Passes)
+
+
+@mutant("graph.gradients", "gradient_hooks", "a_tensor_without_grad_gets_none")
+def leaves_no_place_for_constants(copy: Copy) -> None:
+    """The list of gradients is too short: tensors that do not require grad have no place in it."""
+
+    def around(there: Any) -> Any:
+        def made(self: Any, registration: Any) -> None:
+            there(self, registration)
+            self.grads = [None] * sum(map(bool, registration.watched))
+
+        return made
+
+    copy.wrap("graph.gradients", "_Pass.__init__", around)
+
+
+@mutant("graph.gradients", "gradient_hooks", "handles_pickle_and_copy")
+def copies_a_handle_without_its_hooks(copy: Copy) -> None:
+    """A copy of a handle removes nothing."""
+    copy.replace("graph.gradients", "_Handle.__copy__", lambda self: type(self)())
+
+
+@mutant("graph.gradients", "gradient_hooks", "handles_pickle_and_copy")
+def copies_a_handle_deeply_with_its_hooks(copy: Copy) -> None:
+    """A deep copy of a handle is the handle itself."""
+    copy.replace("graph.gradients", "_Handle.__deepcopy__", lambda self, _: self)
+
+
+@mutant("graph.gradients", "gradient_hooks", "handles_pickle_and_copy")
+def does_not_pickle(copy: Copy) -> None:
+    """A handle is pickled as torch's are, which needs what this one has not."""
+    del copy["graph.gradients"]._Handle.__reduce__
+
+
+@mutant("graph.gradients", "gradient_hooks", "a_hook_on_all_gets_final_gradients")
+def mixes_gradients_up(copy: Copy) -> None:
+    """The hook gets the gradients in reverse order."""
+    copy.wrap(
+        "graph.gradients",
+        "_Registration.hook",
+        lambda there: lambda self, index, grad: there(self, len(self.watched) - 1 - index, grad),
+    )
+
+
+@mutant("graph.gradients", "gradient_hooks", "a_hook_on_all_waits_for_those_that_take_part")
+def waits_for_nothing(copy: Copy) -> None:
+    """The hook is called with the first gradient, when others are still to come."""
+
+    def around(there: Any) -> Any:
+        def arrived(self: Any, index: int, grad: Any) -> Any:
+            self.awaited.clear()
+            return there(self, index, grad)
+
+        return arrived
+
+    copy.wrap("graph.gradients", "_Pass.arrived", around)
+
+
+@mutant("graph.gradients", "gradient_hooks", "a_tensor_that_died_holds_nothing_up")
+def does_not_call_at_the_end(copy: Copy) -> None:
+    """The hook is not called at the end of a backward that has not brought all gradients."""
+    copy.replace("graph.gradients", "_Pass.__call__", lambda _: None)
+
+
+@mutant("graph.gradients", "gradient_hooks", "a_hook_on_leaves_when_some_are_asked_for", profile="default")
+def asks_of_no_leaf(copy: Copy) -> None:
+    """The engine is asked about leaves, also while torch.autograd.grad runs, when it refuses to answer."""
+
+    def around(there: Any) -> Any:
+        def stays_away(self: Any) -> Any:
+            tensor = self.tensor()
+            if tensor is not None and tensor.is_leaf and tensor.requires_grad:
+                return not torch._C._will_engine_execute_node(copy["graph.gradients"].node_of(tensor))
+            return there(self)
+
+        return stays_away
+
+    copy.wrap("graph.gradients", "_Watched.stays_away", around)
+
+
+@mutant("graph.gradients", "gradient_hooks", "an_undefined_gradient_is_none")
+def waits_for_what_is_undefined(copy: Copy) -> None:
+    """The hook gets zeros instead of None where no gradient flows."""
+    copy.wrap(
+        "graph.gradients",
+        "_Pass.arrived",
+        lambda there: lambda self, index, grad: there(self, index, torch.zeros(2, 2) if grad is None else grad),
+    )
+
+
+@mutant("graph.gradients", "gradient_hooks", "a_hook_on_any_gets_the_first_gradient")
+def calls_for_each_gradient(copy: Copy) -> None:
+    """A hook on any gradient is called with each of them."""
+    copy.wrap("graph.gradients", "_Pass.finish", lambda there: lambda self: None if self.registration.any_mode else there(self))
+
+
+@mutant("graph.gradients", "gradient_hooks", "a_backward_inside_another_is_kept_apart")
+def knows_a_backward_by_its_thread(copy: Copy) -> None:
+    """Backwards on the same thread are taken for one."""
+    find_passes_by(copy, threading.get_ident)
+
+
+@mutant("graph.gradients", "gradient_hooks", "backwards_on_two_threads_are_kept_apart")
+def knows_one_backward_alone(copy: Copy) -> None:
+    """All backwards that run at once are taken for one."""
+    find_passes_by(copy, lambda: 0)
+
+
+@mutant("graph.gradients", "gradient_hooks", "an_error_retains_no_gradient")
+def keeps_what_arrived(copy: Copy) -> None:
+    """What a backward has brought is kept with the hook, also after an error."""
+    find_passes_in(copy, dict)
+
+
+@mutant("graph.gradients", "gradient_hooks", "a_backward_after_an_error_is_right")
+def goes_on_with_what_arrived(copy: Copy) -> None:
+    """A backward goes on with what one before it has brought that did not end."""
+
+    class Passes(dict[int, Any]):
+        def get(self, task: int, default: Any = None) -> Any:
+            return next((one for one in self.values() if one.awaited), super().get(task, default))
+
+    find_passes_in(copy, Passes)
+
+
+@mutant("graph.gradients", "gradient_hooks", "repeated_backwards_leave_nothing_behind")
+def notes_every_backward(copy: Copy) -> None:
+    """Each gradient that arrives leaves an object behind."""
+    notes: list[list[None]] = []
+
+    def around(there: Any) -> Any:
+        def hook(self: Any, *args: Any) -> None:
+            notes.append([])
+            there(self, *args)
+
+        return hook
+
+    copy.wrap("graph.gradients", "_Registration.hook", around)
+
+
+@mutant("graph.gradients", "gradient_hooks", "a_removed_hook_is_not_called")
+def calls_what_was_removed(copy: Copy) -> None:
+    """A hook that is removed during a backward is still called at its end."""
+
+    def remove(self: Any) -> None:
+        for handle in self.handles:
+            handle.remove()
+
+    copy.replace("graph.gradients", "_Handle.remove", remove)
+
+
+@mutant("graph.gradients", "gradient_hooks", "a_removed_hook_is_let_go")
+def keeps_what_was_removed(copy: Copy) -> None:
+    """A removed hook is owned by its registration as before."""
+
+    def around(there: Any) -> Any:
+        def remove(self: Any) -> None:
+            self.registration.last = self.registration.fn
+            there(self)
+
+        return remove
+
+    copy.wrap("graph.gradients", "_Handle.remove", around)
+
+
+@mutant("graph.gradients", "gradient_hooks", "hooks_that_come_and_go_leave_nothing_behind")
+def leaves_removed_hooks_on_tensors(copy: Copy) -> None:
+    """What was attached to tensors stays there when a hook is removed."""
+
+    def around(there: Any) -> Any:
+        def remove(self: Any) -> None:
+            self.handles = ()
+            there(self)
+
+        return remove
+
+    copy.wrap("graph.gradients", "_Handle.remove", around)
+
+
+@mutant("graph.gradients", "gradient_hooks", "what_has_no_gradient_cannot_be_watched")
+def takes_any_mode(copy: Copy) -> None:
+    """An unknown mode is taken for "all"."""
+
+    def around(there: Any) -> Any:
+        @functools.wraps(there)
+        def register(tensors: Any, fn: Any, *, mode: str = "all") -> Any:
+            return there(tensors, fn, mode="any" if mode == "any" else "all")
+
+        return register
+
+    copy.wrap("graph.gradients", "register_multi_grad_hook", around)
+
+
+@mutant("graph.gradients", "gradient_hooks", "a_hook_on_all_gets_final_gradients", profile="default")
+def does_not_count_the_root(copy: Copy) -> None:
+    """The node that a backward begins with is taken for one that takes no part in it."""
+
+    def around(there: Any) -> Any:
+        def stays_away(self: Any) -> Any:
+            tensor = self.tensor()
+            begun = tensor is not None and tensor.requires_grad and copy["graph.gradients"].node_of(tensor)
+            return begun == torch._C._current_autograd_node() or there(self)
+
+        return stays_away
+
+    copy.wrap("graph.gradients", "_Watched.stays_away", around)
+
+
+@mutant("graph.gradients", "gradient_hooks", "an_undefined_gradient_is_not_the_first")
+def takes_none_for_the_first(copy: Copy) -> None:
+    """A hook on any gradient is not called after one that is undefined."""
+
+    def around(there: Any) -> Any:
+        def hook(self: Any, index: int, grad: Any) -> None:
+            there(self, index, grad)
+            for one in self.passes.values() if self.any_mode and grad is None else ():
+                one.finish()
+
+        return hook
+
+    copy.wrap("graph.gradients", "_Registration.hook", around)
+
+
+@mutant("graph.gradients", "gradient_hooks", "a_watched_tensor_may_change_its_node", profile="default")
+def asks_the_node_after_a_change(copy: Copy) -> None:
+    """The node of a tensor that was changed in place is asked for, which has not the hook."""
+
+    def around(there: Any) -> Any:
+        def stays_away(self: Any) -> Any:
+            tensor = self.tensor()
+            self.version = self.version if tensor is None else tensor._version
+            return there(self)
+
+        return stays_away
+
+    copy.wrap("graph.gradients", "_Watched.stays_away", around)
+
+
+@mutant("graph.gradients", "gradient_hooks", "a_watched_tensor_may_change_its_node", profile="default")
+def takes_what_became_a_leaf_for_absent(copy: Copy) -> None:
+    """Of a result that was detached in place, the node of the leaf that it is now is asked for."""
+
+    def around(there: Any) -> Any:
+        def stays_away(self: Any) -> Any:
+            tensor = self.tensor()
+            self.leaf = self.leaf if tensor is None else tensor.is_leaf
+            return there(self)
+
+        return stays_away
+
+    copy.wrap("graph.gradients", "_Watched.stays_away", around)

@@ -2,57 +2,237 @@
 
 from __future__ import annotations
 
-from conformance.mutants.mutant import TextMutant
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from types import SimpleNamespace
+from typing import Any
 
-FAULTS = (
-    TextMutant("forgets-which-output", "graph_tools", "an_edge_stands_for_an_input", "graph.edges",
-           "GradientEdge(node, tensor.output_nr,", "GradientEdge(node, 0,"),
-    TextMutant("gives-an-edge-of-the-inputs", "graph_tools", "an_edge_stands_for_an_output", "graph.edges",
-           "    return GradientEdge(node,",
-           "    node = next(below for below, _ in node.next_functions if below is not None) if tensor.grad_fn else node\n"
-           "    return GradientEdge(node,"),
-    TextMutant("finds-no-edge-in-inference-mode", "graph_tools", "an_edge_is_found_in_any_mode", "graph.edges",
-           "with torch.inference_mode(False), torch.enable_grad():", "with torch.enable_grad():"),
-    TextMutant("owns-the-tensor", "graph_tools", "an_edge_keeps_its_graph_and_no_longer", "graph.edges",
-           "    return GradientEdge(node,", "    node.metadata['tensor'] = tensor\n    return GradientEdge(node,"),
-    TextMutant("takes-what-has-no-gradient", "graph_tools", "what_has_no_edge_is_refused", "graph.edges",
-           "if not tensor.requires_grad:", "if False:"),
-    TextMutant("counts-the-first-alone", "graph_tools", "an_incremented_version_is_a_change", "graph.edges",
-           "    tensors = tuple(tensor)", "    tensors = tuple(tensor)[:1]"),
-    TextMutant("counts-before-it-looks", "graph_tools", "versions_of_tensors_alone", "graph.edges",
-           "if not isinstance(each, torch.Tensor):", "if False:"),
-    TextMutant("counts-beside-inference-tensors-not", "graph_tools", "inference_tensors_have_no_version", "graph.edges",
-           "torch._C._increment_version(tensors)",
-           "any(each.is_inference() for each in tensors) or torch._C._increment_version(tensors)"),
-    TextMutant("logs-every-backward-inside", "graph_tools", "one_backward_alone_is_logged", "graph.executed",
-           "        if task == self.task:", "        if True:"),
-    TextMutant("never-ends-logging", "graph_tools", "logging_ends_with_an_error", "graph.executed", "            handle.remove()",
-           "            hook.task = None"),
-    TextMutant("logs-at-any-level", "graph_tools", "nothing_is_logged_below_debug_level", "graph.executed",
-           "if log.isEnabledFor(logging.DEBUG):", "log.critical('logging')\n        if log.isEnabledFor(logging.DEBUG):"),
-    TextMutant("logs-below-the-first-output-alone", "graph_tools", "a_backward_of_several_outputs_is_logged", "graph.executed",
-           "for output in outputs}", "for output in outputs[:1]}"),
-    TextMutant("logs-what-outputs-share-for-each", "graph_tools", "a_backward_of_several_outputs_is_logged", "graph.executed",
-           "    waiting = list(seen)",
-           "    waiting = [one.node if isinstance(one, GradientEdge) else node_of(one) for one in outputs]"),
-    TextMutant("sees-no-new-nodes", "graph_tools", "a_node_is_seen_when_it_is_made", "graph.released",
-           "found = getattr(torch.autograd.graph, name, None)",
-           "found = lambda *_: __import__('contextlib').nullcontext()"),
-    TextMutant("takes-any-hook-for-new-nodes", "graph_tools", "a_hook_for_new_nodes_that_fails_is_gone", "graph.released",
-           "found = getattr(torch.autograd.graph, name, None)",
-           "found = lambda *_: __import__('contextlib').nullcontext()"),
-    TextMutant("takes-any-budget", "graph_tools", "a_budget_that_has_no_effect_is_refused", "graph.released",
-           "found = getattr(torch.autograd.graph, name, None)",
-           "found = lambda *_: __import__('contextlib').nullcontext()"),
-    TextMutant("cannot-be-compiled", "graph_tools", "a_budget_changes_no_gradient", "graph.released",
-           "found = getattr(torch.autograd.graph, name, None)", "found = None"),
-    TextMutant("sets-nothing", "graph_tools", "settings_of_streams_are_what_they_were_set_to", "graph.released",
-           "found = getattr(torch.autograd.graph, name, None)",
-           "found = lambda *_: __import__('contextlib').nullcontext()"),
-    TextMutant("calls-at-once", "graph_tools", "a_callback_is_called_when_its_backward_has_ended", "graph.callbacks",
-           "    torch.autograd.Variable._execution_engine.queue_callback(callback)", "    callback()"),
-    TextMutant("calls-from-outside", "graph_tools", "a_callback_that_has_no_backward_is_refused", "graph.callbacks",
-           "if torch._C._current_graph_task_id() == -1:", "if torch._C._current_graph_task_id() == -1 and callback():"),
-    TextMutant("looks-at-a-callback-too-late", "graph_tools", "a_callback_that_has_no_backward_is_refused", "graph.callbacks",
-           "if not callable(callback):", "if False:"),
-)  # fmt: skip
+import torch
+
+from conformance.mutants.mutant import Copy, mutant
+
+
+def do_nothing(*_: object) -> AbstractContextManager[None]:
+    """Stands for a function of torch, and for a context of it."""
+    return nullcontext()
+
+
+def change_edges(copy: Copy, changed: Callable[[torch.Tensor, Any], Any]) -> None:
+    """Have ``get_gradient_edge`` return what is made of the tensor and its edge."""
+    copy.wrap("graph.edges", "get_gradient_edge", lambda there: lambda tensor: changed(tensor, there(tensor)))
+
+
+@mutant("graph.edges", "graph_tools", "an_edge_stands_for_an_input")
+def forgets_which_output(copy: Copy) -> None:
+    """An edge always leads to the first output of its node."""
+    change_edges(copy, lambda _, edge: edge._replace(output_nr=0))
+
+
+@mutant("graph.edges", "graph_tools", "an_edge_stands_for_an_output")
+def gives_an_edge_of_the_inputs(copy: Copy) -> None:
+    """The edge of a result leads to an input of the operator that made it."""
+
+    def below(tensor: torch.Tensor, edge: Any) -> Any:
+        inputs = [node for node, _ in edge.node.next_functions if node is not None]
+        return edge._replace(node=inputs[0]) if tensor.grad_fn else edge
+
+    change_edges(copy, below)
+
+
+@mutant("graph.edges", "graph_tools", "an_edge_is_found_in_any_mode")
+def finds_no_edge_in_inference_mode(copy: Copy) -> None:
+    """The node of a leaf is looked for in inference mode too, where there is none."""
+
+    def above(tensor: torch.Tensor) -> Any:
+        with torch.enable_grad():
+            return tensor.view_as(tensor).grad_fn
+
+    copy.replace("graph.edges", "_above", above)
+
+
+@mutant("graph.edges", "graph_tools", "an_edge_keeps_its_graph_and_no_longer")
+def owns_the_tensor(copy: Copy) -> None:
+    """The node of an edge owns the tensor."""
+
+    def owning(tensor: torch.Tensor, edge: Any) -> Any:
+        edge.node.metadata["tensor"] = tensor
+        return edge
+
+    change_edges(copy, owning)
+
+
+@mutant("graph.edges", "graph_tools", "what_has_no_edge_is_refused")
+def takes_what_has_no_gradient(copy: Copy) -> None:
+    """A tensor that does not require grad gets an edge of another one that does."""
+
+    def around(there: Any) -> Any:
+        def edge(tensor: Any) -> Any:
+            lacks = isinstance(tensor, torch.Tensor) and not tensor.requires_grad
+            return there(torch.ones(2, requires_grad=True) if lacks else tensor)
+
+        return edge
+
+    copy.wrap("graph.edges", "get_gradient_edge", around)
+
+
+@mutant("graph.edges", "graph_tools", "an_incremented_version_is_a_change")
+def counts_the_first_alone(copy: Copy) -> None:
+    """Of several tensors, the first alone gets another version."""
+    copy.wrap(
+        "graph.edges",
+        "increment_version",
+        lambda there: lambda tensor: there(tensor if isinstance(tensor, torch.Tensor) else tuple(tensor)[:1]),
+    )
+
+
+@mutant("graph.edges", "graph_tools", "versions_of_tensors_alone")
+def counts_before_it_looks(copy: Copy) -> None:
+    """The versions of several tensors are changed before something else than a tensor is found among them."""
+
+    def around(there: Any) -> Any:
+        def increment(tensor: Any) -> None:
+            several = isinstance(tensor, Iterable) and not isinstance(tensor, torch.Tensor)
+            for each in [(each,) for each in tensor] if several else [tensor]:
+                there(each)
+
+        return increment
+
+    copy.wrap("graph.edges", "increment_version", around)
+
+
+@mutant("graph.edges", "graph_tools", "inference_tensors_have_no_version")
+def counts_beside_inference_tensors_not(copy: Copy) -> None:
+    """No version is changed if an inference tensor is among the tensors."""
+
+    def around(there: Any) -> Any:
+        def increment(tensor: Any) -> None:
+            tensors = (tensor,) if isinstance(tensor, torch.Tensor) else tuple(tensor)
+            if not any(each.is_inference() for each in tensors):
+                there(tensors)
+
+        return increment
+
+    copy.wrap("graph.edges", "increment_version", around)
+
+
+@mutant("graph.executed", "graph_tools", "one_backward_alone_is_logged")
+def logs_every_backward_inside(copy: Copy) -> None:
+    """Each backward in the context is logged."""
+
+    def around(there: Any) -> Any:
+        def call(self: Any, *args: Any) -> None:
+            self.task = None
+            there(self, *args)
+
+        return call
+
+    copy.wrap("graph.executed", "_FirstBackward.__call__", around)
+
+
+@mutant("graph.executed", "graph_tools", "logging_ends_with_an_error")
+def never_ends_logging(copy: Copy) -> None:
+    """What logs stays attached to the nodes when the context is left."""
+
+    def attached(node: Any, hook: Any) -> Any:
+        node.register_prehook(hook)
+        return SimpleNamespace(remove=lambda: setattr(hook, "task", None))
+
+    def around(there: Any) -> Any:
+        def nodes(outputs: Any) -> Iterator[Any]:
+            for node in there(outputs):
+                yield SimpleNamespace(register_prehook=functools.partial(attached, node))
+
+        return nodes
+
+    copy.wrap("graph.executed", "_nodes", around)
+
+
+@mutant("graph.executed", "graph_tools", "nothing_is_logged_below_debug_level")
+def logs_at_any_level(copy: Copy) -> None:
+    """That a backward is to be logged is logged at a level that is always on."""
+
+    def around(there: Any) -> Any:
+        def logged(*outputs: Any) -> Any:
+            copy["graph.executed"].log.critical("logging")
+            return there(*outputs)
+
+        return logged
+
+    copy.wrap("graph.executed", "logged_backward", around)
+
+
+@mutant("graph.executed", "graph_tools", "a_backward_of_several_outputs_is_logged")
+def logs_below_the_first_output_alone(copy: Copy) -> None:
+    """Of several outputs, the nodes of the first alone are logged."""
+    copy.wrap("graph.executed", "_nodes", lambda there: lambda outputs: there(outputs[:1]))
+
+
+@mutant("graph.executed", "graph_tools", "a_backward_of_several_outputs_is_logged")
+def logs_what_outputs_share_for_each(copy: Copy) -> None:
+    """A node that several outputs lead to is logged once for each of them."""
+    copy.wrap(
+        "graph.executed", "_nodes", lambda there: lambda outputs: (node for output in outputs for node in there([output]))
+    )
+
+
+@mutant("graph.released", "graph_tools", "a_node_is_seen_when_it_is_made")
+def sees_no_new_nodes(copy: Copy) -> None:
+    """A hook for new nodes is never called."""
+    copy.replace("graph.released", "node_creation_hook", do_nothing)
+
+
+@mutant("graph.released", "graph_tools", "a_hook_for_new_nodes_that_fails_is_gone")
+def takes_any_hook_for_new_nodes(copy: Copy) -> None:
+    """A hook for new nodes that would fail is never called."""
+    copy.replace("graph.released", "node_creation_hook", do_nothing)
+
+
+@mutant("graph.released", "graph_tools", "a_budget_that_has_no_effect_is_refused")
+def takes_any_budget(copy: Copy) -> None:
+    """A budget of any kind is taken, and has no effect."""
+    copy.replace("graph.released", "region_activation_memory_budget", do_nothing)
+
+
+@mutant("graph.released", "graph_tools", "a_budget_changes_no_gradient")
+def cannot_be_compiled(copy: Copy) -> None:
+    """A budget is refused, as if this release of torch had none."""
+
+    def region_activation_memory_budget(*_: object) -> None:
+        raise NotImplementedError("region_activation_memory_budget needs a newer release of torch")
+
+    copy.replace("graph.released", "region_activation_memory_budget", region_activation_memory_budget)
+
+
+@mutant("graph.released", "graph_tools", "settings_of_streams_are_what_they_were_set_to")
+def sets_nothing(copy: Copy) -> None:
+    """Settings of streams stay as they are."""
+    copy.replace("graph.released", "set_override_stale_capture_stream", do_nothing)
+    copy.replace("graph.released", "set_warn_on_accumulate_grad_stream_mismatch", do_nothing)
+
+
+@mutant("graph.callbacks", "graph_tools", "a_callback_is_called_when_its_backward_has_ended")
+def calls_at_once(copy: Copy) -> None:
+    """A callback is called during the backward, not at its end."""
+    copy.replace("graph.callbacks", "queue_callback", lambda callback: callback())
+
+
+@mutant("graph.callbacks", "graph_tools", "a_callback_that_has_no_backward_is_refused")
+def calls_from_outside(copy: Copy) -> None:
+    """A callback is called at once where no backward runs, before it is refused."""
+
+    def around(there: Any) -> Any:
+        def queue(callback: Any) -> None:
+            if callable(callback) and torch._C._current_graph_task_id() == -1:
+                callback()
+            there(callback)
+
+        return queue
+
+    copy.wrap("graph.callbacks", "queue_callback", around)
+
+
+@mutant("graph.callbacks", "graph_tools", "a_callback_that_has_no_backward_is_refused")
+def looks_at_a_callback_too_late(copy: Copy) -> None:
+    """That a callback is not callable shows only when it is called."""
+    copy.wrap("graph.callbacks", "queue_callback", lambda there: lambda callback: there(lambda: callback()))

@@ -2,88 +2,377 @@
 
 from __future__ import annotations
 
-from conformance.mutants.mutant import TextMutant
+import functools
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
-FAULTS = (
-    TextMutant("looks-at-an-out-before-it-grows", "mutation", "an_out_that_grows", "graph.mutation",
-           "                if _has_out(func):", "                if False:"),
-    TextMutant("overlooks-what-batch-norm-writes", "mutation", "statistics_changed_before_backward", "graph.mutation",
-           "if func._schema.name in _BATCH_NORMS and args[_TRAINING] else ()", "if False else ()"),
-    TextMutant("clones-nothing", "mutation", "a_saved_tensor_changed_by_a_method", "graph.mutation", "        if not written:",
-           "        if True:"),
-    TextMutant("finds-tensors-by-where-they-begin", "mutation", "a_saved_tensor_changed_through_a_view", "graph.memory",
-           "self.start < other.end and other.start < self.end", "self.start == other.start"),
-    TextMutant("finds-views-by-where-they-end", "mutation", "a_saved_view_changed_through_its_base", "graph.memory",
-           "self.start < other.end and other.start < self.end", "self.end == other.end and self.start == other.start"),
-    TextMutant("clones-whatever-shares-memory", "mutation", "a_change_beside_a_saved_view_clones_nothing", "graph.memory",
-           "self.storage == other.storage and self.start < other.end and other.start < self.end",
-           "self.storage == other.storage"),
-    TextMutant("overlooks-lists", "mutation", "saved_tensors_in_a_list", "graph.mutation",
-           "value if isinstance(value, list | tuple) else (value,)", "(value,)"),
-    TextMutant("overlooks-views-in-lists", "mutation", "views_of_saved_tensors_in_a_list", "graph.mutation",
-           "if isinstance(each, torch.Tensor):\n                    yield each",
-           "if isinstance(each, torch.Tensor) and not (each._is_view() and isinstance(value, list)):\n"
-           "                    yield each"),
-    TextMutant("overlooks-out", "mutation", "a_saved_tensor_as_out", "graph.mutation", "kwargs.get(argument.name)", "None"),
-    TextMutant("looks-for-one-out", "mutation", "saved_tensors_as_several_outs", "graph.mutation", "kwargs.get(argument.name)",
-           "kwargs.get('out')"),
-    TextMutant("counts-every-save", "mutation", "counts_of_clones_are_exact", "graph.mutation",
-           "if handle in self.original and _same(", "if False and _same("),
-    TextMutant("clones-what-nothing-writes", "mutation", "counts_of_clones_are_exact_through_views", "graph.mutation",
-           "argument.alias_info is not None and argument.alias_info.is_write", "argument.alias_info is not None"),
-    TextMutant("gives-a-clone-once", "mutation", "changes_between_backward_passes", "graph.mutation",
-           "return self.cloned[handle] if", "return self.cloned.pop(handle) if"),
-    TextMutant("clones-too-late", "mutation", "tensors_changed_in_forward", "graph.mutation",
-           "                self.saved.replace(handle, self.saved.clone(handle))\n            else:",
-           "                spared[handle] = None\n            else:", profile="default"),
-    TextMutant("clones-results-alone", "mutation", "tensors_changed_after_forward", "graph.mutation",
-           "elif _meet(handle.regions, before):",
-           "elif _meet(handle.regions, before) and not any(tensor.is_leaf for tensor in written):"),
-    TextMutant("overlooks-integers", "mutation", "a_saved_index_or_condition_changed", "graph.mutation",
-           "if isinstance(each, torch.Tensor):", "if isinstance(each, torch.Tensor) and each.is_floating_point():"),
-    TextMutant("overlooks-zero", "mutation", "changes_through_data", "graph.mutation", "        if not written:",
-           "        if not written or func is torch.ops.aten.zero_.default:"),
-    TextMutant("overlooks-optimizers", "mutation", "weights_stepped_before_backward_where_allowed", "graph.mutation",
-           "        if not written:",
-           "        if not written or len(written) > 1 or 'addc' in func.__name__ or not torch.is_grad_enabled():"),
-    TextMutant("refuses-what-is-not-changed", "mutation", "nothing_changes_where_nothing_is_changed", "graph.mutation",
-           "return handle.version <= tensor._version <= handle.version + handle.due", "return handle.version == 0"),
-    TextMutant("lets-contexts-nest", "mutation", "contexts_cannot_be_nested", "graph.mutation",
-           "if any(isinstance(mode, _CloneFirst) for mode in _get_current_dispatch_mode_stack()):", "if False:"),
-    TextMutant("knows-no-end", "mutation", "backward_after_the_context_is_refused", "graph.mutation", "        saved.close()",
-           "        pass"),
-    TextMutant("goes-on-after-an-error", "mutation", "a_context_is_over_after_an_error", "graph.mutation",
-           "        with pushed(saved.pack, saved.unpack), _CloneFirst(saved):\n            yield saved\n",
-           "        torch._C._autograd._push_saved_tensors_default_hooks(saved.pack, saved.unpack)\n"
-           "        with _CloneFirst(saved):\n            yield saved\n"
-           "        torch._C._autograd._pop_saved_tensors_default_hooks()\n"),
-    TextMutant("has-one-context-for-all", "mutation", "one_context_after_another", "graph.mutation", "    saved = SavedTensors()\n",
-           "    saved = SavedTensors.only = getattr(SavedTensors, 'only', None) or SavedTensors()\n"),
-    TextMutant("has-one-context-for-all-threads", "mutation", "contexts_of_threads_are_independent", "graph.mutation",
-           "    saved = SavedTensors()\n",
-           "    saved = SavedTensors()\n    SavedTensors.last = saved\n"
-           "    saved.close = lambda: SavedTensors.close(SavedTensors.last)\n"),
-    TextMutant("owns-results-with-their-graph", "mutation", "originals_and_clones_die_with_their_graph", "graph.mutation",
-           "self.original[handle] = tensor.detach()", "self.original[handle] = tensor"),
-    TextMutant("never-forgets-a-storage", "mutation", "a_context_leaves_nothing_behind", "graph.mutation",
-           "            readers.pop(number, None)", "            pass"),
-    TextMutant("clones-what-is-beside", "mutation", "changes_beside_checkpointed_regions", "graph.mutation",
-           "return self.cloned[handle] if", "return self.original.get(handle, torch.ones(2, 2, dtype=torch.float64)) if"),
-    TextMutant("overlooks-compressed-memory", "mutation", "a_sparse_tensor_changed_by_its_values", "graph.memory",
-           "elif tensor.layout in _COMPRESSED:", "elif tensor.layout in _COMPRESSED and False:"),
-    TextMutant("does-not-look-at-clones", "mutation", "a_change_that_the_context_does_not_see", "graph.mutation",
-           "        if not self.untouched(handle):\n            raise",
-           "        if handle not in self.cloned and not self.untouched(handle):\n            raise"),
-    TextMutant("clones-for-inference", "mutation", "saved_tensors_changed_in_inference_mode", "graph.mutation",
-           "with torch.inference_mode(False):  # backward is outside of it", "if True:"),
-    TextMutant("forgets-who-has-other-memory", "mutation", "a_saved_tensor_that_is_given_other_memory", "graph.mutation",
-           "        self.saved.spare_parted(written)\n", ""),
-    TextMutant("counts-for-all-that-was-parted", "mutation", "a_saved_tensor_that_is_given_other_memory", "graph.mutation",
-           "self.original[handle]._version in versions:", "self.original[handle]._version not in versions:"),
-    TextMutant("sees-no-other-memory-before-it-saves", "mutation", "a_saved_tensor_that_is_given_other_memory", "graph.mutation",
-           "if self.saved.readers or reshapes else []", "if self.saved.readers else []"),
-    TextMutant("expects-a-change-too-many", "mutation", "a_change_that_the_context_does_not_see", "graph.mutation",
-           "tensor._version <= handle.version + handle.due", "tensor._version <= handle.version + handle.due + 1"),
-    TextMutant("takes-what-was-changed-unseen-for-the-same", "mutation", "a_change_that_the_context_does_not_see", "graph.mutation",
-           "_same(handle.place, place) and self.untouched(handle)", "_same(handle.place, place)"),
-)  # fmt: skip
+import torch
+
+from conformance.mutants.mutant import Copy, mutant
+
+
+def overlook(copy: Copy, overlooked: Callable[[torch.Tensor], bool]) -> None:
+    """Have some of the tensors that operators write to overlooked."""
+    copy.wrap(
+        "graph.mutation",
+        "_written",
+        lambda there: lambda *args: (tensor for tensor in there(*args) if not overlooked(tensor)),
+    )
+
+
+def overlook_operators(copy: Copy, overlooked: Callable[[Any, list[torch.Tensor]], bool]) -> None:
+    """Have some operators taken for ones that write to nothing."""
+
+    def around(there: Any) -> Any:
+        def written(func: Any, *args: Any) -> list[torch.Tensor]:
+            found = list(there(func, *args))
+            return [] if overlooked(func, found) else found
+
+        return written
+
+    copy.wrap("graph.mutation", "_written", around)
+
+
+def overlook_arguments(copy: Copy, left: Callable[[Any], Any]) -> None:
+    """Have what operators write to looked for in what is left of each positional argument."""
+    copy.wrap(
+        "graph.mutation",
+        "_written",
+        lambda there: lambda func, args, kwargs: there(func, [left(each) for each in args], kwargs),
+    )
+
+
+@mutant("graph.mutation", "mutation", "an_out_that_grows")
+def looks_at_an_out_before_it_grows(copy: Copy) -> None:
+    """That an `out` argument reaches further when it was given another size is not seen."""
+    copy.replace("graph.mutation", "_has_out", lambda _: False)
+
+
+@mutant("graph.mutation", "mutation", "statistics_changed_before_backward")
+def overlooks_what_batch_norm_writes(copy: Copy) -> None:
+    """Writes that are not in an operator's schema are not seen."""
+    copy.replace("graph.mutation", "_BATCH_NORMS", ())
+
+
+@mutant("graph.mutation", "mutation", "a_saved_tensor_changed_by_a_method")
+def clones_nothing(copy: Copy) -> None:
+    """No write is seen."""
+    overlook(copy, lambda _: True)
+
+
+@mutant("graph.memory", "mutation", "a_saved_tensor_changed_through_a_view")
+def finds_tensors_by_where_they_begin(copy: Copy) -> None:
+    """A change is seen only through a tensor that begins where the saved one does."""
+    copy.replace("graph.memory", "Region.overlaps", lambda one, other: one[:2] == other[:2])
+
+
+@mutant("graph.memory", "mutation", "a_saved_view_changed_through_its_base")
+def finds_views_by_where_they_end(copy: Copy) -> None:
+    """A change is seen only through a tensor that begins and ends where the saved one does."""
+    copy.replace("graph.memory", "Region.overlaps", lambda one, other: one == other)
+
+
+@mutant("graph.memory", "mutation", "a_change_beside_a_saved_view_clones_nothing")
+def clones_whatever_shares_memory(copy: Copy) -> None:
+    """A saved tensor is cloned before a change anywhere in its storage."""
+    copy.replace("graph.memory", "Region.overlaps", lambda one, other: one.storage == other.storage)
+
+
+@mutant("graph.mutation", "mutation", "saved_tensors_in_a_list")
+def overlooks_lists(copy: Copy) -> None:
+    """Tensors in a list are not seen to be written to."""
+    overlook_arguments(copy, lambda value: None if isinstance(value, list | tuple) else value)
+
+
+@mutant("graph.mutation", "mutation", "views_of_saved_tensors_in_a_list")
+def overlooks_views_in_lists(copy: Copy) -> None:
+    """Views in a list are not seen to be written to."""
+
+    def left(value: Any) -> Any:
+        if not isinstance(value, list):
+            return value
+        return [each for each in value if not (isinstance(each, torch.Tensor) and each._is_view())]
+
+    overlook_arguments(copy, left)
+
+
+@mutant("graph.mutation", "mutation", "a_saved_tensor_as_out")
+def overlooks_out(copy: Copy) -> None:
+    """Tensors that are given by name are not seen to be written to."""
+    copy.wrap("graph.mutation", "_written", lambda there: lambda func, args, _: there(func, args, {}))
+
+
+@mutant("graph.mutation", "mutation", "saved_tensors_as_several_outs")
+def looks_for_one_out(copy: Copy) -> None:
+    """Of tensors that are given by name, only one named `out` is seen to be written to."""
+    copy.wrap(
+        "graph.mutation",
+        "_written",
+        lambda there: lambda func, args, kwargs: there(func, args, {"out": kwargs.get("out")}),
+    )
+
+
+@mutant("graph.mutation", "mutation", "counts_of_clones_are_exact")
+def counts_every_save(copy: Copy) -> None:
+    """A tensor that is saved twice is cloned twice."""
+    copy.replace("graph.mutation", "_same", lambda *_: False)
+
+
+@mutant("graph.mutation", "mutation", "counts_of_clones_are_exact_through_views")
+def clones_what_nothing_writes(copy: Copy) -> None:
+    """An operator that gives a view of a tensor is taken for one that writes to it."""
+
+    def around(there: Any) -> Any:
+        def written(func: Any, args: Any, kwargs: Any) -> Iterator[torch.Tensor]:
+            yield from there(func, args, kwargs)
+            for argument, value in zip(func._schema.arguments, args, strict=False):
+                if argument.alias_info is not None and not argument.alias_info.is_write:
+                    yield from (each for each in [value] if isinstance(each, torch.Tensor))
+
+        return written
+
+    copy.wrap("graph.mutation", "_written", around)
+
+
+@mutant("graph.mutation", "mutation", "changes_between_backward_passes")
+def gives_a_clone_once(copy: Copy) -> None:
+    """A clone is let go when backward has got it."""
+
+    def around(there: Any) -> Any:
+        def unpack(self: Any, handle: Any) -> Any:
+            tensor = there(self, handle)
+            self.cloned.pop(handle, None)
+            return tensor
+
+        return unpack
+
+    copy.wrap("graph.mutation", "SavedTensors.unpack", around)
+
+
+@mutant("graph.mutation", "mutation", "tensors_changed_in_forward", profile="default")
+def clones_too_late(copy: Copy) -> None:
+    """What is kept as a clone has the values after the change."""
+
+    def around(there: Any) -> Any:
+        def replace(self: Any, handle: Any, _: object) -> None:
+            there(self, handle, self.original[handle])
+            handle.due = 1
+
+        return replace
+
+    copy.wrap("graph.mutation", "SavedTensors.replace", around)
+
+
+@mutant("graph.mutation", "mutation", "tensors_changed_after_forward")
+def clones_results_alone(copy: Copy) -> None:
+    """A saved leaf is not cloned before a change that the context has seen."""
+    leaves: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def noting(there: Any) -> Any:
+        def pack(self: Any, tensor: torch.Tensor) -> Any:
+            handle = there(self, tensor)
+            if tensor.is_leaf:
+                leaves.add(handle)
+            return handle
+
+        return pack
+
+    def sparing(there: Any) -> Any:
+        return lambda self, handle, clone: self.spare(handle, 1) if handle in leaves else there(self, handle, clone)
+
+    copy.wrap("graph.mutation", "SavedTensors.pack", noting)
+    copy.wrap("graph.mutation", "SavedTensors.replace", sparing)
+
+
+@mutant("graph.mutation", "mutation", "a_saved_index_or_condition_changed")
+def overlooks_integers(copy: Copy) -> None:
+    """A write to integers or truth values is not seen."""
+    overlook(copy, lambda tensor: not tensor.is_floating_point())
+
+
+@mutant("graph.mutation", "mutation", "changes_through_data")
+def overlooks_zero(copy: Copy) -> None:
+    """A write by `zero_` is not seen."""
+    overlook_operators(copy, lambda func, _: func is torch.ops.aten.zero_.default)
+
+
+@mutant("graph.mutation", "mutation", "weights_stepped_before_backward_where_allowed")
+def overlooks_optimizers(copy: Copy) -> None:
+    """Writes are not seen that are made as optimizers make them."""
+    overlook_operators(copy, lambda func, written: len(written) > 1 or "addc" in func.__name__ or not torch.is_grad_enabled())
+
+
+@mutant("graph.mutation", "mutation", "nothing_changes_where_nothing_is_changed")
+def refuses_what_is_not_changed(copy: Copy) -> None:
+    """What was changed in place before it was saved is taken for changed."""
+    copy.replace("graph.mutation", "SavedTensors.untouched", lambda _, handle: handle.version == 0)
+
+
+@mutant("graph.mutation", "mutation", "contexts_cannot_be_nested")
+def lets_contexts_nest(copy: Copy) -> None:
+    """A context inside another one is not refused."""
+    copy.replace("graph.mutation", "_get_current_dispatch_mode_stack", list)
+
+
+@mutant("graph.mutation", "mutation", "backward_after_the_context_is_refused")
+def knows_no_end(copy: Copy) -> None:
+    """A context that was left goes on to give what it saved."""
+    copy.replace("graph.mutation", "SavedTensors.close", lambda _: None)
+
+
+@mutant("graph.mutation", "mutation", "a_context_is_over_after_an_error")
+def goes_on_after_an_error(copy: Copy) -> None:
+    """Hooks of a context that is left through an error stay on."""
+
+    @contextmanager
+    def pushed(pack: Any, unpack: Any) -> Iterator[None]:
+        torch._C._autograd._push_saved_tensors_default_hooks(pack, unpack)
+        yield
+        torch._C._autograd._pop_saved_tensors_default_hooks()
+
+    copy.replace("graph.hooks", "pushed", pushed)
+
+
+@mutant("graph.mutation", "mutation", "one_context_after_another")
+def has_one_context_for_all(copy: Copy) -> None:
+    """All contexts are the first one, which is over when it is left."""
+    copy.wrap("graph.mutation", "SavedTensors", functools.cache)
+
+
+@mutant("graph.mutation", "mutation", "contexts_of_threads_are_independent")
+def has_one_context_for_all_threads(copy: Copy) -> None:
+    """When a context is left, the last one that was entered on any thread is over."""
+    entered: list[Any] = []
+
+    def remembering(there: Any) -> Any:
+        def made(self: Any) -> None:
+            there(self)
+            entered[:] = [self]
+
+        return made
+
+    copy.wrap("graph.mutation", "SavedTensors.__init__", remembering)
+    copy.wrap("graph.mutation", "SavedTensors.close", lambda there: lambda _: there(entered[0]))
+
+
+@mutant("graph.mutation", "mutation", "originals_and_clones_die_with_their_graph")
+def owns_results_with_their_graph(copy: Copy) -> None:
+    """A result that its own operator saves owns itself through its graph."""
+
+    def around(there: Any) -> Any:
+        def pack(self: Any, tensor: torch.Tensor) -> Any:
+            handle = there(self, tensor)
+            self.original[handle] = tensor
+            return handle
+
+        return pack
+
+    copy.wrap("graph.mutation", "SavedTensors.pack", around)
+
+
+@mutant("graph.mutation", "mutation", "a_context_leaves_nothing_behind")
+def never_forgets_a_storage(copy: Copy) -> None:
+    """An entry stays for each storage that was read, when all who read it are gone."""
+    copy.replace("graph.mutation", "_forgetting", lambda readers, number: lambda dead: readers.get(number, set()).discard(dead))
+
+
+@mutant("graph.mutation", "mutation", "changes_beside_checkpointed_regions")
+def clones_what_is_beside(copy: Copy) -> None:
+    """Ones come back in the place of what was cloned."""
+    copy.wrap(
+        "graph.mutation",
+        "SavedTensors.unpack",
+        lambda there: (
+            lambda self, handle: torch.ones_like(there(self, handle)) if handle in self.cloned else there(self, handle)
+        ),
+    )
+
+
+@mutant("graph.memory", "mutation", "a_sparse_tensor_changed_by_its_values")
+def overlooks_compressed_memory(copy: Copy) -> None:
+    """Tensors of compressed sparse layouts are taken for ones that have no memory."""
+    copy.replace("graph.memory", "_COMPRESSED", {})
+
+
+@mutant("graph.mutation", "mutation", "a_change_that_the_context_does_not_see")
+def does_not_look_at_clones(copy: Copy) -> None:
+    """That a clone was changed in backward is not noticed."""
+    copy.wrap(
+        "graph.mutation",
+        "SavedTensors.untouched",
+        lambda there: lambda self, handle: handle in self.cloned or there(self, handle),
+    )
+
+
+@mutant("graph.mutation", "mutation", "a_change_that_the_context_does_not_see")
+def expects_a_change_too_many(copy: Copy) -> None:
+    """One more change than the context has seen is taken for expected."""
+
+    def around(there: Any) -> Any:
+        def untouched(self: Any, handle: Any) -> Any:
+            handle.due += 1
+            unchanged = there(self, handle)
+            handle.due -= 1
+            return unchanged
+
+        return untouched
+
+    copy.wrap("graph.mutation", "SavedTensors.untouched", around)
+
+
+@mutant("graph.mutation", "mutation", "a_change_that_the_context_does_not_see")
+def takes_what_was_changed_unseen_for_the_same(copy: Copy) -> None:
+    """A tensor that is saved again is taken for the same, also after a change that the context has not seen."""
+    mutation = copy["graph.mutation"]
+
+    def around(there: Any) -> Any:
+        def pack(self: Any, tensor: torch.Tensor) -> Any:
+            new = there(self, tensor)
+            before = (one for one in list(self.original) if one.regions == new.regions)
+            return next((one for one in before if mutation._same(one.place, new.place)), new)
+
+        return pack
+
+    copy.wrap("graph.mutation", "SavedTensors.pack", around)
+
+
+@mutant("graph.mutation", "mutation", "saved_tensors_changed_in_inference_mode")
+def clones_for_inference(copy: Copy) -> None:
+    """A clone that is made in inference mode cannot be used in backward."""
+    copy.replace(
+        "graph.mutation", "SavedTensors.clone", lambda self, handle: copy["graph.mutation"].replica(self.original[handle])
+    )
+
+
+@mutant("graph.mutation", "mutation", "a_saved_tensor_that_is_given_other_memory")
+def forgets_who_has_other_memory(copy: Copy) -> None:
+    """A write to a tensor that was given other memory is taken for one to what was saved."""
+    copy.replace("graph.mutation", "SavedTensors.spare_parted", lambda *_: None)
+
+
+@mutant("graph.mutation", "mutation", "a_saved_tensor_that_is_given_other_memory")
+def counts_for_all_that_was_parted(copy: Copy) -> None:
+    """A write counts for all saved tensors but those whose version is the one of what is written."""
+
+    def spare_parted(self: Any, written: list[torch.Tensor]) -> None:
+        versions = {tensor._version for tensor in written if not tensor.is_inference()}
+        for handle in list(self.original) if self.parted else ():
+            if self.original[handle]._version not in versions:
+                self.spare(handle, len(written))
+
+    copy.replace("graph.mutation", "SavedTensors.spare_parted", spare_parted)
+
+
+@mutant("graph.mutation", "mutation", "a_saved_tensor_that_is_given_other_memory")
+def sees_no_other_memory_before_it_saves(copy: Copy) -> None:
+    """That a tensor is given other memory is not seen while nothing is saved."""
+
+    def around(there: Any) -> Any:
+        def dispatch(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return there(self, func, types, args, kwargs) if self.saved.readers else func(*args, **(kwargs or {}))
+
+        return dispatch
+
+    copy.wrap("graph.mutation", "_CloneFirst.__torch_dispatch__", around)

@@ -2,69 +2,322 @@
 
 from __future__ import annotations
 
-from conformance.mutants.mutant import TextMutant
+import dataclasses
+import weakref
+from collections.abc import Callable
+from typing import Any
 
-FAULTS = (
-    TextMutant("copies-what-is-there-already", "saving_on_cpu", "saving_on_the_cpu_notices_any_change", "graph.host",
-           "tensor.device == _indexed(self.target)", "False"),
-    TextMutant("lets-what-stays-be-changed", "saving_on_cpu", "saving_on_the_cpu_does_not_hide_a_change", "graph.host",
-           "            return tensor\n        shape", "            return tensor.detach().clone()\n        shape"),
-    TextMutant("copies-what-is-written-later", "saving_on_cpu", "what_is_on_the_cpu_stays_as_it_is", "graph.host",
-           "            return tensor\n        shape", "            return tensor.clone()\n        shape", profile="default"),
-    TextMutant("brings-back-contiguous-tensors-of-the-cpu", "saving_on_cpu", "what_was_on_the_cpu_looks_the_same", "graph.host",
-           "            return tensor\n        shape", "            return tensor.detach().contiguous()\n        shape"),
-    TextMutant("keeps-the-graph-of-a-result-on-the-cpu", "saving_on_cpu", "a_graph_saved_on_the_cpu_is_freed", "graph.hooks",
-           "    aliases.append(_Alias(value))\n    return aliases[-1]", "    return (value, aliases)[0]"),
-    TextMutant("copies-at-every-save", "saving_on_cpu", "each_tensor_is_moved_once", "graph.host", "moved = self.copies.get(key)",
-           "moved = None"),
-    TextMutant("takes-a-changed-tensor-for-the-same", "saving_on_cpu", "what_is_saved_again_is_moved_again_only_if_it_must_be",
-           "graph.host", "key = (id(root), tensor._version, *place)", "key = (id(root), *place)"),
-    TextMutant("takes-equal-parts-for-one", "saving_on_cpu", "parts_of_one_tensor_are_told_apart", "graph.host",
-           "(tensor.untyped_storage()._cdata, tensor.storage_offset(), shape)", "(tensor.untyped_storage()._cdata, shape)"),
-    TextMutant("keeps-copies-with-the-context", "saving_on_cpu", "what_is_saved_again_is_moved_again_only_if_it_must_be",
-           "graph.host", "= weakref.WeakValueDictionary()", "= {}"),
-    TextMutant("keeps-every-copy", "saving_on_cpu", "copies_die_with_their_graph", "graph.host",
-           "        self.events: tuple[Any, ...] = ()\n",
-           "        self.events: tuple[Any, ...] = ()\n        _Moved.kept = [*getattr(_Moved, 'kept', ()), self]\n"),
-    TextMutant("keeps-the-tensor-with-its-copy", "saving_on_cpu", "nothing_saved_stays_on_the_device", "graph.host",
-           "weakref.ref(_root(tensor))", "(lambda root: lambda: root)(_root(tensor))"),
-    TextMutant("moves-what-is-just-too-small", "saving_on_cpu", "small_tensors_stay", "graph.host", "< self.min_bytes:",
-           "<= self.min_bytes:", profile="default"),
-    TextMutant("takes-any-size", "saving_on_cpu", "a_size_must_be_a_number_of_bytes", "graph.host", "if min_bytes < 0:",
-           "if False:"),
-    TextMutant("leaves-leaves-where-they-are", "saving_on_cpu", "around_regions_their_inputs_are_moved", "graph.host",
-           'if tensor.device.type == "meta" or', 'if tensor.is_leaf or tensor.device.type == "meta" or', profile="default"),
-    TextMutant("leaves-results-where-they-are", "saving_on_cpu", "inside_regions_what_they_save_is_moved", "graph.host",
-           'if tensor.device.type == "meta" or', 'if not tensor.is_leaf or tensor.device.type == "meta" or', profile="default"),
-    TextMutant("loses-strides", "saving_on_cpu", "views_come_back_with_their_strides", "graph.replicas",
-           "stored.as_strided(self.size, self.stride)", "stored.as_strided(self.size, self.stride).contiguous()"),
-    TextMutant("loses-conjugation", "saving_on_cpu", "what_comes_back_looks_the_same", "graph.replicas",
-           "tensor.conj() if self.conjugated else tensor", "tensor", profile="default"),
-    TextMutant("loses-negation", "saving_on_cpu", "what_comes_back_from_pinned_memory_looks_the_same", "graph.replicas",
-           "torch._neg_view(tensor) if self.negated else tensor", "tensor", profile="default"),
-    TextMutant("loses-an-offset", "saving_on_cpu", "views_come_back_with_their_strides", "graph.replicas",
-           "return bare.as_strided(shape.stored_size, shape.stored_stride, tensor.storage_offset())",
-           "return bare.as_strided(shape.stored_size, shape.stored_stride, 0)"),
-    TextMutant("rounds-what-comes-back", "saving_on_cpu", "saved_tensors_come_back_to_the_device", "graph.host",
-           "self.form.blank().copy_(self.copy)",
-           "self.form.blank().copy_(self.copy.half() if self.copy.is_floating_point() else self.copy)", profile="default"),
-    TextMutant("brings-back-the-wrong-way-round", "saving_on_cpu", "gradients_of_checkpoints_stay_as_they_are", "graph.host",
-           "self.form.blank().copy_(self.copy)", "self.form.blank().copy_(self.copy.flip(0))", profile="default"),
-    TextMutant("does-not-wait-for-the-way-out", "saving_on_cpu", "pinned_copies_do_not_race", "graph.streams",
-           "            self.back.wait_event(ready)\n", ""),
-    TextMutant("does-not-wait-for-computation", "saving_on_cpu", "pinned_copies_do_not_race", "graph.streams",
-           "            self.outward.wait_event(taken)\n", ""),
-    TextMutant("does-not-wait-for-the-way-back", "saving_on_cpu", "pinned_copies_do_not_race", "graph.streams",
-           "        current.wait_event(done)\n", ""),
-    TextMutant("gives-away-what-is-being-copied", "saving_on_cpu", "pinned_copies_do_not_race", "graph.streams",
-           "            snapshot.record_stream(self.outward)", "            pass"),
-    TextMutant("copies-what-is-changed-meanwhile", "saving_on_cpu", "a_change_after_moving_gives_no_wrong_gradient",
-           "graph.streams", "snapshot = source.clone(memory_format=torch.contiguous_format)", "snapshot = source"),
-    TextMutant("waits-for-the-way-out", "saving_on_cpu", "pinned_copies_block_nobody", "graph.streams",
-           "target.copy_(snapshot, non_blocking=True)", "target.copy_(snapshot)"),
-    TextMutant("knows-a-tensor-by-its-address", "saving_on_cpu", "a_tensor_in_the_place_of_one_that_died", "graph.host",
-           "        key = (id(root), tensor._version, *place)\n        moved = self.copies.get(key)\n"
-           "        if moved is None or moved.root() is not root:",
-           "        key = (tensor.untyped_storage().data_ptr(), tensor._version, shape)\n        moved = self.copies.get(key)\n"
-           "        if moved is None:"),
-)  # fmt: skip
+import torch
+
+from conformance.mutants.mutant import Copy, mutant
+
+
+def change_init(copy: Copy, kind: str, more: Callable[..., object]) -> None:
+    """Have a new object of a class changed at once, given what it was made from."""
+
+    def around(there: Any) -> Any:
+        def made(self: Any, *args: Any) -> None:
+            there(self, *args)
+            more(self, *args)
+
+        return made
+
+    copy.wrap("graph.host", f"{kind}.__init__", around)
+
+
+def change_what_stays(copy: Copy, changed: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """Have something kept that is made of a tensor which stays where it is."""
+
+    def around(there: Any) -> Any:
+        def pack(self: Any, tensor: torch.Tensor) -> Any:
+            packed = there(self, tensor)
+            return changed(tensor) if packed is tensor else packed
+
+        return pack
+
+    copy.wrap("graph.host", "_Mover.pack", around)
+
+
+def leave(copy: Copy, left: Callable[[torch.Tensor], bool]) -> None:
+    """Have some tensors stay where they are."""
+    copy.wrap("graph.host", "_Mover.pack", lambda there: lambda self, tensor: tensor if left(tensor) else there(self, tensor))
+
+
+def find_copies_by(copy: Copy, key: Callable[[torch.Tensor], tuple[object, ...]]) -> None:
+    """Have what is saved again found by something else than its object, version and place."""
+    copies: weakref.WeakValueDictionary[tuple[object, ...], Any] = weakref.WeakValueDictionary()
+
+    def around(there: Any) -> Any:
+        def pack(self: Any, tensor: torch.Tensor) -> Any:
+            shape = copy["graph.host"].form(tensor)
+            if shape is None:
+                return there(self, tensor)
+            known = (id(self), shape, *key(tensor))
+            packed = copies.get(known) or there(self, tensor)
+            return packed if packed is tensor else copies.setdefault(known, packed)
+
+        return pack
+
+    copy.wrap("graph.host", "_Mover.pack", around)
+
+
+def change_copies(copy: Copy, changed: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """Have something kept that is made of a copy on the host."""
+
+    def change(self: Any, *_: object) -> None:
+        if self.form is not None and not self.events:
+            self.copy = changed(self.copy)
+
+    change_init(copy, "_Moved", change)
+
+
+def call_on_another_stream(copy: Copy, path: str) -> None:
+    """Have a method of a lane take a stream for the current one on which nothing happens."""
+
+    def around(there: Any) -> Any:
+        def called(self: Any, *args: Any) -> Any:
+            with self.module.stream(self.module.Stream(device=self.device)):
+                return there(self, *args)
+
+        return called
+
+    copy.wrap("graph.streams", path, around)
+
+
+def change_snapshots(copy: Copy, snapshot: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """Have copies out read something else than a clone of the tensor."""
+
+    def around(there: Any) -> Any:
+        def fetch(self: Any, source: Any) -> Any:
+            taken = snapshot(source)
+            source.clone = lambda **_: taken
+            try:
+                return there(self, source)
+            finally:
+                del source.clone
+
+        return fetch
+
+    copy.wrap("graph.streams", "Lane.fetch", around)
+
+
+@mutant("graph.host", "saving_on_cpu", "saving_on_the_cpu_notices_any_change")
+def copies_what_is_there_already(copy: Copy) -> None:
+    """What lives on the CPU already is copied, so a change to it is not noticed."""
+    copy.replace("graph.host", "_indexed", lambda _: None)
+
+
+@mutant("graph.host", "saving_on_cpu", "saving_on_the_cpu_does_not_hide_a_change")
+def lets_what_stays_be_changed(copy: Copy) -> None:
+    """What stays where it is is copied, so a change to it is not noticed."""
+    change_what_stays(copy, lambda tensor: tensor.detach().clone())
+
+
+@mutant("graph.host", "saving_on_cpu", "what_is_on_the_cpu_stays_as_it_is", profile="default")
+def copies_what_is_written_later(copy: Copy) -> None:
+    """What stays where it is is copied."""
+    change_what_stays(copy, torch.clone)
+
+
+@mutant("graph.host", "saving_on_cpu", "what_was_on_the_cpu_looks_the_same")
+def brings_back_contiguous_tensors_of_the_cpu(copy: Copy) -> None:
+    """What stays where it is loses its strides."""
+    change_what_stays(copy, lambda tensor: tensor.detach().contiguous())
+
+
+@mutant("graph.hooks", "saving_on_cpu", "a_graph_saved_on_the_cpu_is_freed")
+def keeps_the_graph_of_a_result_on_the_cpu(copy: Copy) -> None:
+    """A result that stays where it is owns its own graph."""
+    copy.replace("graph.hooks", "_detached", lambda value, *_: value)
+
+
+@mutant("graph.host", "saving_on_cpu", "each_tensor_is_moved_once")
+def copies_at_every_save(copy: Copy) -> None:
+    """A tensor that is saved twice is copied twice."""
+
+    def around(there: Any) -> Any:
+        def pack(self: Any, tensor: torch.Tensor) -> Any:
+            self.copies.clear()
+            return there(self, tensor)
+
+        return pack
+
+    copy.wrap("graph.host", "_Mover.pack", around)
+
+
+@mutant("graph.host", "saving_on_cpu", "what_is_saved_again_is_moved_again_only_if_it_must_be")
+def takes_a_changed_tensor_for_the_same(copy: Copy) -> None:
+    """A tensor that was changed since it was saved is not copied again."""
+    host = copy["graph.host"]
+    find_copies_by(copy, lambda tensor: (id(host._root(tensor)), tensor.storage_offset()))
+
+
+@mutant("graph.host", "saving_on_cpu", "parts_of_one_tensor_are_told_apart")
+def takes_equal_parts_for_one(copy: Copy) -> None:
+    """Parts of one tensor that have the same shape are taken for one."""
+    host = copy["graph.host"]
+    find_copies_by(copy, lambda tensor: (id(host._root(tensor)), tensor._version))
+
+
+@mutant("graph.host", "saving_on_cpu", "a_tensor_in_the_place_of_one_that_died")
+def knows_a_tensor_by_its_address(copy: Copy) -> None:
+    """A tensor that has the address of one that died is taken for it."""
+    find_copies_by(copy, lambda tensor: (tensor.untyped_storage().data_ptr(), tensor._version))
+
+
+@mutant("graph.host", "saving_on_cpu", "what_is_saved_again_is_moved_again_only_if_it_must_be")
+def keeps_copies_with_the_context(copy: Copy) -> None:
+    """A context owns its copies, when no graph needs them any more."""
+
+    def own(self: Any, *_: object) -> None:
+        self.copies = {}
+
+    change_init(copy, "_Mover", own)
+
+
+@mutant("graph.host", "saving_on_cpu", "copies_die_with_their_graph")
+def keeps_every_copy(copy: Copy) -> None:
+    """Copies are never let go."""
+    kept: list[Any] = []
+    change_init(copy, "_Moved", lambda self, *_: kept.append(self))
+
+
+@mutant("graph.host", "saving_on_cpu", "nothing_saved_stays_on_the_device")
+def keeps_the_tensor_with_its_copy(copy: Copy) -> None:
+    """A copy owns the tensor on the device."""
+
+    def own(self: Any, tensor: torch.Tensor, *_: object) -> None:
+        root = self.root()
+        self.root = lambda: root
+
+    change_init(copy, "_Moved", own)
+
+
+@mutant("graph.host", "saving_on_cpu", "small_tensors_stay", profile="default")
+def moves_what_is_just_too_small(copy: Copy) -> None:
+    """A tensor of the least size that is to be moved stays where it is."""
+    copy.wrap("graph.host", "size_in_bytes", lambda there: lambda *args: there(*args) - 1)
+
+
+@mutant("graph.host", "saving_on_cpu", "a_size_must_be_a_number_of_bytes")
+def takes_any_size(copy: Copy) -> None:
+    """A negative size is taken for 0."""
+
+    def around(there: Any) -> Any:
+        def made(*args: Any) -> Any:
+            *others, size = args
+            return there(*others, 0 if isinstance(size, int) and size < 0 else size)
+
+        return made
+
+    copy.wrap("graph.host", "_mover", around)
+
+
+@mutant("graph.host", "saving_on_cpu", "around_regions_their_inputs_are_moved", profile="default")
+def leaves_leaves_where_they_are(copy: Copy) -> None:
+    """Leaves are not moved."""
+    leave(copy, lambda tensor: tensor.is_leaf)
+
+
+@mutant("graph.host", "saving_on_cpu", "inside_regions_what_they_save_is_moved", profile="default")
+def leaves_results_where_they_are(copy: Copy) -> None:
+    """Results of operators are not moved."""
+    leave(copy, lambda tensor: not tensor.is_leaf)
+
+
+@mutant("graph.replicas", "saving_on_cpu", "views_come_back_with_their_strides")
+def loses_strides(copy: Copy) -> None:
+    """What comes back has lost its strides."""
+    copy.wrap("graph.replicas", "Form.dressed", lambda there: lambda *args: there(*args).contiguous())
+
+
+@mutant("graph.replicas", "saving_on_cpu", "what_comes_back_looks_the_same", profile="default")
+def loses_conjugation(copy: Copy) -> None:
+    """What comes back of a conjugated view is not conjugated."""
+    copy.wrap(
+        "graph.replicas",
+        "Form.dressed",
+        lambda there: lambda self, stored: there(dataclasses.replace(self, conjugated=False), stored),
+    )
+
+
+@mutant("graph.replicas", "saving_on_cpu", "what_comes_back_from_pinned_memory_looks_the_same", profile="default")
+def loses_negation(copy: Copy) -> None:
+    """What comes back of a negated view is not negated."""
+    copy.wrap(
+        "graph.replicas",
+        "Form.dressed",
+        lambda there: lambda self, stored: there(dataclasses.replace(self, negated=False), stored),
+    )
+
+
+@mutant("graph.replicas", "saving_on_cpu", "views_come_back_with_their_strides")
+def loses_an_offset(copy: Copy) -> None:
+    """Of a view, what is copied begins where its storage does."""
+
+    def around(there: Any) -> Any:
+        def stored(*args: Any) -> torch.Tensor:
+            view: torch.Tensor = there(*args)
+            return view.as_strided(view.size(), view.stride(), 0)
+
+        return stored
+
+    copy.wrap("graph.replicas", "stored", around)
+
+
+@mutant("graph.host", "saving_on_cpu", "saved_tensors_come_back_to_the_device", profile="default")
+def rounds_what_comes_back(copy: Copy) -> None:
+    """What comes back was kept in lower precision."""
+    change_copies(copy, lambda kept: kept.half() if kept.is_floating_point() else kept)
+
+
+@mutant("graph.host", "saving_on_cpu", "gradients_of_checkpoints_stay_as_they_are", profile="default")
+def brings_back_the_wrong_way_round(copy: Copy) -> None:
+    """What comes back is reversed."""
+    change_copies(copy, lambda kept: kept.flip(0))
+
+
+@mutant("graph.streams", "saving_on_cpu", "pinned_copies_do_not_race")
+def does_not_wait_for_the_way_out(copy: Copy) -> None:
+    """A copy back does not wait for the one out."""
+    copy.wrap(
+        "graph.streams",
+        "Lane.send",
+        lambda there: lambda self, source, make, _: there(self, source, make, self.module.Event()),
+    )
+
+
+@mutant("graph.streams", "saving_on_cpu", "pinned_copies_do_not_race")
+def does_not_wait_for_computation(copy: Copy) -> None:
+    """A copy out does not wait for what computes the tensor, but for another stream."""
+    call_on_another_stream(copy, "Lane.fetch")
+
+
+@mutant("graph.streams", "saving_on_cpu", "pinned_copies_do_not_race")
+def does_not_wait_for_the_way_back(copy: Copy) -> None:
+    """Computation does not wait for a copy back; another stream does."""
+    call_on_another_stream(copy, "Lane.send")
+
+
+@mutant("graph.streams", "saving_on_cpu", "pinned_copies_do_not_race")
+def gives_away_what_is_being_copied(copy: Copy) -> None:
+    """The memory of a snapshot is given away while it is being copied."""
+
+    def unrecorded(source: torch.Tensor) -> Any:
+        taken: Any = source.clone(memory_format=torch.contiguous_format)
+        taken.record_stream = lambda _: None
+        return taken
+
+    change_snapshots(copy, unrecorded)
+
+
+@mutant("graph.streams", "saving_on_cpu", "a_change_after_moving_gives_no_wrong_gradient")
+def copies_what_is_changed_meanwhile(copy: Copy) -> None:
+    """A copy out reads the tensor itself, which may be changed at once."""
+    change_snapshots(copy, lambda source: source)
+
+
+@mutant("graph.streams", "saving_on_cpu", "pinned_copies_block_nobody")
+def waits_for_the_way_out(copy: Copy) -> None:
+    """The host waits for a copy out."""
+    copy.replace("graph.streams", "Lane.fetch", lambda self, source: (source.cpu(), self.module.Event()))
