@@ -308,16 +308,22 @@ def has_regions_of_each_thread(copy: Copy) -> None:
 
 @mutant("nested.api", "lifetimes", "a_forward_on_another_thread_meanwhile")
 def saves_in_the_newest_region(copy: Copy) -> None:
-    """What is saved on any thread goes to the region that has begun last."""
+    """What is saved on any thread goes to the region that has begun last, as long as some forward is under way."""
     under_way: list[Any] = []
+    newest: list[Any] = []
 
     def push(owner: Any, context: bool = False) -> None:
         under_way.append(owner)
-        hooks = torch._C._autograd
-        hooks._push_saved_tensors_default_hooks(lambda tensor: under_way[-1].pack(tensor), owner.unpack)
+        newest[:] = [owner]
+        torch._C._autograd._push_saved_tensors_default_hooks(lambda tensor: newest[0].pack(tensor), owner.unpack)
+
+    def end(self: Any, output: Any) -> None:
+        under_way.remove(self)
+        if not under_way:
+            newest.clear()
 
     copy["nested.api"].push = push
-    copy.wrap("nested.region", "Region.end", call_before(lambda self, _: under_way.remove(self)))
+    copy.wrap("nested.region", "Region.end", call_before(end))
 
 
 @mutant("nested.region", "lifetimes", "backward_of_a_region_that_is_under_way")

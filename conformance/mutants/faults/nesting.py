@@ -124,13 +124,15 @@ def saves_no_inputs_without_grad(copy: Copy) -> None:
 
 @mutant("nested.inputs", "nesting", "trees_of_regions", profile="default")
 def saves_a_tensor_once_for_all_regions(copy: Copy) -> None:
-    """What a region has saved of an input is what all later regions have of it, too."""
+    """An input that a region has saved is not saved again for later regions."""
+    pack = copy["nested.inputs"].Packed
 
-    def share(position: Any, self: Any, tensor: torch.Tensor) -> None:
-        if not isinstance(self.packed[position], torch.Tensor):
-            self.packed[position] = vars(tensor).setdefault("packed", self.packed[position])
+    def once(tensor: torch.Tensor) -> Any:
+        if "packed" not in vars(tensor):
+            vars(tensor)["packed"] = pack(tensor)
+        return vars(tensor)["packed"]
 
-    copy.wrap("nested.inputs", "Inputs._tensor", call_after(share))
+    copy["nested.inputs"].Packed = once
 
 
 @mutant("nested.recomputation", "nesting", "recomputation_is_hidden_from_hooks")
