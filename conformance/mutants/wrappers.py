@@ -90,6 +90,21 @@ def raising(error: Callable[[], BaseException]) -> Callable[..., Any]:
     return function
 
 
+def compare_versions_alone_if(copy: Copy, alone: Callable[[Any, int, torch.Tensor], bool]) -> None:
+    """Compare nothing but the version of a tensor that does not look as it did in forward, where ``alone`` says so."""
+
+    def compare(there: Any) -> Any:
+        def compare(self: Any, index: int, tensor: torch.Tensor) -> None:
+            if alone(self, index, tensor):
+                self.same_version(tensor, self.slots[index][2][3])
+            else:
+                there(self, index, tensor)
+
+        return compare
+
+    copy.wrap("nested.recomputation", "Recomputation.compare", compare)
+
+
 def drop_result(copy: Copy, dropped: Callable[[Any, Any], bool]) -> None:
     """Let regions of nested recompute again for each tensor, where ``dropped`` says so of a region and what it recomputed."""
 

@@ -16,6 +16,7 @@ from conformance.mutants.wrappers import (
     call_after,
     call_before,
     change_arguments,
+    compare_versions_alone_if,
     set_after,
     set_before,
 )
@@ -49,21 +50,6 @@ def _change_attributes(copy: Copy, kept: Callable[[torch.Tensor, str, Any], bool
         self.attributes = {name: value for name, value in self.attributes.items() if kept(tensor, name, value)}
 
     copy.wrap("tensors.packed", "Packed.__init__", call_after(init))
-
-
-def _compare_versions_alone_if(copy: Copy, alone: Callable[[Any, int, torch.Tensor], bool]) -> None:
-    """Compare nothing but the version of a tensor that does not look as it did in forward, where ``alone`` says so."""
-
-    def compare(there: Any) -> Any:
-        def compare(self: Any, index: int, tensor: torch.Tensor) -> None:
-            if alone(self, index, tensor):
-                self.same_version(tensor, self.slots[index][2][3])
-            else:
-                there(self, index, tensor)
-
-        return compare
-
-    copy.wrap("nested.recomputation", "Recomputation.compare", compare)
 
 
 @mutant("state.modes", "ambient", "device_context_is_forwards")
@@ -280,7 +266,7 @@ def recomputes_in_the_grad_mode_that_it_finds(copy: Copy) -> None:
 @mutant("nested.recomputation", "ambient", "train_and_eval_flipped_before_backward")
 def compares_dtypes_alone(copy: Copy) -> None:
     """A saved tensor may come back with any metadata if the dtype is the same."""
-    _compare_versions_alone_if(copy, lambda run, index, tensor: tensor.dtype == run.slots[index][2][1])
+    compare_versions_alone_if(copy, lambda run, index, tensor: tensor.dtype == run.slots[index][2][1])
 
 
 @mutant("nested.region", "ambient", "default_dtype_is_forwards")
@@ -329,7 +315,7 @@ def takes_a_leaf_for_a_result(copy: Copy) -> None:
 @mutant("nested.recomputation", "ambient", "leaves_frozen_or_unfrozen_before_backward", profile="default")
 def looks_at_flags_of_what_is_wanted(copy: Copy) -> None:
     """Whether a saved tensor requires grad is compared only if it is needed itself."""
-    _compare_versions_alone_if(copy, lambda run, index, _: run.wanted[index] is None)
+    compare_versions_alone_if(copy, lambda run, index, _: run.wanted[index] is None)
 
 
 @mutant("nested.inputs", "ambient", "arguments_made_in_inference_mode")
@@ -353,8 +339,8 @@ def saves_inference_tensors_like_others(copy: Copy) -> None:
 @mutant("nested.inputs", "ambient", "arguments_made_in_inference_mode")
 def holds_inference_tensors_like_others(copy: Copy) -> None:
     """Arguments that were made in inference mode are held in the way that takes versions."""
-    copy.wrap("nested.inputs", "Held.__init__", call_after(_with_versions))
 
+    def init(_: None, self: Any, *__: Any) -> None:
+        self.versions = self.versions or []
 
-def _with_versions(_: None, held: Any, *__: Any) -> None:
-    held.versions = held.versions or []
+    copy.wrap("nested.inputs", "Held.__init__", call_after(init))

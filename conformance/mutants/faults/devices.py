@@ -12,6 +12,23 @@ from conformance.mutants.mutant import Copy, mutant
 from conformance.mutants.wrappers import call_after, call_before, change_arguments, change_result, set_before
 
 
+def _bring_others(copy: Copy, other: Any) -> None:
+    """Let a recomputation bring what ``other`` makes of each tensor."""
+
+    def pack(there: Any) -> Any:
+        def pack(self: Any, tensor: torch.Tensor) -> Any:
+            index = self.count
+            try:
+                return there(self, tensor)
+            finally:
+                if index in self.values:
+                    self.values[index] = other(tensor.detach())
+
+        return pack
+
+    copy.wrap("nested.recomputation", "Recomputation.pack", pack)
+
+
 @mutant("state.turns", "devices", "offsets_of_generators_are_plains")
 def leaves_a_device_where_recomputation_has_drawn(copy: Copy) -> None:
     """Generators of random numbers are not put back after a recomputation."""
@@ -41,23 +58,6 @@ def does_not_wait_for_forwards_stream(copy: Copy) -> None:
             yield
 
     copy.replace("state.streams", "_moved", moved)
-
-
-def _bring_others(copy: Copy, other: Any) -> None:
-    """Let a recomputation bring what ``other`` makes of each tensor."""
-
-    def pack(there: Any) -> Any:
-        def pack(self: Any, tensor: torch.Tensor) -> Any:
-            index = self.count
-            try:
-                return there(self, tensor)
-            finally:
-                if index in self.values:
-                    self.values[index] = other(tensor.detach())
-
-        return pack
-
-    copy.wrap("nested.recomputation", "Recomputation.pack", pack)
 
 
 @mutant("nested.recomputation", "devices", "a_function_on_two_streams_under_delays")

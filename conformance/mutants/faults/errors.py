@@ -16,6 +16,7 @@ from conformance.mutants.wrappers import (
     call_before,
     change_arguments,
     change_result,
+    compare_versions_alone_if,
     forget_change,
     forget_changes,
     raising,
@@ -56,24 +57,24 @@ def _forgive_if(copy: Copy, forgiven: Callable[[Any, Any], bool]) -> None:
     copy.wrap("nested.recomputation", "Recomputation.run", call_after(run))
 
 
-def _compare_versions_alone_if(copy: Copy, alone: Callable[[Any, int, torch.Tensor], bool]) -> None:
-    """Compare nothing but the version of a tensor that does not look as it did in forward, where ``alone`` says so."""
-
-    def compare(there: Any) -> Any:
-        def compare(self: Any, index: int, tensor: torch.Tensor) -> None:
-            if alone(self, index, tensor):
-                self.same_version(tensor, self.slots[index][2][3])
-            else:
-                there(self, index, tensor)
-
-        return compare
-
-    copy.wrap("nested.recomputation", "Recomputation.compare", compare)
-
-
 def _look_at(copy: Copy, *names: str) -> None:
     """Look at other attributes of saved tensors."""
     copy.replace("tensors.versions", "look", attrgetter(*names))
+
+
+def _origins_if(copy: Copy, wanted: Callable[[int], bool]) -> None:
+    """Let a recomputation know the origins alone whose index is ``wanted``."""
+
+    def change(given: dict[str, Any]) -> None:
+        given["outside"] = {index: one for index, one in given["outside"].items() if wanted(index)}
+
+    copy.wrap("nested.recomputation", "Recomputation.__init__", change_arguments(change))
+
+
+def _renew_versions(inputs: Any) -> None:
+    """Take the versions that the arguments of a region have now for those that they had at the call."""
+    followed: Any = getattr(inputs, "counters", None) or getattr(inputs, "tensors", ())
+    inputs.versions = [one._version for one in followed]
 
 
 # What can go wrong where PyTorch's policies ask for hooks, which they do from torch 2.14 on.
@@ -114,12 +115,6 @@ def brings_what_it_has_when_tensors_are_missing(copy: Copy) -> None:
     _forgive_if(copy, lambda run, values: bool(values) and not run.stopped and not run.check)
 
 
-def _renew_versions(inputs: Any) -> None:
-    """Take the versions that the arguments of a region have now for those that they had at the call."""
-    followed = getattr(inputs, "counters", None) or getattr(inputs, "tensors", ())
-    inputs.versions = [one._version for one in followed]
-
-
 @mutant("nested.inputs", "errors", "a_function_that_changes_its_argument")
 def lets_an_input_be_changed(copy: Copy) -> None:
     """That forward has changed an input in place is forgotten as forward ends."""
@@ -136,7 +131,7 @@ def expects_versions_of_copies(copy: Copy) -> None:
 @mutant("nested.recomputation", "errors", "other_saved_tensors_are_reported")
 def compares_no_metadata(copy: Copy) -> None:
     """Of saved tensors, nothing but the version is compared."""
-    _compare_versions_alone_if(copy, lambda *_: True)
+    compare_versions_alone_if(copy, lambda *_: True)
 
 
 @mutant("tensors.versions", "errors", "other_saved_tensors_are_reported")
@@ -503,15 +498,6 @@ def lets_interpreters_rename_the_stop(copy: Copy) -> None:
         return collect
 
     copy.wrap("nested.recomputation", "Recomputation._collect", collect)
-
-
-def _origins_if(copy: Copy, wanted: Callable[[int], bool]) -> None:
-    """Let a recomputation know the origins alone whose index is ``wanted``."""
-
-    def change(given: dict[str, Any]) -> None:
-        given["outside"] = {index: one for index, one in given["outside"].items() if wanted(index)}
-
-    copy.wrap("nested.recomputation", "Recomputation.__init__", change_arguments(change))
 
 
 @mutant("nested.recomputation", "errors", "weights_and_buffers_that_are_replaced")

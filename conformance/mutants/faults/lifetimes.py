@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import threading
+import weakref
 from collections.abc import Callable
-from types import SimpleNamespace
+from types import MethodType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -106,7 +107,7 @@ def keeps_the_storage_with_the_counter(copy: Copy) -> None:
 @mutant("nested.region", "lifetimes", "dropping_the_outputs_frees_everything")
 def keeps_the_output_with_the_region(copy: Copy) -> None:
     """A region refers to the output of its forward."""
-    copy.wrap("nested.region", "Region.end", call_before(lambda self, output: vars(self).update(output=output)))
+    copy.wrap("nested.region", "Region.end", call_before(lambda self, output: setattr(self, "output", output)))
 
 
 @mutant("nested.api", "lifetimes", "an_error_leaves_hooks_and_grad_mode")
@@ -144,7 +145,7 @@ def lets_the_graph_own_what_is_left(copy: Copy) -> None:
 @mutant("nested.region", "lifetimes", "a_backward_that_is_refused_keeps_nothing")
 def remembers_what_it_unpacked_last(copy: Copy) -> None:
     """A region keeps the tensor that it has brought last."""
-    copy.wrap("nested.region", "Region.unpack", call_after(lambda tensor, self, _: vars(self).update(newest=tensor)))
+    copy.wrap("nested.region", "Region.unpack", call_after(lambda tensor, self, _: setattr(self, "newest", tensor)))
 
 
 @mutant("nested.region", "lifetimes", "a_second_backward_raises_what_plain_raises")
@@ -308,21 +309,21 @@ def has_regions_of_each_thread(copy: Copy) -> None:
 
 @mutant("nested.api", "lifetimes", "a_forward_on_another_thread_meanwhile")
 def saves_in_the_newest_region(copy: Copy) -> None:
-    """What is saved on any thread goes to the region that has begun last, as long as some forward is under way."""
-    under_way: list[Any] = []
+    """What is saved on any thread goes to the region, or recomputation of one, that has begun last and is alive."""
     newest: list[Any] = []
 
+    def pack(self: Any, tensor: torch.Tensor) -> Any:
+        return (newest[0]() or self).pack(tensor)
+
     def push(owner: Any, context: bool = False) -> None:
-        under_way.append(owner)
-        newest[:] = [owner]
-        torch._C._autograd._push_saved_tensors_default_hooks(lambda tensor: newest[0].pack(tensor), owner.unpack)
+        newest[:] = [weakref.ref(owner)]
+        torch._C._autograd._push_saved_tensors_default_hooks(MethodType(pack, owner), owner.unpack)
 
     def end(self: Any, output: Any) -> None:
-        under_way.remove(self)
-        if not under_way:
-            newest.clear()
+        if self.enclosing is not None:
+            newest[:] = [weakref.ref(self.enclosing)]
 
-    copy["nested.api"].push = push
+    copy.replace("nested.user_hooks", "push", push)
     copy.wrap("nested.region", "Region.end", call_before(end))
 
 
