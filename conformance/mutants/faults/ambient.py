@@ -12,7 +12,6 @@ from torch.utils._device import DeviceContext
 
 from conformance.mutants.mutant import Copy, mutant
 from conformance.mutants.wrappers import (
-    Wrapper,
     call_after,
     call_before,
     change_arguments,
@@ -246,8 +245,11 @@ def switches_anomaly_mode_off(copy: Copy) -> None:
 @mutant("state.restoration", "ambient", "an_error_leaves_modes_as_they_were")
 def leaves_modes_as_an_error_finds_them(copy: Copy) -> None:
     """Modes are not put back after a recomputation that has raised an error."""
-    wrapper: Wrapper = lambda there: lambda self, left, failed: None if failed else there(self, left, failed=False)  # noqa: E731
-    copy.wrap("state.restoration", "Restoration.put_modes_back", wrapper)
+    copy.wrap(
+        "state.restoration",
+        "Restoration.put_modes_back",
+        lambda there: lambda self, left, failed: None if failed else there(self, left, failed=False),
+    )
 
 
 @mutant("nested.recomputation", "ambient", "grad_mode_is_forwards")

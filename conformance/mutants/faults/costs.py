@@ -10,7 +10,6 @@ import torch
 
 from conformance.mutants.mutant import Copy, mutant
 from conformance.mutants.wrappers import (
-    Wrapper,
     call_after,
     call_before,
     change_arguments,
@@ -129,8 +128,11 @@ def takes_an_ended_backward_for_this_one(copy: Copy) -> None:
 @mutant("nested.recomputation", "costs", "recomputed_tensors_die_as_they_are_unpacked")
 def keeps_what_was_asked_for_first(copy: Copy) -> None:
     """The tensor that a recomputation was begun for lives until the end of the backward."""
-    wrapper: Wrapper = lambda there: lambda self, *given: there(self, *given) if len(given) > 1 else self[given[0]]  # noqa: E731
-    copy.wrap("nested.recomputation", "Values.pop", wrapper)
+    copy.wrap(
+        "nested.recomputation",
+        "Values.pop",
+        lambda there: lambda self, *given: there(self, *given) if len(given) > 1 else self[given[0]],
+    )
 
 
 @mutant("nested.recomputation", "costs", "kernels_with_early_stop")

@@ -397,8 +397,11 @@ def takes_versions_for_part_of_the_determinism_check(copy: Copy) -> None:
 @mutant("nested.recomputation", "errors", "changes_are_reported_in_any_case")
 def compares_versions_inside_as_part_of_the_determinism_check(copy: Copy) -> None:
     """Without the determinism check, forward and recomputation may see different versions."""
-    wrapper = lambda there: lambda self, *args: there(self, *args) if self.check else None  # noqa: E731
-    copy.wrap("nested.recomputation", "Recomputation.same_version", wrapper)
+    copy.wrap(
+        "nested.recomputation",
+        "Recomputation.same_version",
+        lambda there: lambda self, *args: there(self, *args) if self.check else None,
+    )
 
 
 @mutant("nested.inputs", "errors", "changes_between_forward_and_backward")

@@ -13,7 +13,6 @@ import torch
 
 from conformance.mutants.mutant import Copy, mutant
 from conformance.mutants.wrappers import (
-    Wrapper,
     call_after,
     call_before,
     change_result,
@@ -86,8 +85,11 @@ def never_forgets_a_backward(copy: Copy) -> None:
 @mutant("nested.recomputation", "lifetimes", "each_recomputed_tensor_dies_at_its_unpack")
 def keeps_what_was_unpacked(copy: Copy) -> None:
     """A recomputed tensor, but for the first, lives until the end of the backward that has unpacked it."""
-    wrapper: Wrapper = lambda there: lambda self, *given: self.get(*given) if len(given) > 1 else there(self, *given)  # noqa: E731
-    copy.wrap("nested.recomputation", "Values.pop", wrapper)
+    copy.wrap(
+        "nested.recomputation",
+        "Values.pop",
+        lambda there: lambda self, *given: self.get(*given) if len(given) > 1 else there(self, *given),
+    )
 
 
 @mutant("nested.region", "lifetimes", "dropping_the_outputs_frees_everything")
@@ -100,8 +102,11 @@ def waits_for_the_collector(copy: Copy) -> None:
 def keeps_the_storage_with_the_counter(copy: Copy) -> None:
     """What follows the version of a tensor shares its storage, too."""
     detached = copy["tensors.versions"].detached
-    wrapper: Wrapper = lambda there: lambda tensor: detached(tensor) if type(tensor) in _ORDINARY else there(tensor)  # noqa: E731
-    copy.wrap("tensors.versions", "counter", wrapper)
+    copy.wrap(
+        "tensors.versions",
+        "counter",
+        lambda there: lambda tensor: detached(tensor) if type(tensor) in _ORDINARY else there(tensor),
+    )
 
 
 @mutant("nested.region", "lifetimes", "dropping_the_outputs_frees_everything")
@@ -167,8 +172,11 @@ def has_its_own_words_for_a_second_backward(copy: Copy) -> None:
 @mutant("nested.recomputation", "lifetimes", "recomputed_tensors_live_no_longer_than_saved_ones")
 def keeps_the_tensor_that_was_asked_for_first(copy: Copy) -> None:
     """The tensor that a recomputation was begun for lives until the end of the backward."""
-    wrapper: Wrapper = lambda there: lambda self, *given: there(self, *given) if len(given) > 1 else self[given[0]]  # noqa: E731
-    copy.wrap("nested.recomputation", "Values.pop", wrapper)
+    copy.wrap(
+        "nested.recomputation",
+        "Values.pop",
+        lambda there: lambda self, *given: there(self, *given) if len(given) > 1 else self[given[0]],
+    )
 
 
 @mutant("nested.recomputation", "lifetimes", "early_stop_leaves_the_tail_unrun")

@@ -8,7 +8,7 @@ import torch
 
 import impls.reentrant
 from conformance.mutants.mutant import Copy, mutant
-from conformance.mutants.wrappers import Wrapper, call_after, call_before, change_arguments, change_result, raising
+from conformance.mutants.wrappers import call_after, call_before, change_arguments, change_result, raising
 
 _hooks = torch._C._autograd
 
@@ -54,8 +54,7 @@ def lets_outer_hooks_see_what_is_inside(copy: Copy) -> None:
 @mutant("nested.inputs", "nesting", "hooks_see_inputs_in_containers")
 def does_not_take_lists_apart(copy: Copy) -> None:
     """Tensors in lists are no inputs."""
-    wrapper: Wrapper = lambda there: lambda value: None if type(value) is list else there(value)  # noqa: E731
-    copy.wrap("nested.inputs", "_apart", wrapper)
+    copy.wrap("nested.inputs", "_apart", lambda there: lambda value: None if type(value) is list else there(value))
 
 
 @mutant("nested.inputs", "nesting", "hooks_see_inputs_in_containers", profile="default")
