@@ -2,92 +2,347 @@
 
 from __future__ import annotations
 
-from conformance.mutants.mutant import TextMutant
+from collections.abc import Callable
+from operator import attrgetter
+from types import SimpleNamespace
+from typing import Any
 
-FAULTS = (
-    TextMutant("forgets-the-device-context", "ambient", "device_context_is_forwards", "state.modes",
-           "if wanted.device != found.device:", "if False:"),
-    TextMutant("never-leaves-a-device-context", "ambient", "device_context_is_forwards", "state.modes",
-           "if wanted.device != found.device:", "if wanted.device not in (None, found.device):", profile="default"),
-    TextMutant("forgets-the-default-dtype", "ambient", "default_dtype_is_forwards", "state.modes",
-           "if _default_dtype() != dtype:", "if False:"),
-    TextMutant("leaves-the-default-dtype-behind", "ambient", "default_dtype_is_forwards", "state.modes",
-           "found[0] if dtype in dtypes else dtype", "dtype"),
-    TextMutant("undoes-what-another-thread-sets", "ambient", "modes_that_another_thread_sets_stay", "state.modes",
-           "found[0] if dtype in dtypes else dtype", "found[0]"),
-    TextMutant("sets-modes-back-that-are-the-same", "ambient", "modes_that_another_thread_sets_stay", "state.restoration",
-           "None if failed else (set_here, left)", "None"),
-    TextMutant("stops-where-the-function-has-set-a-mode", "ambient", "modes_that_a_function_sets", "nested.recomputation",
-           "            if self.modes is None or process_wide() == self.modes.process_wide:\n", "            if True:\n"),
-    TextMutant("does-not-know-what-forward-left", "ambient", "modes_that_a_function_sets", "nested.api",
-           "    region.left = left if left != region.modes.process_wide else None\n", ""),
-    TextMutant("takes-the-modes-of-a-functions-first-call", "ambient", "default_dtype_is_forwards", "nested.region",
-           "self.modes, self.stream = modes.present(), streams.current()",
-           "self.modes = vars(function).setdefault('modes', modes.present())\n        self.stream = streams.current()",
-           profile="default"),
-    TextMutant("forgets-deterministic-algorithms", "ambient", "deterministic_flags_are_forwards", "state.modes",
-           "if (_deterministic(), _warns_only()) != deterministic:", "if False:"),
-    TextMutant("forgets-warn-only", "ambient", "deterministic_flags_are_forwards", "state.modes",
-           "deterministic[0], warn_only=deterministic[1]", "deterministic[0]"),
-    TextMutant("leaves-grad-mode-on-after-reading", "ambient", "grad_mode_is_forwards", "nested.recomputation",
-           "            torch._C._set_grad_enabled(graded)", "            pass"),
-    TextMutant("recomputes-in-inference-mode", "ambient", "backward_in_inference_mode", "nested.region",
-           "if torch.is_inference_mode_enabled():", "if False:"),
-    TextMutant("enables-grad-in-any-case", "ambient", "nothing_to_differentiate_costs_one_call", "nested.api",
-           "with forward_context:\n", "with forward_context, torch.enable_grad():\n"),
-    TextMutant("recomputes-what-needs-no-grad", "ambient", "nothing_to_differentiate_costs_one_call", "nested.api",
-           "        with forward_context:\n            return function(*args, **kwargs)\n",
-           "        with torch.enable_grad():\n            function(*args, **kwargs)\n        with forward_context:\n"
-           "            return function(*args, **kwargs)\n"),
-    TextMutant("passes-parameters-as-tensors", "ambient", "arguments_look_the_same", "tensors.packed",
-           "            return self.parameter\n", "            return self.parameter.as_subclass(torch.Tensor)\n"),
-    TextMutant("forgets-attributes", "ambient", "attributes_of_arguments_are_there", "tensors.packed",
-           "if self.parameter is None and (present := attributes(tensor)):", "if False:"),
-    TextMutant("returns-outputs-without-their-attributes", "ambient", "attributes_of_arguments_are_there", "nested.api",
-           "    return output\n", "    vars(output).clear()\n    return output\n"),
-    TextMutant("forgets-attributes-that-are-tensors", "ambient", "attributes_of_arguments_are_there", "tensors.packed",
-           "for name, value in present.items():",
-           "for name, value in ((n, v) for n, v in present.items() if not isinstance(v, torch.Tensor)):"),
-    TextMutant("looks-for-a-device-context-on-top-alone", "ambient", "device_context_is_forwards", "state.modes",
-           "_len_torch_function_stack() - 1, -1, -1)", "_len_torch_function_stack() - 1, _mode_count() - 2, -1)",
-           profile="default"),
-    TextMutant("takes-the-outermost-device-context", "ambient", "device_context_is_forwards", "state.modes",
-           "range(torch._C._len_torch_function_stack() - 1, -1, -1)", "range(_mode_count())", profile="default"),
-    TextMutant("needs-no-gradient-in-eval", "ambient", "a_module_in_eval_gives_gradients", "nested.api",
-           "    if not torch.is_grad_enabled():\n        with forward_context:",
-           "    if not torch.is_grad_enabled() or not getattr(function, \"training\", True):\n"
-           "        with forward_context, torch.no_grad():"),
-    TextMutant("switches-anomaly-mode-off", "ambient", "anomaly_mode_changes_nothing", "nested.recomputation",
-           "            torch._C._set_grad_enabled(True)",
-           "            torch._C._set_grad_enabled(True)\n            torch.autograd.set_detect_anomaly(False)"),
-    TextMutant("leaves-modes-as-an-error-finds-them", "ambient", "an_error_leaves_modes_as_they_were",
-           "state.restoration", "if self.found is not None:", "if self.found is not None and not failed:"),
-    TextMutant("recomputes-in-the-grad-mode-that-it-finds", "ambient", "grad_mode_is_forwards", "nested.recomputation",
-           "            torch._C._set_grad_enabled(True)\n", ""),
-    TextMutant("compares-dtypes-alone", "ambient", "train_and_eval_flipped_before_backward", "nested.recomputation",
-           "if self.check and (self.wanted[index] is not None or others):", "if self.check and tensor.dtype != expected[1]:"),
-    TextMutant("keeps-the-modes-of-its-last-run", "ambient", "default_dtype_is_forwards", "nested.region",
-           "        if run.mismatch is not None:",
-           "        self.modes = modes.present()\n        if run.mismatch is not None:"),
-    TextMutant("restores-modes-twice", "ambient", "deterministic_flags_are_forwards", "nested.region",
-           "        run = Recomputation(wanted,",
-           "        self.runs = vars(self).get('runs', 0) + 1\n"
-           "        self.modes = self.modes if self.runs < 3 else modes.present()\n        run = Recomputation(wanted,",
-           profile="default"),
-    TextMutant("forgets-attributes-of-subclasses", "ambient", "attributes_of_arguments_are_there", "tensors.packed",
-           "{} if ordinary else vars(bare(tensor))", "{} if ordinary else vars(tensor)", profile="default"),
-    TextMutant("forgets-classes", "ambient", "attributes_of_arguments_are_there", "tensors.attributes",
-           "if type(tensor) is torch.Tensor and kind is not torch.Tensor:", "if False:", profile="default"),
-    TextMutant("does-not-look-at-who-requires-grad", "ambient", "leaves_frozen_or_unfrozen_before_backward", "tensors.versions",
-           ", \"requires_grad\", \"is_leaf\")", ", \"layout\", \"is_leaf\")", profile="default"),
-    TextMutant("takes-a-leaf-for-a-result", "ambient", "leaves_frozen_or_unfrozen_before_backward", "tensors.versions",
-           ", \"requires_grad\", \"is_leaf\")", ", \"requires_grad\", \"layout\")"),
-    TextMutant("looks-at-flags-of-what-is-wanted", "ambient", "leaves_frozen_or_unfrozen_before_backward", "nested.recomputation",
-           "(self.wanted[index] is not None or others)", "self.wanted[index] is not None", profile="default"),
-    TextMutant("follows-inference-tensors-like-others", "ambient", "arguments_made_in_inference_mode", "nested.inputs",
-           "if self.watched or tensor.is_inference():", "if self.watched:"),
-    TextMutant("saves-inference-tensors-like-others", "ambient", "arguments_made_in_inference_mode", "tensors.packed",
-           "if tensor.is_inference():", "if False:"),
-    TextMutant("holds-inference-tensors-like-others", "ambient", "arguments_made_in_inference_mode", "nested.inputs",
-           "if held.versions is not None:", "if True:"),
-)  # fmt: skip
+import torch
+from torch.utils._device import DeviceContext
+
+from conformance.mutants.mutant import Copy, mutant
+from conformance.mutants.wrappers import (
+    call_after,
+    call_before,
+    change_arguments,
+    compare_versions_alone_if,
+    set_after,
+    set_before,
+)
+
+_modes_at = torch._C._get_function_stack_at
+_mode_count = torch._C._len_torch_function_stack
+
+
+def _with_grad(function: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with torch.enable_grad():
+            return function(*args, **kwargs)
+
+    return run
+
+
+def _change_without_grad(copy: Copy, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change the arguments of regions where there is nothing to differentiate."""
+
+    def run(given: dict[str, Any]) -> None:
+        if not torch.is_grad_enabled():
+            change(given)
+
+    copy.wrap("nested.api", "_run", change_arguments(run))
+
+
+def _change_attributes(copy: Copy, kept: Callable[[torch.Tensor, str, Any], bool]) -> None:
+    """Keep the attributes alone of an input that is saved of which ``kept`` says so."""
+
+    def init(_: None, self: Any, tensor: torch.Tensor, *__: Any) -> None:
+        self.attributes = {name: value for name, value in self.attributes.items() if kept(tensor, name, value)}
+
+    copy.wrap("tensors.packed", "Packed.__init__", call_after(init))
+
+
+@mutant("state.modes", "ambient", "device_context_is_forwards")
+def forgets_the_device_context(copy: Copy) -> None:
+    """A recomputation runs in the device context that is active around backward."""
+    change = change_arguments(lambda given: given.update(wanted=given["wanted"]._replace(device=given["found"].device)))
+    copy.wrap("state.modes", "entered", change)
+
+
+@mutant("state.modes", "ambient", "device_context_is_forwards", profile="default")
+def never_leaves_a_device_context(copy: Copy) -> None:
+    """A recomputation enters forward's device context, and leaves none if forward had none."""
+
+    def change(given: dict[str, Any]) -> None:
+        if given["wanted"].device is None:
+            given["wanted"] = given["wanted"]._replace(device=given["found"].device)
+
+    copy.wrap("state.modes", "entered", change_arguments(change))
+
+
+@mutant("state.modes", "ambient", "default_dtype_is_forwards")
+def forgets_the_default_dtype(copy: Copy) -> None:
+    """A recomputation does not set the default dtype."""
+    change = change_arguments(lambda given: given.update(wanted=(torch.get_default_dtype(), given["wanted"][1])))
+    copy.wrap("state.modes", "set_process_wide", change)
+
+
+@mutant("state.modes", "ambient", "default_dtype_is_forwards")
+def leaves_the_default_dtype_behind(copy: Copy) -> None:
+    """The default dtype stays as a recomputation has set it."""
+
+    def change(given: dict[str, Any]) -> None:
+        if given.get("ours") is not None:
+            given["found"] = torch.get_default_dtype(), given["found"][1]
+
+    copy.wrap("state.modes", "put_back", change_arguments(change))
+
+
+@mutant("state.modes", "ambient", "modes_that_another_thread_sets_stay")
+def undoes_what_another_thread_sets(copy: Copy) -> None:
+    """The default dtype is put back after a recomputation even if another thread has set it meanwhile."""
+
+    def put_back(_: None, found: Any, ours: Any = None) -> None:
+        torch.set_default_dtype(found[0])
+
+    copy.wrap("state.modes", "put_back", call_after(put_back))
+
+
+@mutant("state.restoration", "ambient", "modes_that_another_thread_sets_stay")
+def sets_modes_back_that_are_the_same(copy: Copy) -> None:
+    """Modes are put back after a recomputation without a look at who has set them."""
+    copy.wrap("state.restoration", "Restoration.put_modes_back", change_arguments(lambda given: given.update(failed=True)))
+
+
+@mutant("nested.recomputation", "ambient", "modes_that_a_function_sets")
+def stops_where_the_function_has_set_a_mode(copy: Copy) -> None:
+    """A recomputation ends early even where its function is about to set a mode back."""
+    copy.wrap("nested.recomputation", "Recomputation.stop", set_before(modes=None))
+
+
+@mutant("nested.region", "ambient", "modes_that_a_function_sets")
+def does_not_know_what_forward_left(copy: Copy) -> None:
+    """Modes that a function leaves behind are not known as its own after a recomputation."""
+    copy.wrap("nested.region", "Region.recompute", set_before(left=None))
+
+
+@mutant("nested.region", "ambient", "default_dtype_is_forwards", profile="default")
+def takes_the_modes_of_a_functions_first_call(copy: Copy) -> None:
+    """A function is recomputed in the modes of the first call of it."""
+
+    def init(_: None, self: Any, function: Any, *__: Any) -> None:
+        self.modes = vars(function).setdefault("modes", self.modes)
+
+    copy.wrap("nested.region", "Region.__init__", call_after(init))
+
+
+@mutant("state.modes", "ambient", "deterministic_flags_are_forwards")
+def forgets_deterministic_algorithms(copy: Copy) -> None:
+    """A recomputation does not set whether algorithms have to be deterministic."""
+
+    def change(given: dict[str, Any]) -> None:
+        given["wanted"] = given["wanted"][0], copy["state.modes"].process_wide()[1]
+
+    copy.wrap("state.modes", "set_process_wide", change_arguments(change))
+
+
+@mutant("state.modes", "ambient", "deterministic_flags_are_forwards")
+def forgets_warn_only(copy: Copy) -> None:
+    """Where algorithms have to be deterministic in a recomputation, it is an error if they are not, never a warning."""
+
+    def change(given: dict[str, Any]) -> None:
+        dtype, (deterministic, _) = given["wanted"]
+        given["wanted"] = dtype, (deterministic, False)
+
+    copy.wrap("state.modes", "set_process_wide", change_arguments(change))
+
+
+@mutant("nested.recomputation", "ambient", "grad_mode_is_forwards")
+def leaves_grad_mode_on_after_reading(copy: Copy) -> None:
+    """Grad mode stays on after a recomputation."""
+    copy.wrap("nested.recomputation", "Recomputation._collect", call_after(lambda *_: torch._C._set_grad_enabled(True)))
+
+
+@mutant("nested.region", "ambient", "backward_in_inference_mode")
+def recomputes_in_inference_mode(copy: Copy) -> None:
+    """Inference mode around backward is not left for a recomputation."""
+    copy["nested.region"].torch = SimpleNamespace(**{**vars(torch), "is_inference_mode_enabled": lambda: False})
+
+
+@mutant("nested.api", "ambient", "nothing_to_differentiate_costs_one_call")
+def enables_grad_in_any_case(copy: Copy) -> None:
+    """Where grad mode is off, the function runs with grad mode on."""
+    _change_without_grad(copy, lambda given: given.update(function=_with_grad(given["function"])))
+
+
+@mutant("nested.api", "ambient", "nothing_to_differentiate_costs_one_call")
+def recomputes_what_needs_no_grad(copy: Copy) -> None:
+    """Where grad mode is off, the function runs twice."""
+    _change_without_grad(copy, lambda given: _with_grad(given["function"])(*given["args"], **given["kwargs"]))
+
+
+@mutant("tensors.packed", "ambient", "arguments_look_the_same")
+def passes_parameters_as_tensors(copy: Copy) -> None:
+    """A parameter among the arguments is a plain tensor in the recomputation."""
+
+    def init(_: None, self: Any, *__: Any) -> None:
+        if self.parameter is not None:
+            self.parameter = self.parameter.as_subclass(torch.Tensor)
+
+    copy.wrap("tensors.packed", "Packed.__init__", call_after(init))
+
+
+@mutant("tensors.packed", "ambient", "attributes_of_arguments_are_there")
+def forgets_attributes(copy: Copy) -> None:
+    """Inputs have none of their attributes in a recomputation."""
+    _change_attributes(copy, lambda *_: False)
+
+
+@mutant("nested.api", "ambient", "attributes_of_arguments_are_there")
+def returns_outputs_without_their_attributes(copy: Copy) -> None:
+    """The output of a region loses its attributes."""
+
+    def run(output: Any, *_: Any) -> None:
+        if isinstance(output, torch.Tensor):
+            vars(output).clear()
+
+    copy.wrap("nested.api", "_run", call_after(run))
+
+
+@mutant("tensors.packed", "ambient", "attributes_of_arguments_are_there")
+def forgets_attributes_that_are_tensors(copy: Copy) -> None:
+    """Inputs do not have those of their attributes in a recomputation that are tensors."""
+    _change_attributes(copy, lambda tensor, name, value: not isinstance(value, copy["tensors.packed"].Packed))
+
+
+@mutant("state.modes", "ambient", "device_context_is_forwards", profile="default")
+def looks_for_a_device_context_on_top_alone(copy: Copy) -> None:
+    """A device context is not seen below another mode."""
+    copy.replace("state.modes", "_device_context", lambda: getattr(_modes_at(_mode_count() - 1), "device", None))
+
+
+@mutant("state.modes", "ambient", "device_context_is_forwards", profile="default")
+def takes_the_outermost_device_context(copy: Copy) -> None:
+    """Of several device contexts, the outermost one is seen."""
+
+    def device_context() -> torch.device | None:
+        stack = map(_modes_at, range(_mode_count()))
+        return next((mode.device for mode in stack if isinstance(mode, DeviceContext)), None)
+
+    copy.replace("state.modes", "_device_context", device_context)
+
+
+@mutant("nested.api", "ambient", "a_module_in_eval_gives_gradients")
+def needs_no_gradient_in_eval(copy: Copy) -> None:
+    """The forward of a module in eval mode runs without grad mode."""
+
+    def run(there: Any) -> Any:
+        def run(function: Any, *given: Any) -> Any:
+            with torch.set_grad_enabled(torch.is_grad_enabled() and getattr(function, "training", True)):
+                return there(function, *given)
+
+        return run
+
+    copy.wrap("nested.api", "_run", run)
+
+
+@mutant("nested.recomputation", "ambient", "anomaly_mode_changes_nothing")
+def switches_anomaly_mode_off(copy: Copy) -> None:
+    """A recomputation switches anomaly mode off."""
+    switch = call_before(lambda *_: torch.autograd.set_detect_anomaly(False))
+    copy.wrap("nested.recomputation", "Recomputation._collect", switch)
+
+
+@mutant("state.restoration", "ambient", "an_error_leaves_modes_as_they_were")
+def leaves_modes_as_an_error_finds_them(copy: Copy) -> None:
+    """Modes are not put back after a recomputation that has raised an error."""
+    copy.wrap(
+        "state.restoration",
+        "Restoration.put_modes_back",
+        lambda there: lambda self, left, failed: None if failed else there(self, left, failed=False),
+    )
+
+
+@mutant("nested.recomputation", "ambient", "grad_mode_is_forwards")
+def recomputes_in_the_grad_mode_that_it_finds(copy: Copy) -> None:
+    """A recomputation does not switch grad mode on."""
+
+    def collect(there: Any) -> Any:
+        def collect(self: Any, function: Callable[[], Any]) -> None:
+            there(self, torch.set_grad_enabled(torch.is_grad_enabled())(function))
+
+        return collect
+
+    copy.wrap("nested.recomputation", "Recomputation._collect", collect)
+
+
+@mutant("nested.recomputation", "ambient", "train_and_eval_flipped_before_backward")
+def compares_dtypes_alone(copy: Copy) -> None:
+    """A saved tensor may come back with any metadata if the dtype is the same."""
+    compare_versions_alone_if(copy, lambda run, index, tensor: tensor.dtype == run.slots[index][2][1])
+
+
+@mutant("nested.region", "ambient", "default_dtype_is_forwards")
+def keeps_the_modes_of_its_last_run(copy: Copy) -> None:
+    """A second recomputation runs in the modes that were active around the first."""
+    present = copy["nested.region"].modes.present
+    copy.wrap("nested.region", "Region.recompute", set_after(modes=lambda _: present()))
+
+
+@mutant("nested.region", "ambient", "deterministic_flags_are_forwards", profile="default")
+def restores_modes_twice(copy: Copy) -> None:
+    """From the third one on, a recomputation runs in the modes that are active around it."""
+
+    def recompute(self: Any, *_: Any) -> None:
+        self.runs = vars(self).get("runs", 0) + 1
+        if self.runs > 2:
+            self.modes = copy["nested.region"].modes.present()
+
+    copy.wrap("nested.region", "Region.recompute", call_before(recompute))
+
+
+@mutant("tensors.packed", "ambient", "attributes_of_arguments_are_there", profile="default")
+def forgets_attributes_of_subclasses(copy: Copy) -> None:
+    """Inputs of subclasses have none of their attributes in a recomputation, but for those in slots."""
+    _change_attributes(copy, lambda tensor, name, value: type(tensor) is torch.Tensor or name not in vars(tensor))
+
+
+@mutant("tensors.attributes", "ambient", "attributes_of_arguments_are_there", profile="default")
+def forgets_classes(copy: Copy) -> None:
+    """Inputs of subclasses are plain tensors in a recomputation."""
+    copy.replace("tensors.attributes", "of_kind", lambda tensor, kind: tensor)
+
+
+@mutant("tensors.versions", "ambient", "leaves_frozen_or_unfrozen_before_backward", profile="default")
+def does_not_look_at_who_requires_grad(copy: Copy) -> None:
+    """Whether a saved tensor requires grad is not compared."""
+    copy.replace("tensors.versions", "look", attrgetter("shape", "dtype", "device", "_version", "layout", "is_leaf"))
+
+
+@mutant("tensors.versions", "ambient", "leaves_frozen_or_unfrozen_before_backward")
+def takes_a_leaf_for_a_result(copy: Copy) -> None:
+    """Whether a saved tensor is a leaf is not compared."""
+    copy.replace("tensors.versions", "look", attrgetter("shape", "dtype", "device", "_version", "requires_grad", "layout"))
+
+
+@mutant("nested.recomputation", "ambient", "leaves_frozen_or_unfrozen_before_backward", profile="default")
+def looks_at_flags_of_what_is_wanted(copy: Copy) -> None:
+    """Whether a saved tensor requires grad is compared only if it is needed itself."""
+    compare_versions_alone_if(copy, lambda run, index, _: run.wanted[index] is None)
+
+
+@mutant("nested.inputs", "ambient", "arguments_made_in_inference_mode")
+def follows_inference_tensors_like_others(copy: Copy) -> None:
+    """Arguments that were made in inference mode, and have no version, are asked for it."""
+    ask = call_before(lambda self, tensor: self.watched or tensor._version)
+    copy.wrap("nested.inputs", "Inputs._tensor", ask)
+
+
+@mutant("tensors.packed", "ambient", "arguments_made_in_inference_mode")
+def saves_inference_tensors_like_others(copy: Copy) -> None:
+    """Arguments that were made in inference mode are given to autograd, which does not save them."""
+
+    def init(self: Any, tensor: torch.Tensor, *_: Any) -> None:
+        if tensor.is_inference():
+            copy["tensors.packed"]._SaveForBackward.apply(torch.empty(0, requires_grad=True), tensor)
+
+    copy.wrap("tensors.packed", "Packed.__init__", call_before(init))
+
+
+@mutant("nested.inputs", "ambient", "arguments_made_in_inference_mode")
+def holds_inference_tensors_like_others(copy: Copy) -> None:
+    """Arguments that were made in inference mode are held in the way that takes versions."""
+
+    def init(_: None, self: Any, *__: Any) -> None:
+        self.versions = self.versions or []
+
+    copy.wrap("nested.inputs", "Held.__init__", call_after(init))

@@ -2,55 +2,196 @@
 
 from __future__ import annotations
 
-from conformance.mutants.mutant import TextMutant
+import weakref
+from contextlib import nullcontext
+from typing import Any
 
-FAULTS = (
-    TextMutant("never-stops-early", "costs", "calls_with_early_stop", "nested.api",
-           "region.early_stop = early_stop if override is None else override", "region.early_stop = False"),
-    TextMutant("stops-one-tensor-late", "costs", "kernels_with_early_stop", "nested.recomputation", "index >= self.until",
-           "index > self.until"),
-    TextMutant("ignores-early-stop-switched-off", "costs", "kernels_without_early_stop", "nested.api",
-           "early_stop if override is None else override", "override is not False"),
-    TextMutant("recomputes-for-each-saved-tensor", "costs", "no_region_runs_too_often", "nested.region",
-           "if task == -1 or there is not None:", "if True:"),
-    TextMutant("shares-values-between-backwards", "costs", "a_backward_during_another_recomputes_for_itself", "nested.region",
-           "task = torch._C._current_graph_task_id()", "task = 0"),
-    TextMutant("recomputes-slots-that-were-cleared", "costs", "what_the_graph_has_freed_is_not_recomputed", "nested.region",
-           "slot if count > _ALONE else None", "slot"),
-    TextMutant("shares-one-table-between-all-regions", "costs", "calls_with_early_stop", "nested.recomputation", "self.values = Values()",
-           "import weakref\n\n        tables = vars(Recomputation).get('tables') or weakref.WeakValueDictionary()\n"
-           "        Recomputation.tables = tables\n"
-           "        self.values = tables.setdefault(torch._C._current_graph_task_id(), Values())"),
-    TextMutant("shares-nothing-without-early-stop", "costs", "calls_without_early_stop", "nested.region", "(task != -1 and len(",
-           "(task != -1 and self.early_stop and len("),
-    TextMutant("stops-early-in-its-first-backward-alone", "costs", "backward_of_one_output_recomputes_what_it_needs", "nested.region",
-           "early_stop=self.early_stop,", "early_stop=self.early_stop and not self.values,"),
-    TextMutant("runs-on-when-a-subset-is-asked-for", "costs", "requests_for_a_subset_recompute_what_they_need", "nested.region",
-           "early_stop=self.early_stop,", "early_stop=self.early_stop and torch.autograd._is_checkpoint_valid(),"),
-    TextMutant("keeps-three-tensors-or-more", "costs", "a_leaf_at_depth_d_runs_d_plus_one_times", "nested.region",
-           "if one is not None]) > 1", "if one is not None]) > 2"),
-    TextMutant("keeps-three-tensors-at-most", "costs", "a_parent_is_recomputed_once_for_all_its_regions", "nested.region",
-           "if one is not None]) > 1", "if one is not None]) in range(2, 4)"),
-    TextMutant("takes-an-ended-backward-for-this-one", "costs", "every_backward_recomputes_anew", "nested.region",
-           "if task == -1 or there is not None:", "if task == -1 or self.values:"),
-    TextMutant("keeps-what-was-asked-for-first", "costs", "recomputed_tensors_die_as_they_are_unpacked", "nested.region",
-           "return values.pop(slot[0])", "return values[slot[0]]"),
-    TextMutant("waits-in-every-operator", "costs", "kernels_with_early_stop", "nested.recomputation",
-           "    return -1\n", "    return last\n"),
-    TextMutant("waits-for-another-operator-that-saves", "costs", "nothing_runs_after_the_operator_that_saves_last",
-           "nested.recomputation",
-           "if index >= self.last and self.ending is None and _dispatch_modes() == self.dispatch_modes:", "if False:"),
-    TextMutant("follows-versions-in-sight-of-modes", "costs", "no_operators_are_seen_but_the_functions", "tensors.versions",
-           "alias = detached(tensor) if _modes() else tensor.detach()", "alias = tensor.detach()"),
-    TextMutant("looks-at-what-it-recomputed", "costs", "no_operators_are_seen_but_the_functions", "nested.recomputation",
-           "            self.values[index] = tensor\n",
-           "            self.values[index] = tensor\n            tensor.detach()\n"),
-    TextMutant("reads-one-tensor-at-a-time", "costs", "reading_saved_tensors_again_recomputes_once", "nested.region",
-           "return own if id(slot) in own else {id(slot)}", "return {id(slot)}"),
-    TextMutant("asks-no-group-of-backward-calls", "costs", "a_group_of_backward_calls_recomputes_once", "nested.region",
-           "if values is None and task != -1 and (group := _group()) is not None:", "if False:"),
-    TextMutant("brings-one-tensor-after-another-to-a-group", "costs", "calls_of_a_group_that_overlap", "nested.region",
-           "if there is not None and there.task != task:", "if False:"),
-    TextMutant("looks-past-one-cleared-slot", "costs", "what_the_graph_has_freed_is_not_recomputed", "nested.recomputation",
-           "while wanted[self.last] is None:", "if wanted[self.last] is None:"),
-)  # fmt: skip
+import torch
+
+from conformance.mutants.mutant import Copy, mutant
+from conformance.mutants.wrappers import (
+    call_after,
+    call_before,
+    change_arguments,
+    change_result,
+    drop_result,
+    set_before,
+)
+
+
+def _as_if_there_were_some(copy: Copy, task: int) -> Any:
+    """Recomputed tensors of a backward, of which none are left: a recomputation then brings one tensor alone."""
+    values = copy["nested.recomputation"].Values()
+    values.task = task
+    return values
+
+
+@mutant("nested.recomputation", "costs", "calls_with_early_stop")
+def never_stops_early(copy: Copy) -> None:
+    """A recomputation runs to its end."""
+    copy.wrap("nested.recomputation", "Recomputation.__init__", change_arguments(lambda given: given.update(early_stop=False)))
+
+
+@mutant("nested.recomputation", "costs", "kernels_with_early_stop")
+def stops_one_tensor_late(copy: Copy) -> None:
+    """A recomputation ends one saved tensor later than it could."""
+
+    def init(_: None, self: Any, *__: Any, **___: Any) -> None:
+        self.until += 1
+
+    copy.wrap("nested.recomputation", "Recomputation.__init__", call_after(init))
+
+
+@mutant("nested.api", "costs", "kernels_without_early_stop")
+def ignores_early_stop_switched_off(copy: Copy) -> None:
+    """The argument early_stop has no effect."""
+    copy.wrap("nested.api", "_run", change_arguments(lambda given: given.update(early_stop=True)))
+
+
+@mutant("nested.region", "costs", "no_region_runs_too_often")
+def recomputes_for_each_saved_tensor(copy: Copy) -> None:
+    """A recomputation brings the tensor alone that is unpacked."""
+    copy.replace("nested.region", "Region.recomputed", lambda self, task: _as_if_there_were_some(copy, task))
+
+
+@mutant("nested.region", "costs", "a_backward_during_another_recomputes_for_itself")
+def shares_values_between_backwards(copy: Copy) -> None:
+    """All backwards of a region share what is recomputed."""
+    copy.wrap("nested.region", "Region.bring", change_arguments(lambda given: given.update(task=0)))
+
+
+@mutant("nested.region", "costs", "what_the_graph_has_freed_is_not_recomputed")
+def recomputes_slots_that_were_cleared(copy: Copy) -> None:
+    """What the graph has freed is recomputed, too."""
+    copy.replace("nested.region", "_in_graph", list)
+
+
+@mutant("nested.recomputation", "costs", "calls_with_early_stop")
+def shares_one_table_between_all_regions(copy: Copy) -> None:
+    """All regions put what they recompute for a backward into one table, where one takes it for its own."""
+    tables: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
+    def init(_: None, self: Any, *__: Any, **___: Any) -> None:
+        self.values = tables.setdefault(torch._C._current_graph_task_id(), self.values)
+
+    copy.wrap("nested.recomputation", "Recomputation.__init__", call_after(init))
+
+
+@mutant("nested.region", "costs", "calls_without_early_stop")
+def shares_nothing_without_early_stop(copy: Copy) -> None:
+    """A region that may not stop early is recomputed for each tensor that it saved."""
+    drop_result(copy, lambda region, _: not region.early_stop)
+
+
+@mutant("nested.region", "costs", "backward_of_one_output_recomputes_what_it_needs")
+def stops_early_in_its_first_backward_alone(copy: Copy) -> None:
+    """In a second backward, a recomputation runs to its end."""
+
+    def recompute(self: Any, *_: Any) -> None:
+        self.early_stop = self.early_stop and not self.values
+
+    copy.wrap("nested.region", "Region.recompute", call_before(recompute))
+
+
+@mutant("nested.recomputation", "costs", "requests_for_a_subset_recompute_what_they_need")
+def runs_on_when_a_subset_is_asked_for(copy: Copy) -> None:
+    """Where gradients of some inputs alone are asked for, a recomputation runs to its end."""
+
+    def change(given: dict[str, Any]) -> None:
+        given["early_stop"] = given["early_stop"] and torch.autograd._is_checkpoint_valid()
+
+    copy.wrap("nested.recomputation", "Recomputation.__init__", change_arguments(change))
+
+
+@mutant("nested.region", "costs", "a_leaf_at_depth_d_runs_d_plus_one_times")
+def keeps_three_tensors_or_more(copy: Copy) -> None:
+    """A region that has saved two tensors is recomputed for each of them."""
+    drop_result(copy, lambda _, values: len(values) == 2)
+
+
+@mutant("nested.region", "costs", "a_parent_is_recomputed_once_for_all_its_regions")
+def keeps_three_tensors_at_most(copy: Copy) -> None:
+    """A region that has saved more than three tensors is recomputed for each of them."""
+    drop_result(copy, lambda _, values: len(values) > 3)
+
+
+@mutant("nested.region", "costs", "every_backward_recomputes_anew")
+def takes_an_ended_backward_for_this_one(copy: Copy) -> None:
+    """After a first backward, a recomputation brings the tensor alone that is unpacked."""
+
+    def recomputed(values: Any, self: Any, task: int) -> Any:
+        return _as_if_there_were_some(copy, task) if values is None and self.values else values
+
+    copy.wrap("nested.region", "Region.recomputed", change_result(recomputed))
+
+
+@mutant("nested.recomputation", "costs", "recomputed_tensors_die_as_they_are_unpacked")
+def keeps_what_was_asked_for_first(copy: Copy) -> None:
+    """The tensor that a recomputation was begun for lives until the end of the backward."""
+    copy.wrap(
+        "nested.recomputation",
+        "Values.pop",
+        lambda there: lambda self, *given: there(self, *given) if len(given) > 1 else self[given[0]],
+    )
+
+
+@mutant("nested.recomputation", "costs", "kernels_with_early_stop")
+def waits_in_every_operator(copy: Copy) -> None:
+    """Where the operator that saves last saves a tensor that does not require grad, it runs before the recomputation ends."""
+
+    def written(found: int, slots: Any, last: int) -> int:
+        return last if found < 0 and not slots[last][2][4] else found
+
+    copy.wrap("nested.recomputation", "_written_late", change_result(written))
+
+
+@mutant("nested.recomputation", "costs", "nothing_runs_after_the_operator_that_saves_last")
+def waits_for_another_operator_that_saves(copy: Copy) -> None:
+    """Where the operator that saves last has a buffer to write, a recomputation ends at the next one that saves anything."""
+    copy.wrap("nested.recomputation", "Recomputation.end", set_before(ending=nullcontext()))
+
+
+@mutant("tensors.versions", "costs", "no_operators_are_seen_but_the_functions")
+def follows_versions_in_sight_of_modes(copy: Copy) -> None:
+    """Dispatch modes of the user see how tensors are detached whose versions are followed."""
+    copy["tensors.versions"]._modes = lambda: 0
+
+
+@mutant("nested.recomputation", "costs", "no_operators_are_seen_but_the_functions")
+def looks_at_what_it_recomputed(copy: Copy) -> None:
+    """Dispatch modes of the user see an operator for each tensor that is recomputed."""
+    copy.wrap("nested.recomputation", "Recomputation.pack", call_before(lambda _, tensor: tensor.detach()))
+
+
+@mutant("nested.region", "costs", "reading_saved_tensors_again_recomputes_once")
+def reads_one_tensor_at_a_time(copy: Copy) -> None:
+    """Each of the saved tensors of a node that are read again is recomputed for itself."""
+    copy.replace("nested.region", "_read_with", lambda slot: {id(slot)})
+
+
+@mutant("nested.region", "costs", "a_group_of_backward_calls_recomputes_once")
+def asks_no_group_of_backward_calls(copy: Copy) -> None:
+    """Each backward call of a group recomputes for itself."""
+    copy.replace("nested.region", "Region.adopted", lambda *_: None)
+
+
+@mutant("nested.region", "costs", "calls_of_a_group_that_overlap")
+def brings_one_tensor_after_another_to_a_group(copy: Copy) -> None:
+    """What the other calls of a group have used up is recomputed one tensor at a time."""
+
+    def adopted(values: Any, _: Any, task: int, __: Any) -> None:
+        if values is not None:
+            values.task = task
+
+    copy.wrap("nested.region", "Region.adopted", call_after(adopted))
+
+
+@mutant("nested.recomputation", "costs", "what_the_graph_has_freed_is_not_recomputed")
+def looks_past_one_cleared_slot(copy: Copy) -> None:
+    """A recomputation goes on to the last tensor but one, even if the graph has freed that and others before it."""
+
+    def init(_: None, self: Any, wanted: Any, *__: Any, **___: Any) -> None:
+        later = max(0, len(wanted) - 2 - self.last)
+        self.last, self.until = self.last + later, self.until + later
+
+    copy.wrap("nested.recomputation", "Recomputation.__init__", call_after(init))

@@ -2,28 +2,100 @@
 
 from __future__ import annotations
 
-from conformance.mutants.mutant import TextMutant
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
-FAULTS = (
-    TextMutant("leaves-a-device-where-recomputation-has-drawn", "devices", "offsets_of_generators_are_plains", "state.turns",
-           "set_states(holder.before)", "pass"),
-    TextMutant("knows-autocast-of-the-device-alone", "devices", "autocast_of_device_and_host", "state.modes",
-           "else (host, (kind, _autocasts(kind), _autocast_dtype(kind)))",
-           "else ((kind, _autocasts(kind), _autocast_dtype(kind)),)", profile="default"),
-    TextMutant("recomputes-on-the-stream-of-backward", "devices", "side_streams_under_delays", "nested.region",
-           "with streams.on(self.stream),", "with"),
-    TextMutant("does-not-wait-for-forwards-stream", "devices", "side_streams_under_delays", "state.streams",
-           "        present.wait_stream(wanted)", "        pass"),
-    TextMutant("hands-over-other-values", "devices", "a_function_on_two_streams_under_delays", "nested.recomputation",
-           "            self.values[index] = tensor\n", "            self.values[index] = tensor.detach().roll(1, 0)\n"),
-    TextMutant("looks-at-what-is-saved", "devices", "a_region_does_not_make_the_host_wait", "nested.region",
-           "        seen = look(tensor)\n", "        seen = look(tensor)\n        tensor.detach().sum().item()\n"),
-    TextMutant("copies-what-it-recomputes", "devices", "the_allocator_peaks_where_the_plan_does", "nested.recomputation",
-           "            self.values[index] = tensor\n", "            self.values[index] = tensor.detach().clone()\n"),
-    TextMutant("reads-before-it-is-out", "devices", "pinned_copies_under_delays", "graph.streams",
-           "            self.back.wait_event(ready)\n", ""),
-    TextMutant("copies-before-it-is-computed", "devices", "pinned_copies_under_delays", "graph.streams",
-           "            self.outward.wait_event(taken)\n", ""),
-    TextMutant("computes-with-what-is-not-there-yet", "devices", "offloaded_parameters_under_delays", "offload.route",
-           "            self.lane.module.current_stream(self.lane.device).wait_event(self.done)", "            pass"),
-)  # fmt: skip
+import torch
+
+from conformance.mutants.mutant import Copy, mutant
+from conformance.mutants.wrappers import call_after, call_before, change_arguments, change_result, set_before
+
+
+def _bring_others(copy: Copy, other: Any) -> None:
+    """Let a recomputation bring what ``other`` makes of each tensor."""
+
+    def pack(there: Any) -> Any:
+        def pack(self: Any, tensor: torch.Tensor) -> Any:
+            index = self.count
+            try:
+                return there(self, tensor)
+            finally:
+                if index in self.values:
+                    self.values[index] = other(tensor.detach())
+
+        return pack
+
+    copy.wrap("nested.recomputation", "Recomputation.pack", pack)
+
+
+@mutant("state.turns", "devices", "offsets_of_generators_are_plains")
+def leaves_a_device_where_recomputation_has_drawn(copy: Copy) -> None:
+    """Generators of random numbers are not put back after a recomputation."""
+    copy["state.turns"].set_states = lambda _: None
+
+
+@mutant("state.modes", "devices", "autocast_of_device_and_host", profile="default")
+def knows_autocast_of_the_device_alone(copy: Copy) -> None:
+    """Where there is an accelerator, autocast of the host is not restored."""
+    copy.wrap("state.modes", "present", change_result(lambda modes: modes._replace(autocast=modes.autocast[-1:])))
+
+
+@mutant("nested.region", "devices", "side_streams_under_delays")
+def recomputes_on_the_stream_of_backward(copy: Copy) -> None:
+    """A recomputation runs on the stream that is current in backward."""
+    copy.wrap("nested.region", "Region.recompute", set_before(stream=None))
+
+
+@mutant("state.streams", "devices", "side_streams_under_delays")
+def does_not_wait_for_forwards_stream(copy: Copy) -> None:
+    """The stream of backward does not wait for what a recomputation has run on the stream of forward."""
+
+    @contextmanager
+    def moved(wanted: Any, present: Any) -> Iterator[None]:
+        wanted.wait_stream(present)
+        with torch.get_device_module(wanted.device).stream(wanted):
+            yield
+
+    copy.replace("state.streams", "_moved", moved)
+
+
+@mutant("nested.recomputation", "devices", "a_function_on_two_streams_under_delays")
+def hands_over_other_values(copy: Copy) -> None:
+    """A recomputation brings the right values in the wrong places."""
+    _bring_others(copy, lambda tensor: tensor.roll(1, 0))
+
+
+@mutant("nested.region", "devices", "a_region_does_not_make_the_host_wait")
+def looks_at_what_is_saved(copy: Copy) -> None:
+    """The host reads the values of what a region saves."""
+    copy.wrap("nested.region", "Region.pack", call_before(lambda _, tensor: tensor.detach().sum().item()))
+
+
+@mutant("nested.recomputation", "devices", "the_allocator_peaks_where_the_plan_does")
+def copies_what_it_recomputes(copy: Copy) -> None:
+    """A recomputation brings copies of what its function saves."""
+    _bring_others(copy, lambda tensor: tensor.clone())
+
+
+@mutant("graph.streams", "devices", "pinned_copies_under_delays")
+def reads_before_it_is_out(copy: Copy) -> None:
+    """A copy back to the device does not wait until the copy out of it is over."""
+    never_recorded = change_arguments(lambda given: given.update(ready=given["self"].module.Event()))
+    copy.wrap("graph.streams", "Lane.send", never_recorded)
+
+
+@mutant("graph.streams", "devices", "pinned_copies_under_delays")
+def copies_before_it_is_computed(copy: Copy) -> None:
+    """A copy out of the device does not wait until what it reads is computed."""
+
+    def init(_: None, self: Any, *__: Any) -> None:
+        self.outward.wait_event = lambda _: None
+
+    copy.wrap("graph.streams", "Lane.__init__", call_after(init))
+
+
+@mutant("offload.route", "devices", "offloaded_parameters_under_delays")
+def computes_with_what_is_not_there_yet(copy: Copy) -> None:
+    """Computation does not wait for the copies of parameters on the device."""
+    copy.replace("offload.route", "Arrival.wait", lambda _: None)

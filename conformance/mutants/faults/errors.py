@@ -2,149 +2,560 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from operator import attrgetter
+from types import SimpleNamespace
 from typing import Any
 
-from conformance.mutants.mutant import Copy, TextMutant, mutant
+import torch
+
+from conformance.mutants.mutant import Copy, mutant
+from conformance.mutants.wrappers import (
+    call_after,
+    call_before,
+    change_arguments,
+    change_result,
+    compare_versions_alone_if,
+    forget_change,
+    forget_changes,
+    raising,
+    set_after,
+    set_before,
+    set_version,
+)
 from impls.nested.user_hooks import ROUTES
 
-# What can go wrong where PyTorch's policies ask for hooks, which they do from torch 2.14 on.
-_ROUTED = (
-    TextMutant("shows-a-policy-its-own-hooks", "errors", "a_policy_takes_no_hooks_for_the_users", "nested.user_hooks",
-           "_checkpoint_internal = True", "_checkpoint_internal = False"),
-    TextMutant("hides-the-users-hooks-from-a-policy", "errors", "hooks_get_what_a_policy_keeps_if_asked_to", "nested.user_hooks",
-           "return self.__self__.around ", "return None "),
-)  # fmt: skip
+_ORDINARY = (torch.Tensor, torch.nn.Parameter)
 
-FAULTS = (
-    *(_ROUTED if ROUTES else ()),
-    TextMutant("overlooks-changes-since-forward", "errors", "changed_outputs", "nested.region", "if now != version:", "if False:"),
-    TextMutant("compares-no-versions-when-it-recomputes", "errors", "gradients_beside_a_changed_weight", "nested.recomputation",
-           "if tensor._version != version:", "if False:"),
-    TextMutant("lets-the-recomputation-corrupt-what-it-saved", "errors", "corruption_by_the_recomputation_is_reported", "nested.region",
-           "if tensor._version != version:", "if False:"),
-    TextMutant("brings-what-it-has-when-tensors-are-missing", "errors", "missing_tensors_are_reported_in_any_case", "nested.recomputation",
-           "len(values) < due", "not values"),
-    TextMutant("lets-an-input-be-changed", "errors", "a_function_that_changes_its_argument", "nested.region", "if changed is not None:",
-           "if False:"),
-    TextMutant("expects-versions-of-copies", "errors", "hooks_that_copy_after_changes", "tensors.packed",
-           "if version is not None and tensor._version != version:", "if False:"),
-    TextMutant("compares-no-metadata", "errors", "other_saved_tensors_are_reported", "nested.recomputation",
-           "if self.check and (self.wanted[index] is not None or others):", "if False:"),
-    TextMutant("compares-no-dtypes", "errors", "other_saved_tensors_are_reported", "tensors.versions", "attrgetter(\"shape\", \"dtype\"",
-           "attrgetter(\"shape\", \"layout\""),
-    TextMutant("compares-ranks-instead-of-shapes", "errors", "other_saved_tensors_are_reported", "tensors.versions", "attrgetter(\"shape\"",
-           "attrgetter(\"names\"", profile="default"),
-    TextMutant("allows-one-tensor-more-or-less", "errors", "more_saved_tensors_are_reported", "nested.recomputation",
-           "self.count != self.known", "abs(self.count - self.known) > 1"),
-    TextMutant("ignores-a-mismatch", "errors", "other_saved_tensors_are_reported", "nested.region", "if run.mismatch is not None:",
-           "if False:"),
-    TextMutant("says-nothing-when-it-refuses", "errors", "other_saved_tensors_are_reported", "nested.region",
-           "raise CheckpointError(message)", "raise CheckpointError()"),
-    TextMutant("names-nothing-when-it-refuses", "errors", "changed_outputs", "nested.region", "raise CheckpointError(message)",
-           "raise CheckpointError('something about this region is not as it should be')"),
-    TextMutant("speaks-of-shapes-when-it-refuses", "errors", "missing_tensors_are_reported_in_any_case", "nested.region",
-           "raise CheckpointError(message)",
-           "raise RuntimeError('The size of tensor a (3) must match the size of tensor b (2)')"),
-    TextMutant("does-not-name-an-option", "errors", "wrong_arguments_are_refused", "nested.api",
-           "f\"determinism_check is {determinism_check!r}; it must be 'default' or 'none'\"",
-           "f\"{determinism_check!r} is not accepted; it must be 'default' or 'none'\""),
-    TextMutant("takes-any-determinism-check", "errors", "wrong_arguments_are_refused", "nested.api", "if determinism_check not in",
-           "if False and determinism_check not in"),
-    TextMutant("checks-even-if-told-not-to", "errors", "the_determinism_check_can_be_switched_off", "nested.api",
-           "determinism_check == \"default\"", "True"),
-    TextMutant("swallows-what-its-context-swallows", "errors", "a_context_that_swallows_is_refused", "nested.api",
-           "if not region.complete:", "if False:"),
-    TextMutant("enters-no-context-when-it-recomputes", "errors", "selective_checkpointing", "nested.recomputation",
-           "with self.operators or NOTHING, context:", "with self.operators or NOTHING:"),
-    TextMutant("enters-no-context-in-forward", "errors", "contexts_are_entered_once_for_each_run", "nested.api",
-           "with region.operators or NOTHING, forward_context:", "with region.operators or NOTHING:"),
-    TextMutant("shows-the-stop-to-its-context", "errors", "a_function_runs_inside_of_its_context", "nested.recomputation",
-           "                with self.operators or NOTHING, context:\n                    self._collect(function)",
-           "                try:\n                    with context:\n                        self._collect(function)\n"
-           "                        if self.stopped:\n                            raise Stop\n"
-           "                except Stop:\n                    pass"),
-    TextMutant("enters-no-context-without-grad", "errors", "a_function_runs_inside_of_its_context", "nested.api",
-           "        with forward_context:\n            return function(*args, **kwargs)\n",
-           "        return function(*args, **kwargs)\n"),
-    TextMutant("stop-is-a-runtime-error", "errors", "except_exception_does_not_catch_the_stop", "nested.recomputation",
-           "class Stop(BaseException)", "class Stop(RuntimeError)"),
-    TextMutant("forgets-a-stop-that-was-swallowed", "errors", "swallowing_the_stop_changes_no_gradient", "nested.recomputation",
-           "self.stopped, self.mismatch = True, mismatch", "self.mismatch = mismatch"),
-    TextMutant("stops-early-inside-in-any-case", "errors", "context_managers_without_finally", "nested.api",
-           "region.early_stop = early_stop if override is None else override",
-           "region.early_stop = (early_stop if override is None else override) or region.enclosing is not None"),
-    TextMutant("notes-versions-when-backward-asks", "errors", "weights_changed_before_backward", "nested.region",
-           "        index, follows, seen = slot\n",
-           "        index, follows, seen = slot\n        for _, counts, at in self.slots:\n"
-           "            torch._C._autograd._unsafe_set_version_counter((counts,), (at[3],))\n"),
-    TextMutant("does-not-watch-keyword-arguments", "errors", "changed_arguments_that_nothing_saved", "nested.inputs",
-           "[one for one in (*args, *kwargs.values()) if", "[one for one in args if"),
-    TextMutant("does-not-watch-tensors-of-other-classes", "errors", "changed_arguments_that_nothing_saved", "nested.inputs",
-           "if kind in _TENSORS or (kind not in _ATOMS and isinstance(value, torch.Tensor)):", "if kind in _TENSORS:"),
-    TextMutant("follows-what-the-hooks-bring-back", "errors", "hooks_around_do_not_hide_changes", "nested.inputs",
-           "self.counters.append(counter(tensor))", "self.counters.append(counter(tensor.clone()))"),
-    TextMutant("watches-arguments-up-to-the-first-backward", "errors", "changed_arguments_that_nothing_saved", "nested.region",
-           "changed = self.inputs.changed()", "changed = None if self.values else self.inputs.changed()"),
-    TextMutant("takes-the-version-now-for-the-one-then", "errors", "changes_inside_after_saving", "nested.region", "version = seen[3]",
-           "version = follows._version"),
-    TextMutant("takes-one-change-for-an-optimizers-step", "errors", "changed_closure_tensors", "nested.region",
-           "        index, follows, seen = slot\n",
-           "        index, follows, seen = slot\n        for _, counts, at in self.slots:\n"
-           "            if counts._version == at[3] + 1:\n"
-           "                torch._C._autograd._unsafe_set_version_counter((counts,), (at[3],))\n"),
-    TextMutant("notes-versions-when-it-recomputes", "errors", "weights_changed_during_backward", "nested.region",
-           "        wanted = _in_graph(self.slots)\n",
-           "        wanted = _in_graph(self.slots)\n        for _, counts, at in self.slots:\n"
-           "            torch._C._autograd._unsafe_set_version_counter((counts,), (at[3],))\n"),
-    TextMutant("forgives-a-mismatch-the-second-time", "errors", "other_saved_tensors_are_reported", "nested.region",
-           "if run.mismatch is not None:", "if run.mismatch is not None and vars(self).setdefault('told', run) is run:"),
-    TextMutant("tells-of-a-changed-output-once", "errors", "changed_outputs", "nested.region", "if now != version:",
-           "if now != version and vars(self).setdefault('told', now) == now and not vars(self).pop('was', False):\n"
-           "            self.was = True"),
-    TextMutant("takes-versions-for-part-of-the-determinism-check", "errors", "changes_are_reported_in_any_case", "nested.region",
-           "if now != version:", "if self.check and now != version:"),
-    TextMutant("compares-versions-inside-as-part-of-the-determinism-check", "errors", "changes_are_reported_in_any_case",
-           "nested.recomputation", "if tensor._version != version:", "if self.check and tensor._version != version:"),
-    TextMutant("watches-the-first-argument-alone", "errors", "changes_between_forward_and_backward", "nested.inputs",
-           "if now == self.versions:", "if now[:1] == (self.versions or [])[:1]:"),
-    TextMutant("stops-again-in-what-is-being-left", "errors", "context_managers_inside_are_left", "nested.recomputation",
-           "if not self.stopped:", "if True:"),
-    TextMutant("shares-looks-but-for-versions", "errors", "hooks_that_copy_after_changes", "nested.region", "if seen == self.look:",
-           "if self.look is not None and seen[:3] == self.look[:3]:"),
-    TextMutant("tells-the-parent-alone-what-it-saves", "errors", "gradients_beside_a_changed_weight", "nested.region",
-           "one.outside[-len(one.inside)] = known\n            one = one.enclosing\n",
-           "one.outside[-len(one.inside)] = known\n            return\n"),
-    TextMutant("does-not-compare-versions-inside", "errors", "gradients_beside_a_changed_weight", "nested.recomputation",
-           "if index < len(self.inside):", "if False:"),
-    TextMutant("follows-the-first-tensors-alone", "errors", "a_change_is_reported_however_late", "nested.region",
-           "if now != version:", "if now != version and index < 40:"),
-    TextMutant("counts-changes-in-three-bits", "errors", "a_change_is_reported_however_late", "nested.region",
-           "if now != version:", "if now % 8 != version % 8:", profile="default"),
-    TextMutant("compares-versions-up-to-the-first-backward", "errors", "changed_outputs", "nested.region", "if now != version:",
-           "if now != version and not self.values:"),
-    TextMutant("forgets-versions-of-subclasses-when-it-recomputes", "errors", "a_changed_tensor_of_a_subclass", "nested.region",
-           "        wanted = _in_graph(self.slots)\n",
-           "        wanted = _in_graph(self.slots)\n        for _, counts, at in self.slots:\n"
-           "            if hasattr(counts, 'last'):\n"
-           "                torch._C._autograd._unsafe_set_version_counter((counts.tensor(),), (at[3],))\n"),
-    TextMutant("lets-interpreters-rename-the-stop", "errors", "scripted_functions", "nested.recomputation",
-           "            if self.stopped:\n                return\n            raise", "            raise"),
-    TextMutant("does-not-look-where-leaves-are", "errors", "weights_and_buffers_that_are_replaced", "nested.recomputation",
-           "if known is not None and known.moved", "if False and known.moved"),
-    TextMutant("does-not-look-where-leaves-inside-are", "errors", "weights_and_buffers_that_are_replaced", "nested.recomputation",
-           "if before is not None and before.moved", "if False and before.moved", profile="default"),
-    TextMutant("looks-where-leaves-are-and-not-results", "errors", "names_that_are_bound_late", "nested.region",
-           "(node is None or node._sequence_nr() < self.begun)", "node is None"),
-    TextMutant("takes-views-for-wholes", "errors", "weights_and_buffers_that_are_replaced", "nested.region",
-           "origin(tensor, tensor if base is None else base, seen)", "origin(tensor, tensor, seen)"),
-    TextMutant("keeps-parameters-alone", "errors", "weights_and_buffers_that_are_replaced", "nested.outside_tensors", "if watched:", "if True:"),
-    TextMutant("takes-what-is-elsewhere-for-something-else", "errors", "other_tensors_with_the_same_values", "nested.outside_tensors",
-           "return not _equal(", "return True or not _equal("),
-    TextMutant("keeps-what-was-swapped-in-forward", "errors", "other_tensors_with_the_same_values", "nested.outside_tensors",
-           ".itemsize == self.address", ".itemsize >= 0"),
-    TextMutant("keeps-the-leaves-that-it-makes", "lifetimes", "nothing_of_the_inside_is_alive_after_forward", "nested.outside_tensors",
-           "= _reference(whole)", "= lambda: whole"),
-)  # fmt: skip
+
+def _forget_changes_if(copy: Copy, forgotten: Callable[[Any, Any], bool]) -> None:
+    """Overlook that a saved tensor was changed, where ``forgotten`` says so of a region and a slot that backward unpacks."""
+
+    def unpack(self: Any, slot: Any) -> None:
+        if forgotten(self, slot):
+            forget_change(slot)
+
+    copy.wrap("nested.region", "Region.unpack", call_before(unpack))
+
+
+def _recomputed_at_the_versions_of_forward(copy: Copy) -> None:
+    def run(values: Any, self: Any, *_: Any) -> None:
+        for index, tensor in values.items():
+            set_version(tensor, self.slots[index][2][3])
+
+    copy.wrap("nested.recomputation", "Recomputation.run", call_after(run))
+
+
+def _forgive_if(copy: Copy, forgiven: Callable[[Any, Any], bool]) -> None:
+    """Overlook what is wrong with a recomputation, where ``forgiven`` says so of it and of what it recomputed."""
+
+    def run(values: Any, self: Any, *_: Any) -> None:
+        if forgiven(self, values):
+            self.mismatch = None
+
+    copy.wrap("nested.recomputation", "Recomputation.run", call_after(run))
+
+
+def _look_at(copy: Copy, *names: str) -> None:
+    """Look at other attributes of saved tensors."""
+    copy.replace("tensors.versions", "look", attrgetter(*names))
+
+
+def _origins_if(copy: Copy, wanted: Callable[[int], bool]) -> None:
+    """Let a recomputation know the origins alone whose index is ``wanted``."""
+
+    def change(given: dict[str, Any]) -> None:
+        given["outside"] = {index: one for index, one in given["outside"].items() if wanted(index)}
+
+    copy.wrap("nested.recomputation", "Recomputation.__init__", change_arguments(change))
+
+
+def _renew_versions(inputs: Any) -> None:
+    """Take the versions that the arguments of a region have now for those that they had at the call."""
+    followed: Any = getattr(inputs, "counters", None) or getattr(inputs, "tensors", ())
+    inputs.versions = [one._version for one in followed]
+
+
+# What can go wrong where PyTorch's policies ask for hooks, which they do from torch 2.14 on.
+if ROUTES:
+
+    @mutant("nested.user_hooks", "errors", "a_policy_takes_no_hooks_for_the_users")
+    def shows_a_policy_its_own_hooks(copy: Copy) -> None:
+        """The hooks of a region do not have the mark by which a policy knows them."""
+        copy.replace("nested.user_hooks", "_Marked._checkpoint_internal", False)
+
+    @mutant("nested.user_hooks", "errors", "hooks_get_what_a_policy_keeps_if_asked_to")
+    def hides_the_users_hooks_from_a_policy(copy: Copy) -> None:
+        """A policy that asks for the user's hooks is told that there are none."""
+        copy.replace("nested.user_hooks", "_Marked._user_hooks", None)
+
+
+@mutant("nested.region", "errors", "changed_outputs")
+def overlooks_changes_since_forward(copy: Copy) -> None:
+    """What follows the version of a saved tensor stays at the version it had when it was saved."""
+    copy["nested.region"].counter = lambda tensor: SimpleNamespace(_version=tensor._version)
+
+
+@mutant("nested.recomputation", "errors", "gradients_beside_a_changed_weight")
+def compares_no_versions_when_it_recomputes(copy: Copy) -> None:
+    """Versions of tensors in forward and in recomputation are not compared."""
+    copy.replace("nested.recomputation", "Recomputation.same_version", lambda *_: None)
+
+
+@mutant("nested.region", "errors", "corruption_by_the_recomputation_is_reported")
+def lets_the_recomputation_corrupt_what_it_saved(copy: Copy) -> None:
+    """A recomputed tensor that the recomputation itself has changed in place is handed to backward."""
+    _recomputed_at_the_versions_of_forward(copy)
+
+
+@mutant("nested.recomputation", "errors", "missing_tensors_are_reported_in_any_case")
+def brings_what_it_has_when_tensors_are_missing(copy: Copy) -> None:
+    """Without the determinism check, a recomputation that saves too few tensors is fine as long as it saves some."""
+    _forgive_if(copy, lambda run, values: bool(values) and not run.stopped and not run.check)
+
+
+@mutant("nested.inputs", "errors", "a_function_that_changes_its_argument")
+def lets_an_input_be_changed(copy: Copy) -> None:
+    """That forward has changed an input in place is forgotten as forward ends."""
+    for kind in ("Held", "Inputs"):
+        copy.wrap("nested.inputs", f"{kind}.end", call_after(lambda _, self: _renew_versions(self)))
+
+
+@mutant("tensors.packed", "errors", "hooks_that_copy_after_changes")
+def expects_versions_of_copies(copy: Copy) -> None:
+    """A copy that hooks bring back does not get the version of the tensor that it is a copy of."""
+    copy.wrap("tensors.packed", "Packed.unpack", change_arguments(lambda given: given.update(version=None)))
+
+
+@mutant("nested.recomputation", "errors", "other_saved_tensors_are_reported")
+def compares_no_metadata(copy: Copy) -> None:
+    """Of saved tensors, nothing but the version is compared."""
+    compare_versions_alone_if(copy, lambda *_: True)
+
+
+@mutant("tensors.versions", "errors", "other_saved_tensors_are_reported")
+def compares_no_dtypes(copy: Copy) -> None:
+    """A saved tensor may come back with another dtype."""
+    _look_at(copy, "shape", "layout", "device", "_version", "requires_grad", "is_leaf")
+
+
+@mutant("tensors.versions", "errors", "other_saved_tensors_are_reported", profile="default")
+def compares_ranks_instead_of_shapes(copy: Copy) -> None:
+    """A saved tensor may come back with another shape that has as many dimensions."""
+    _look_at(copy, "names", "dtype", "device", "_version", "requires_grad", "is_leaf")
+
+
+@mutant("nested.recomputation", "errors", "more_saved_tensors_are_reported")
+def allows_one_tensor_more_or_less(copy: Copy) -> None:
+    """A recomputation may save one tensor more or less than forward, if it brings what is needed."""
+    _forgive_if(copy, lambda run, _: not run.stopped and run.count > run.last and abs(run.count - run.known) == 1)
+
+
+@mutant("nested.region", "errors", "other_saved_tensors_are_reported")
+def ignores_a_mismatch(copy: Copy) -> None:
+    """What is wrong with a recomputation is found, and not reported."""
+    _forgive_if(copy, lambda *_: True)
+
+
+@mutant("nested.region", "errors", "other_saved_tensors_are_reported")
+def says_nothing_when_it_refuses(copy: Copy) -> None:
+    """The error has no message."""
+    copy.replace("nested.region", "Region.refuse", raising(copy["nested.region"].CheckpointError))
+
+
+@mutant("nested.region", "errors", "changed_outputs")
+def names_nothing_when_it_refuses(copy: Copy) -> None:
+    """The message says neither which region is meant nor what is wrong."""
+    error = copy["nested.region"].CheckpointError
+    copy.replace("nested.region", "Region.refuse", raising(lambda: error("something about this region is not as it should be")))
+
+
+@mutant("nested.region", "errors", "missing_tensors_are_reported_in_any_case")
+def speaks_of_shapes_when_it_refuses(copy: Copy) -> None:
+    """The error is of the kind that an operator raises for shapes that do not fit."""
+    message = "The size of tensor a (3) must match the size of tensor b (2)"
+    copy.replace("nested.region", "Region.refuse", raising(lambda: RuntimeError(message)))
+
+
+@mutant("nested.api", "errors", "wrong_arguments_are_refused")
+def does_not_name_an_option(copy: Copy) -> None:
+    """The error about a wrong determinism_check does not say which option is wrong."""
+
+    def validate(function: Any, context_fn: Any, check: Any, kwargs: Any) -> None:
+        if check not in ("default", "none"):
+            raise ValueError(f"{check!r} is not accepted; it must be 'default' or 'none'")
+
+    copy.wrap("nested.api", "_validate", call_before(validate))
+
+
+@mutant("nested.api", "errors", "wrong_arguments_are_refused")
+def takes_any_determinism_check(copy: Copy) -> None:
+    """The value of determinism_check is not validated."""
+    copy.wrap("nested.api", "_validate", change_arguments(lambda given: given.update(determinism_check="default")))
+
+
+@mutant("nested.api", "errors", "the_determinism_check_can_be_switched_off")
+def checks_even_if_told_not_to(copy: Copy) -> None:
+    """The determinism check is always on."""
+    copy.wrap("nested.api", "_run", change_arguments(lambda given: given.update(determinism_check="default")))
+
+
+@mutant("nested.api", "errors", "a_context_that_swallows_is_refused")
+def swallows_what_its_context_swallows(copy: Copy) -> None:
+    """A region whose forward context swallowed an exception counts as complete, and returns None."""
+    copy.wrap("nested.region", "Region.end", set_before(complete=True))
+
+
+@mutant("nested.recomputation", "errors", "selective_checkpointing")
+def enters_no_context_when_it_recomputes(copy: Copy) -> None:
+    """The recomputation context of context_fn is not entered."""
+    nothing = copy["nested.recomputation"].NOTHING
+    copy.wrap("nested.recomputation", "Recomputation.run", change_arguments(lambda given: given.update(context=nothing)))
+
+
+@mutant("nested.api", "errors", "contexts_are_entered_once_for_each_run")
+def enters_no_context_in_forward(copy: Copy) -> None:
+    """The forward context of context_fn is not entered."""
+
+    def change(given: dict[str, Any]) -> None:
+        contexts = given["context_fn"]
+        given["context_fn"] = lambda: (copy["nested.api"].NOTHING, contexts()[1])
+
+    copy.wrap("nested.api", "_run", change_arguments(change))
+
+
+@mutant("nested.recomputation", "errors", "a_function_runs_inside_of_its_context")
+def shows_the_stop_to_its_context(copy: Copy) -> None:
+    """What ends a recomputation early passes through the context of context_fn."""
+    stop = copy["nested.recomputation"].Stop
+
+    @contextmanager
+    def shown(run: Any, context: AbstractContextManager[Any]) -> Iterator[None]:
+        try:
+            with context:
+                yield
+                if run.stopped:
+                    raise stop
+        except stop:
+            pass
+
+    change = change_arguments(lambda given: given.update(context=shown(given["self"], given["context"])))
+    copy.wrap("nested.recomputation", "Recomputation.run", change)
+
+
+@mutant("nested.api", "errors", "a_function_runs_inside_of_its_context")
+def enters_no_context_without_grad(copy: Copy) -> None:
+    """Where there is nothing to differentiate, the forward context of context_fn is not entered."""
+
+    def change(given: dict[str, Any]) -> None:
+        if not torch.is_grad_enabled():
+            given["context_fn"] = copy["nested.api"].noop_context_fn
+
+    copy.wrap("nested.api", "_run", change_arguments(change))
+
+
+@mutant("nested.recomputation", "errors", "except_exception_does_not_catch_the_stop")
+def stop_is_a_runtime_error(copy: Copy) -> None:
+    """What ends a recomputation early is a RuntimeError."""
+    copy.replace("nested.recomputation", "Stop", type("Stop", (RuntimeError,), {}))
+
+
+@mutant("nested.recomputation", "errors", "swallowing_the_stop_changes_no_gradient")
+def forgets_a_stop_that_was_swallowed(copy: Copy) -> None:
+    """A recomputation does not remember that it was to end."""
+
+    def stop(there: Any) -> Any:
+        def stop(self: Any, mismatch: str | None = None) -> None:
+            try:
+                there(self, mismatch)
+            finally:
+                self.stopped = False
+
+        return stop
+
+    copy.wrap("nested.recomputation", "Recomputation.stop", stop)
+
+
+@mutant("nested.region", "errors", "context_managers_without_finally")
+def stops_early_inside_in_any_case(copy: Copy) -> None:
+    """A region inside another one stops early even if told not to."""
+
+    def end(self: Any, output: Any) -> None:
+        self.early_stop = self.early_stop or self.enclosing is not None
+
+    copy.wrap("nested.region", "Region.end", call_before(end))
+
+
+@mutant("nested.region", "errors", "weights_changed_before_backward")
+def notes_versions_when_backward_asks(copy: Copy) -> None:
+    """Versions of all saved tensors are noted as backward unpacks the first one."""
+    copy.wrap("nested.region", "Region.unpack", call_before(lambda self, _: forget_changes(self)))
+
+
+@mutant("nested.inputs", "errors", "changed_arguments_that_nothing_saved")
+def does_not_watch_keyword_arguments(copy: Copy) -> None:
+    """Changes to tensors that were passed by keyword are not seen."""
+
+    def init(there: Any) -> Any:
+        def init(self: Any, args: Any, kwargs: Any) -> None:
+            there(self, args, {})
+            self.kwargs = kwargs
+
+        return init
+
+    copy.wrap("nested.inputs", "Held.__init__", init)
+
+
+@mutant("nested.inputs", "errors", "changed_arguments_that_nothing_saved")
+def does_not_watch_tensors_of_other_classes(copy: Copy) -> None:
+    """Arguments of a subclass of Tensor are taken for objects that are no tensors."""
+
+    def take(there: Any) -> Any:
+        other = lambda value: isinstance(value, torch.Tensor) and type(value) not in _ORDINARY  # noqa: E731
+        return lambda self, value: value if other(value) else there(self, value)
+
+    copy.wrap("nested.inputs", "Inputs._take", take)
+
+
+@mutant("nested.inputs", "errors", "hooks_around_do_not_hide_changes")
+def follows_what_the_hooks_bring_back(copy: Copy) -> None:
+    """Where hooks are around, the version of an input is followed by a copy of it."""
+    follow = copy["nested.inputs"].counter
+    copy["nested.inputs"].counter = lambda tensor: follow(tensor.clone())
+
+
+@mutant("nested.region", "errors", "changed_arguments_that_nothing_saved")
+def watches_arguments_up_to_the_first_backward(copy: Copy) -> None:
+    """In a second backward, arguments count as unchanged."""
+
+    def recompute(self: Any, task: int, slot: Any) -> None:
+        if self.values:
+            _renew_versions(self.inputs)
+
+    copy.wrap("nested.region", "Region.recompute", call_before(recompute))
+
+
+@mutant("nested.region", "errors", "changes_inside_after_saving")
+def takes_the_version_now_for_the_one_then(copy: Copy) -> None:
+    """The version that a saved tensor has now is the one that it is expected to have."""
+    _forget_changes_if(copy, lambda *_: True)
+    _recomputed_at_the_versions_of_forward(copy)
+
+
+@mutant("nested.region", "errors", "changed_closure_tensors")
+def takes_one_change_for_an_optimizers_step(copy: Copy) -> None:
+    """A tensor may be changed in place once."""
+
+    def unpack(self: Any, _: Any) -> None:
+        for slot in self.slots:
+            if slot[1]._version == slot[2][3] + 1:
+                forget_change(slot)
+
+    copy.wrap("nested.region", "Region.unpack", call_before(unpack))
+
+
+@mutant("nested.region", "errors", "weights_changed_during_backward")
+def notes_versions_when_it_recomputes(copy: Copy) -> None:
+    """Versions of all saved tensors are noted as the recomputation begins."""
+    copy.wrap("nested.region", "Region.recompute", call_before(lambda self, *_: forget_changes(self)))
+
+
+@mutant("nested.region", "errors", "other_saved_tensors_are_reported")
+def forgives_a_mismatch_the_second_time(copy: Copy) -> None:
+    """A region refuses once, and goes on with what it has when it is asked again."""
+
+    def refuse(there: Any) -> Any:
+        def refuse(self: Any, *args: Any) -> None:
+            if "told" not in vars(self):
+                self.told = True
+                there(self, *args)
+
+        return refuse
+
+    copy.wrap("nested.region", "Region.refuse", refuse)
+
+
+@mutant("nested.region", "errors", "changed_outputs")
+def tells_of_a_changed_output_once(copy: Copy) -> None:
+    """That a saved tensor was changed is an error the first time that it is unpacked, and not the second time."""
+
+    def again(self: Any, slot: Any) -> bool:
+        changed, before = slot[1]._version != slot[2][3], "told" in vars(self)
+        self.told = changed or before
+        return before
+
+    _forget_changes_if(copy, again)
+
+
+@mutant("nested.region", "errors", "changes_are_reported_in_any_case")
+def takes_versions_for_part_of_the_determinism_check(copy: Copy) -> None:
+    """Without the determinism check, changes since forward are not reported."""
+    _forget_changes_if(copy, lambda self, _: not self.check)
+
+
+@mutant("nested.recomputation", "errors", "changes_are_reported_in_any_case")
+def compares_versions_inside_as_part_of_the_determinism_check(copy: Copy) -> None:
+    """Without the determinism check, forward and recomputation may see different versions."""
+    copy.wrap(
+        "nested.recomputation",
+        "Recomputation.same_version",
+        lambda there: lambda self, *args: there(self, *args) if self.check else None,
+    )
+
+
+@mutant("nested.inputs", "errors", "changes_between_forward_and_backward")
+def watches_the_first_argument_alone(copy: Copy) -> None:
+    """Of the arguments, only the first may not be changed."""
+    copy.wrap("nested.inputs", "Held.changed", change_result(lambda found, _: 0 if found == 0 else None))
+
+
+@mutant("nested.recomputation", "errors", "context_managers_inside_are_left")
+def stops_again_in_what_is_being_left(copy: Copy) -> None:
+    """What ends a recomputation early is raised once more for each tensor that is saved afterwards."""
+    copy.wrap("nested.recomputation", "Recomputation.stop", set_before(stopped=False))
+
+
+@mutant("nested.region", "errors", "hooks_that_copy_after_changes")
+def shares_looks_but_for_versions(copy: Copy) -> None:
+    """Neighbours that differ in their versions alone share one look, with the version of the first."""
+
+    class Alike(tuple[Any, ...]):
+        __slots__ = ()
+        __hash__ = None  # type: ignore[assignment]
+
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, tuple) and self[:3] == other[:3]
+
+    look = copy["nested.region"].look
+    copy["nested.region"].look = lambda tensor: Alike(look(tensor))
+
+
+@mutant("nested.region", "errors", "gradients_beside_a_changed_weight")
+def tells_the_parent_alone_what_it_saves(copy: Copy) -> None:
+    """Regions further out do not get to know what a region saves."""
+
+    def saw(self: Any, tensor: torch.Tensor, known: Any) -> None:
+        self.inside.append(tensor._version)
+        if known is not None:
+            self.outside[-len(self.inside)] = known
+
+    copy.replace("nested.region", "Region.saw", saw)
+
+
+@mutant("nested.recomputation", "errors", "gradients_beside_a_changed_weight")
+def does_not_compare_versions_inside(copy: Copy) -> None:
+    """Versions of what regions inside save are not compared when a region is recomputed."""
+    copy.wrap("nested.recomputation", "Recomputation.saw", set_before(inside=()))
+
+
+@mutant("nested.region", "errors", "a_change_is_reported_however_late")
+def follows_the_first_tensors_alone(copy: Copy) -> None:
+    """Changes to any but the first 40 tensors that a region saves are not reported."""
+    _forget_changes_if(copy, lambda _, slot: slot[0] >= 40)
+
+
+@mutant("nested.region", "errors", "a_change_is_reported_however_late", profile="default")
+def counts_changes_in_three_bits(copy: Copy) -> None:
+    """Eight changes look like none."""
+    _forget_changes_if(copy, lambda _, slot: (slot[1]._version - slot[2][3]) % 8 == 0)
+
+
+@mutant("nested.region", "errors", "changed_outputs")
+def compares_versions_up_to_the_first_backward(copy: Copy) -> None:
+    """In a second backward, saved tensors count as unchanged."""
+    _forget_changes_if(copy, lambda self, _: bool(self.values))
+
+
+@mutant("nested.region", "errors", "a_changed_tensor_of_a_subclass")
+def forgets_versions_of_subclasses_when_it_recomputes(copy: Copy) -> None:
+    """Versions of saved tensors of subclasses are noted as the recomputation begins."""
+
+    def recompute(self: Any, *_: Any) -> None:
+        for slot in self.slots:
+            if not isinstance(slot[1], torch.Tensor):
+                forget_change(slot)
+
+    copy.wrap("nested.region", "Region.recompute", call_before(recompute))
+
+
+@mutant("nested.recomputation", "errors", "scripted_functions")
+def lets_interpreters_rename_the_stop(copy: Copy) -> None:
+    """An exception that an interpreter makes of the one that ends a recomputation is raised."""
+
+    def collect(there: Any) -> Any:
+        def collect(self: Any, function: Callable[[], Any]) -> None:
+            raised: list[Exception] = []
+
+            def noting() -> None:
+                try:
+                    function()
+                except Exception as error:
+                    raised.append(error)
+                    raise
+
+            there(self, noting)
+            if raised:
+                raise raised[0]
+
+        return collect
+
+    copy.wrap("nested.recomputation", "Recomputation._collect", collect)
+
+
+@mutant("nested.recomputation", "errors", "weights_and_buffers_that_are_replaced")
+def does_not_look_where_leaves_are(copy: Copy) -> None:
+    """That a tensor from outside was replaced is not seen where the region itself saves it."""
+    _origins_if(copy, lambda index: index < 0)
+
+
+@mutant("nested.recomputation", "errors", "weights_and_buffers_that_are_replaced", profile="default")
+def does_not_look_where_leaves_inside_are(copy: Copy) -> None:
+    """That a tensor from outside was replaced is not seen where a region inside saves it."""
+    _origins_if(copy, lambda index: index >= 0)
+
+
+@mutant("nested.region", "errors", "names_that_are_bound_late")
+def looks_where_leaves_are_and_not_results(copy: Copy) -> None:
+    """Results that were computed before the region are taken for its own, and not looked for."""
+    copy.wrap("nested.region", "Region.__init__", set_after(begun=lambda _: -1))
+
+
+@mutant("nested.region", "errors", "weights_and_buffers_that_are_replaced")
+def takes_views_for_wholes(copy: Copy) -> None:
+    """A saved view is not looked for as a part of its base."""
+    copy.wrap("nested.outside_tensors", "origin", change_arguments(lambda given: given.update(whole=given["tensor"])))
+
+
+@mutant("nested.outside_tensors", "errors", "weights_and_buffers_that_are_replaced")
+def keeps_parameters_alone(copy: Copy) -> None:
+    """The storages of tensors from outside that are no parameters are not kept for comparison."""
+    copy.wrap("nested.outside_tensors", "keep", change_arguments(lambda given: given.update(watched=True)))
+
+
+@mutant("nested.outside_tensors", "errors", "other_tensors_with_the_same_values")
+def takes_what_is_elsewhere_for_something_else(copy: Copy) -> None:
+    """A tensor in the place of another one counts as different even if its values are the same."""
+    copy.replace("nested.outside_tensors", "_equal", lambda *_: False)
+
+
+@mutant("nested.outside_tensors", "errors", "other_tensors_with_the_same_values")
+def keeps_what_was_swapped_in_forward(copy: Copy) -> None:
+    """Of a tensor that got another storage in forward, that one is kept for comparison."""
+
+    def keep(_: None, origins: Any, output: Any, *, watched: bool) -> None:
+        for one in origins:
+            whole = one.whole()
+            if whole is not None and one.layout is not None and not watched:
+                one.storage = whole.untyped_storage()
+
+    copy.wrap("nested.outside_tensors", "keep", call_after(keep))
+
+
+@mutant("nested.outside_tensors", "lifetimes", "nothing_of_the_inside_is_alive_after_forward")
+def keeps_the_leaves_that_it_makes(copy: Copy) -> None:
+    """What a region saves and may be from outside is referred to strongly."""
+    copy.replace("nested.outside_tensors", "_reference", lambda whole: lambda: whole)
 
 
 @mutant("nested.outside_tensors", "errors", "regions_inside_a_functional_call")

@@ -2,154 +2,526 @@
 
 from __future__ import annotations
 
-from conformance.mutants.mutant import TextMutant
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from types import MethodType, SimpleNamespace
+from typing import Any
 
-FAULTS = (
-    TextMutant("keeps-recomputed-tensors-after-backward", "lifetimes", "a_backward_of_some_outputs_keeps_nothing", "nested.region",
-           "torch.autograd.Variable._execution_engine.queue_callback(values)", "self.kept = values"),
-    TextMutant("never-forgets-a-backward", "lifetimes", "steps_leave_nothing_behind", "nested.region",
-           "self.values = {key: weak for key, weak in self.values.items() if weak() is not None}", "pass"),
-    TextMutant("keeps-what-was-unpacked", "lifetimes", "each_recomputed_tensor_dies_at_its_unpack", "nested.region",
-           "values.pop(index, None)", "values.get(index)"),
-    TextMutant("waits-for-the-collector", "lifetimes", "dropping_the_outputs_frees_everything", "nested.region",
-           "self.check, self.complete = True, True, False",
-           "self.check, self.complete = True, True, False; self.itself = self"),
-    TextMutant("keeps-the-storage-with-the-counter", "lifetimes", "nothing_of_the_inside_is_alive_after_forward", "tensors.versions",
-           "            alias.data = _EMPTY", "            pass"),
-    TextMutant("keeps-the-output-with-the-region", "lifetimes", "dropping_the_outputs_frees_everything", "nested.api",
-           "    return output\n", "    region.output = output\n    return output\n"),
-    TextMutant("leaves-its-hooks-on-after-an-error", "lifetimes", "an_error_leaves_hooks_and_grad_mode", "nested.api",
-           "    finally:\n        _pop_hooks()",
-           "    except ZeroDivisionError:\n        raise\n    else:\n        _pop_hooks()"),
-    TextMutant("lets-go-at-the-next-backward", "lifetimes", "a_request_for_some_gradients_keeps_nothing", "nested.region",
-           "torch.autograd.Variable._execution_engine.queue_callback(values)", "self.values = {task: lambda: values}"),
-    TextMutant("recomputed-graph-owns-its-tensors", "lifetimes", "a_differentiable_backward_keeps_nothing", "nested.recomputation",
-           "            return slot\n", "            return tensor\n"),
-    TextMutant("keeps-what-each-backward-left", "lifetimes", "partial_backward_passes_over_one_graph", "nested.region",
-           "self.values[task] = weakref.ref(values)\n        if group is not None:",
-           "self.values[task] = lambda: values\n            return values\n        if group is not None:"),
-    TextMutant("lets-the-graph-own-what-is-left", "lifetimes", "what_a_request_did_not_need_dies_with_it", "nested.region",
-           "torch.autograd.Variable._execution_engine.queue_callback(values)", "slot[1].values = values"),
-    TextMutant("remembers-what-it-unpacked-last", "lifetimes", "a_backward_that_is_refused_keeps_nothing", "nested.region",
-           "\"unlike in forward\")  # fmt: skip\n", "\"unlike in forward\")  # fmt: skip\n        self.newest = tensor\n"),
-    TextMutant("has-its-own-words-for-a-second-backward", "lifetimes", "a_second_backward_raises_what_plain_raises", "nested.api",
-           "    return output\n",
-           "    if isinstance(output, torch.Tensor) and region.slots:\n"
-           "        freed = \"its graph was freed by an earlier backward\"\n"
-           "        output.register_hook("
-           "lambda _: None if any(region.pack.__globals__['_in_graph'](region.slots)) else region.refuse(freed))\n"
-           "    return output\n"),
-    TextMutant("keeps-the-tensor-that-was-asked-for-first", "lifetimes", "recomputed_tensors_live_no_longer_than_saved_ones",
-           "nested.region", "return values.pop(slot[0])", "return values[slot[0]]"),
-    TextMutant("always-waits-with-the-stop", "lifetimes", "early_stop_leaves_the_tail_unrun", "nested.recomputation",
-           "return -1  # nearly always", "return last"),
-    TextMutant("stops-early-in-outermost-regions-alone", "lifetimes", "early_stop_leaves_the_tail_unrun", "nested.api",
-           "region.early_stop = early_stop if override is None else override",
-           "region.early_stop = (early_stop if override is None else override) and region.enclosing is None"),
-    TextMutant("writes-the-region-down-on-the-function", "lifetimes", "a_callable_of_any_kind_makes_no_cycle", "nested.region",
-           "self.function, self.inputs, self.context = function, inputs, context",
-           "self.function, self.inputs, self.context = function, inputs, context\n        function.region = self"),
-    TextMutant("keeps-tensors-that-have-hooks", "lifetimes", "hooks_of_the_user_make_no_cycle", "nested.region",
-           "        seen = look(tensor)\n",
-           "        if tensor._backward_hooks:\n            self.hooked = tensor\n        seen = look(tensor)\n"),
-    TextMutant("keeps-inputs-that-were-changed", "lifetimes", "a_region_that_changes_its_input_makes_no_cycle", "nested.region",
-           "self.inputs.end()", "pass"),
-    TextMutant("keeps-inputs-changed-before-an-error", "lifetimes", "a_region_that_changes_its_input_makes_no_cycle", "nested.region",
-           "self.inputs.end()", "self.complete and self.inputs.end()"),
-    TextMutant("keeps-the-error-of-forward", "lifetimes", "an_error_in_forward_keeps_nothing", "nested.api",
-           "    finally:\n        _pop_hooks()",
-           "    except BaseException as error:\n        region.error = error\n        raise\n    finally:\n"
-           "        _pop_hooks()"),
-    TextMutant("lets-go-only-when-all-went-well", "lifetimes", "an_error_in_recomputation_keeps_nothing", "nested.recomputation",
-           "            self.values, self.wanted = Values(), ()", "        self.values, self.wanted = Values(), ()"),
-    TextMutant("keeps-the-error-of-a-recomputation", "lifetimes", "a_graph_that_failed_is_freed_when_dropped", "nested.region",
-           "        finally:\n            if begun:",
-           "        except BaseException as error:\n            self.error = error\n            raise\n        finally:\n"
-           "            if begun:"),
-    TextMutant("puts-the-stream-back-after-exceptions-alone", "lifetimes", "an_error_leaves_the_stream_of_random_numbers",
-           "state.restoration", "            if self.holds:\n                disturbed",
-           "            if isinstance(error, KeyboardInterrupt):\n                self.before = []\n"
-           "            if self.holds:\n                disturbed"),
-    TextMutant("leaves-autocast-on-after-an-error", "lifetimes", "an_error_leaves_autocast", "state.restoration",
-           "if self.stack is not None:", "if self.stack is not None and error is None:"),
-    TextMutant("refuses-what-another-thread-recomputes", "lifetimes", "two_threads_over_one_graph", "state.under_way",
-           "        time.sleep(0.001)\n", "        raise RuntimeError(\"another thread recomputes this region\")\n"),
-    TextMutant("gives-up-on-a-busy-region", "lifetimes", "two_threads_ask_for_parts_of_nested_regions", "state.under_way",
-           "        time.sleep(0.001)\n", "        raise RuntimeError(\"another thread recomputes this region\")\n"),
-    TextMutant("stays-locked-after-a-fork", "lifetimes", "a_fork_while_another_thread_recomputes", "state.turns",
-           "after_in_child=TURN.after_fork", "after_in_child=list"),
-    TextMutant("has-regions-of-each-thread", "lifetimes", "backward_in_another_thread", "nested.region", "class Region(Within):",
-           "import threading\n\n\nclass Region(threading.local, Within):"),
-    TextMutant("saves-in-the-newest-region", "lifetimes", "a_forward_on_another_thread_meanwhile", "nested.api",
-           "    push(region, forward_context is not NOTHING)\n",
-           "    vars(_validate)['newest'] = region\n    newest = lambda tensor: vars(_validate)['newest'].pack(tensor)\n"
-           "    torch._C._autograd._push_saved_tensors_default_hooks(newest, region.unpack)\n"),
-    TextMutant("refuses-while-forward-is-under-way-elsewhere", "lifetimes", "backward_of_a_region_that_is_under_way", "nested.region",
-           "        changed = self.inputs.changed()\n",
-           "        if not complete and _enclosing() is None:\n            self.refuse('its forward has not ended')\n"
-           "        changed = self.inputs.changed()\n"),
-    TextMutant("raises-one-stop-for-all", "lifetimes", "a_retained_backward_keeps_nothing", "nested.recomputation",
-           "lets it pass.\"\"\"\n",
-           "lets it pass.\"\"\"\n\n    def __new__(cls, made=[]):\n        made or made.append(super().__new__(cls))\n"
-           "        return made[0]\n"),
-    TextMutant("saves-unneeded-outputs-in-their-own-graph", "lifetimes", "reading_saved_tensors_keeps_nothing", "nested.recomputation",
-           "return detached(tensor) if tensor.requires_grad else tensor", "return tensor"),
-    TextMutant("brings-all-that-is-alive-for-a-second-reading", "lifetimes", "what_is_read_again_dies_as_it_is_unpacked", "nested.region",
-           "if task == -1 or there is not None:", "if task == -1:"),
-    TextMutant("keeps-what-it-recomputed-for-a-group", "lifetimes", "what_a_group_left_dies_with_it", "nested.region",
-           "            _grouped.setdefault(", "            self.kept = values\n            _grouped.setdefault("),
-    TextMutant("keeps-the-inputs-it-restored", "lifetimes", "schedules_in_any_order", "nested.region",
-           "args, kwargs, tensors, through = self.inputs.restore()",
-           "args, kwargs, tensors, through = self.restored = self.inputs.restore()"),
-    TextMutant("lets-pytree-keep-the-arguments", "lifetimes", "arguments_in_containers_are_freed", "nested.inputs",
-           "lambda node: id(node) != own", "lambda node: node is not value"),
-    TextMutant("keeps-what-it-looks-after", "lifetimes", "arguments_in_containers_are_freed", "nested.inputs",
-           "_kept.append(weakref.ref(inputs))", "_kept.append(lambda: inputs)"),
-    TextMutant("does-not-look-after-lists", "lifetimes", "lists_that_outputs_are_appended_to", "nested.inputs",
-           "            _look_after(self)", "            pass"),
-    TextMutant("keeps-lists-that-forward-appended-to", "lifetimes", "what_a_function_puts_into_its_arguments_is_freed", "nested.inputs",
-           "        self.settle()\n", ""),
-    TextMutant("keeps-attributes-that-are-tensors", "lifetimes", "attributes_that_are_tensors_are_freed", "tensors.packed",
-           "known.get(id(value)) or Packed(value, known) if isinstance(value, torch.Tensor) else value", "value"),
-    TextMutant("remembers-the-objects-of-the-last-call", "lifetimes", "objects_are_let_go_with_the_graph", "nested.api",
-           "    _validate(function, context_fn, determinism_check, kwargs)\n",
-           "    _validate(function, context_fn, determinism_check, kwargs)\n"
-           "    vars(_validate)['last'] = [one for one in args if not isinstance(one, torch.Tensor)]\n"),
-    TextMutant("remembers-the-last-function", "lifetimes", "objects_are_let_go_with_the_graph", "nested.api",
-           "    _validate(function, context_fn, determinism_check, kwargs)\n",
-           "    _validate(function, context_fn, determinism_check, kwargs)\n    vars(_validate)['last'] = function\n"),
-    TextMutant("has-one-lock-for-all", "lifetimes", "regions_of_two_threads_run_at_once", "state.restoration",
-           "            if self.states:\n", "            if True:\n"),
-    TextMutant("lets-one-forward-run-at-a-time", "lifetimes", "regions_of_two_threads_run_at_once", "nested.api",
-           "        if forward_context is NOTHING and not debug:\n            output = function(*args, **kwargs)\n",
-           "        if forward_context is NOTHING and not debug:\n            import threading\n\n"
-           "            with vars(_validate).setdefault('turn', threading.RLock()):\n"
-           "                output = function(*args, **kwargs)\n"),
-    TextMutant("keeps-tensors-of-subclasses", "lifetimes", "attributes_that_are_tensors_are_freed", "tensors.packed",
-           "None if ordinary or not isinstance(tensor, torch.nn.Parameter) else tensor", "None if ordinary else tensor"),
-    TextMutant("keeps-a-log-of-what-failed", "lifetimes", "steps_leave_nothing_behind", "nested.region",
-           "        finally:\n            if begun:",
-           "        except Exception:\n            self.failed = [*getattr(self, 'failed', ()), [task]]\n            raise\n"
-           "        finally:\n            if begun:"),
-    TextMutant("keeps-its-lock-after-an-error", "lifetimes", "another_thread_goes_on_after_an_error", "state.turns",
-           "                self.holders.remove(holder)\n",
-           "                import sys\n\n                if sys.exc_info()[0] is None:\n"
-           "                    self.holders.remove(holder)\n"),
-    TextMutant("keeps-integers", "lifetimes", "nothing_of_the_inside_is_alive_after_forward", "nested.region",
-           "        seen = look(tensor)\n",
-           "        if not tensor.dtype.is_floating_point and not tensor.is_complex():\n"
-           "            self.kept = [*vars(self).get('kept', ()), tensor]\n"
-           "        seen = look(tensor)\n", profile="default"),
-    TextMutant("keeps-what-is-complex", "lifetimes", "nothing_of_the_inside_is_alive_after_forward", "nested.region",
-           "        seen = look(tensor)\n",
-           "        if tensor.is_complex():\n            self.kept = [*vars(self).get('kept', ()), tensor]\n"
-           "        seen = look(tensor)\n", profile="default"),
-    TextMutant("keeps-what-was-changed-before", "lifetimes", "nothing_of_the_inside_is_alive_after_forward", "nested.region",
-           "        seen = look(tensor)\n",
-           "        if tensor._version:\n            self.kept = [*vars(self).get('kept', ()), tensor]\n"
-           "        seen = look(tensor)\n", profile="default"),
-    TextMutant("keeps-lower-precision", "lifetimes", "nothing_of_the_inside_is_alive_after_forward", "nested.region",
-           "        seen = look(tensor)\n",
-           "        if tensor.dtype is torch.bfloat16:\n            self.kept = [*vars(self).get('kept', ()), tensor]\n"
-           "        seen = look(tensor)\n", profile="default"),
-)  # fmt: skip
+import torch
+
+from conformance.mutants.mutant import Copy, mutant
+from conformance.mutants.wrappers import (
+    call_after,
+    call_before,
+    change_result,
+    raising,
+    set_after,
+)
+
+_ORDINARY = (torch.Tensor, torch.nn.Parameter)
+
+
+def _keep_values(copy: Copy, keep: Callable[[Any, Any, Any, Any], object]) -> None:
+    """Let ``keep`` own what a recomputation leaves for the rest of a backward, in the place of the engine."""
+
+    def recompute(values: Any, self: Any, task: int, slot: Any) -> None:
+        if task in self.values:
+            keep(self, task, slot, values)
+
+    copy.replace("nested.recomputation", "Values.__call__", lambda _: None)
+    copy.wrap("nested.region", "Region.recompute", call_after(recompute))
+
+
+def _keep_saved_if(copy: Copy, kept: Callable[[torch.Tensor], object]) -> None:
+    """Keep the tensors that forward saves, where ``kept`` says so."""
+
+    def pack(self: Any, tensor: torch.Tensor) -> None:
+        if kept(tensor):
+            self.kept = [*vars(self).get("kept", ()), tensor]
+
+    copy.wrap("nested.region", "Region.pack", call_before(pack))
+
+
+def _when_bring_fails(copy: Copy, note: Callable[[Any, BaseException], object]) -> None:
+    """Let ``note`` know a region and the error of its recomputation."""
+
+    def bring(there: Any) -> Any:
+        def bring(self: Any, task: int, slot: Any) -> torch.Tensor:
+            try:
+                return there(self, task, slot)
+            except BaseException as error:
+                note(self, error)
+                raise
+
+        return bring
+
+    copy.wrap("nested.region", "Region.bring", bring)
+
+
+@mutant("nested.region", "lifetimes", "a_backward_of_some_outputs_keeps_nothing")
+def keeps_recomputed_tensors_after_backward(copy: Copy) -> None:
+    """A region keeps what backward has left of the last recomputation."""
+    _keep_values(copy, lambda self, task, slot, values: vars(self).update(kept=values))
+
+
+@mutant("nested.region", "lifetimes", "steps_leave_nothing_behind")
+def never_forgets_a_backward(copy: Copy) -> None:
+    """A region keeps an entry for each backward that there ever was."""
+
+    def recompute(there: Any) -> Any:
+        def recompute(self: Any, task: int, slot: Any) -> Any:
+            before = self.values
+            values = there(self, task, slot)
+            self.values = before | self.values
+            return values
+
+        return recompute
+
+    copy.wrap("nested.region", "Region.recompute", recompute)
+
+
+@mutant("nested.recomputation", "lifetimes", "each_recomputed_tensor_dies_at_its_unpack")
+def keeps_what_was_unpacked(copy: Copy) -> None:
+    """A recomputed tensor, but for the first, lives until the end of the backward that has unpacked it."""
+    copy.wrap(
+        "nested.recomputation",
+        "Values.pop",
+        lambda there: lambda self, *given: self.get(*given) if len(given) > 1 else there(self, *given),
+    )
+
+
+@mutant("nested.region", "lifetimes", "dropping_the_outputs_frees_everything")
+def waits_for_the_collector(copy: Copy) -> None:
+    """A region refers to itself."""
+    copy.wrap("nested.region", "Region.__init__", set_after(itself=lambda self: self))
+
+
+@mutant("tensors.versions", "lifetimes", "nothing_of_the_inside_is_alive_after_forward")
+def keeps_the_storage_with_the_counter(copy: Copy) -> None:
+    """What follows the version of a tensor shares its storage, too."""
+    detached = copy["tensors.versions"].detached
+    copy.wrap(
+        "tensors.versions",
+        "counter",
+        lambda there: lambda tensor: detached(tensor) if type(tensor) in _ORDINARY else there(tensor),
+    )
+
+
+@mutant("nested.region", "lifetimes", "dropping_the_outputs_frees_everything")
+def keeps_the_output_with_the_region(copy: Copy) -> None:
+    """A region refers to the output of its forward."""
+    copy.wrap("nested.region", "Region.end", call_before(lambda self, output: setattr(self, "output", output)))
+
+
+@mutant("nested.api", "lifetimes", "an_error_leaves_hooks_and_grad_mode")
+def leaves_its_hooks_on_after_an_error(copy: Copy) -> None:
+    """The hooks of a region whose forward raises an error stay on top."""
+    pop = copy["nested.api"]._pop_hooks
+    copy["nested.api"]._pop_hooks = lambda: None if isinstance(sys.exc_info()[1], Exception) else pop()
+
+
+@mutant("nested.region", "lifetimes", "a_request_for_some_gradients_keeps_nothing")
+def lets_go_at_the_next_backward(copy: Copy) -> None:
+    """What a backward has left of its recomputation is kept until there is another backward."""
+    _keep_values(copy, lambda self, task, slot, values: vars(self).update(values={task: lambda: values}))
+
+
+@mutant("nested.recomputation", "lifetimes", "a_differentiable_backward_keeps_nothing")
+def recomputed_graph_owns_its_tensors(copy: Copy) -> None:
+    """The graph that a recomputation makes holds the tensors themselves that it saves."""
+    change = change_result(lambda packed, _, tensor: tensor if isinstance(packed, tuple) else packed)
+    copy.wrap("nested.recomputation", "Recomputation.pack", change)
+
+
+@mutant("nested.region", "lifetimes", "partial_backward_passes_over_one_graph")
+def keeps_what_each_backward_left(copy: Copy) -> None:
+    """What each backward has left of its recomputation is kept."""
+    _keep_values(copy, lambda self, task, slot, values: self.values.update({task: lambda: values}))
+
+
+@mutant("nested.region", "lifetimes", "what_a_request_did_not_need_dies_with_it")
+def lets_the_graph_own_what_is_left(copy: Copy) -> None:
+    """What a backward has left of its recomputation hangs on a slot in the graph."""
+    _keep_values(copy, lambda self, task, slot, values: setattr(slot[1], "values", values))
+
+
+@mutant("nested.region", "lifetimes", "a_backward_that_is_refused_keeps_nothing")
+def remembers_what_it_unpacked_last(copy: Copy) -> None:
+    """A region keeps the tensor that it has brought last."""
+    copy.wrap("nested.region", "Region.unpack", call_after(lambda tensor, self, _: setattr(self, "newest", tensor)))
+
+
+@mutant("nested.region", "lifetimes", "a_second_backward_raises_what_plain_raises")
+def has_its_own_words_for_a_second_backward(copy: Copy) -> None:
+    """A backward over a graph that is freed raises an error of the region in the place of autograd's."""
+    in_graph = copy["nested.region"]._in_graph
+
+    def end(self: Any, output: Any) -> None:
+        def hook(_: torch.Tensor) -> None:
+            if not any(in_graph(self.slots)):
+                self.refuse("its graph was freed by an earlier backward")
+
+        if isinstance(output, torch.Tensor) and output.requires_grad and self.slots:
+            output.register_hook(hook)
+
+    copy.wrap("nested.region", "Region.end", call_before(end))
+
+
+@mutant("nested.recomputation", "lifetimes", "recomputed_tensors_live_no_longer_than_saved_ones")
+def keeps_the_tensor_that_was_asked_for_first(copy: Copy) -> None:
+    """The tensor that a recomputation was begun for lives until the end of the backward."""
+    copy.wrap(
+        "nested.recomputation",
+        "Values.pop",
+        lambda there: lambda self, *given: there(self, *given) if len(given) > 1 else self[given[0]],
+    )
+
+
+@mutant("nested.recomputation", "lifetimes", "early_stop_leaves_the_tail_unrun")
+def always_waits_with_the_stop(copy: Copy) -> None:
+    """The operator that saves last runs before the recomputation ends, even if it has no buffer to write."""
+    copy.wrap("nested.recomputation", "_written_late", change_result(lambda found, _, last: last if found < 0 else found))
+
+
+@mutant("nested.region", "lifetimes", "early_stop_leaves_the_tail_unrun")
+def stops_early_in_outermost_regions_alone(copy: Copy) -> None:
+    """A region inside another one does not stop early."""
+
+    def end(self: Any, output: Any) -> None:
+        self.early_stop = self.early_stop and self.enclosing is None
+
+    copy.wrap("nested.region", "Region.end", call_before(end))
+
+
+@mutant("nested.region", "lifetimes", "a_callable_of_any_kind_makes_no_cycle")
+def writes_the_region_down_on_the_function(copy: Copy) -> None:
+    """A region becomes an attribute of its function."""
+    write = call_after(lambda _, self, function, *__: setattr(function, "region", self))
+    copy.wrap("nested.region", "Region.__init__", write)
+
+
+@mutant("nested.region", "lifetimes", "hooks_of_the_user_make_no_cycle")
+def keeps_tensors_that_have_hooks(copy: Copy) -> None:
+    """A region keeps what it saves if there are hooks on it."""
+    _keep_saved_if(copy, lambda tensor: tensor._backward_hooks)
+
+
+@mutant("nested.inputs", "lifetimes", "a_region_that_changes_its_input_makes_no_cycle")
+def keeps_inputs_that_were_changed(copy: Copy) -> None:
+    """A region keeps its inputs after forward has changed them in place."""
+    for kind in ("Held", "Inputs"):
+        copy.replace("nested.inputs", f"{kind}.end", lambda _: None)
+
+
+@mutant("nested.region", "lifetimes", "a_region_that_changes_its_input_makes_no_cycle")
+def keeps_inputs_changed_before_an_error(copy: Copy) -> None:
+    """A region keeps its inputs after forward has changed them in place and then raised an error."""
+
+    def end(there: Any) -> Any:
+        def end(self: Any, output: Any) -> None:
+            inputs = self.inputs
+            if not self.complete:
+                self.inputs = SimpleNamespace(end=lambda: None, watched=inputs.watched)
+            there(self, output)
+            self.inputs = inputs
+
+        return end
+
+    copy.wrap("nested.region", "Region.end", end)
+
+
+@mutant("nested.region", "lifetimes", "an_error_in_forward_keeps_nothing")
+def keeps_the_error_of_forward(copy: Copy) -> None:
+    """A region keeps the exception that its forward has raised."""
+    copy.wrap("nested.region", "Region.end", set_after(error=lambda _: sys.exc_info()[1]))
+
+
+@mutant("nested.recomputation", "lifetimes", "an_error_in_recomputation_keeps_nothing")
+def lets_go_only_when_all_went_well(copy: Copy) -> None:
+    """A recomputation that raises an error keeps the tensors that it has recomputed."""
+
+    def collect(there: Any) -> Any:
+        def collect(self: Any, function: Callable[[], Any]) -> None:
+            values, wanted = self.values, self.wanted
+            try:
+                there(self, function)
+            except BaseException:
+                self.values, self.wanted = values, wanted
+                raise
+
+        return collect
+
+    copy.wrap("nested.recomputation", "Recomputation._collect", collect)
+
+
+@mutant("nested.region", "lifetimes", "a_graph_that_failed_is_freed_when_dropped")
+def keeps_the_error_of_a_recomputation(copy: Copy) -> None:
+    """A region keeps the exception that its recomputation has raised."""
+    _when_bring_fails(copy, lambda self, error: vars(self).update(error=error))
+
+
+@mutant("state.restoration", "lifetimes", "an_error_leaves_the_stream_of_random_numbers")
+def puts_the_stream_back_after_exceptions_alone(copy: Copy) -> None:
+    """After a KeyboardInterrupt in a recomputation, generators of random numbers are not put back."""
+
+    def leave(self: Any, kind: Any, error: Any, trace: Any) -> None:
+        if isinstance(error, KeyboardInterrupt):
+            self.before = []
+
+    copy.wrap("state.restoration", "Restoration.__exit__", call_before(leave))
+
+
+@mutant("state.restoration", "lifetimes", "an_error_leaves_autocast")
+def leaves_autocast_on_after_an_error(copy: Copy) -> None:
+    """After an error in a recomputation, its autocast is not left."""
+
+    def leave(self: Any, kind: Any, error: Any, trace: Any) -> None:
+        if error is not None:
+            self.stack = None
+
+    copy.wrap("state.restoration", "Restoration.__exit__", call_before(leave))
+
+
+def _refuse_to_wait(copy: Copy) -> None:
+    """Raise an error where a thread would wait until another one has recomputed a region."""
+    clock = copy["state.under_way"].time
+    sleep = raising(lambda: RuntimeError("another thread recomputes this region"))
+    copy["state.under_way"].time = SimpleNamespace(monotonic=clock.monotonic, sleep=sleep)
+
+
+@mutant("state.under_way", "lifetimes", "two_threads_over_one_graph")
+def refuses_what_another_thread_recomputes(copy: Copy) -> None:
+    """That another thread is recomputing the same region is an error."""
+    _refuse_to_wait(copy)
+
+
+@mutant("state.under_way", "lifetimes", "two_threads_ask_for_parts_of_nested_regions")
+def gives_up_on_a_busy_region(copy: Copy) -> None:
+    """A region that another thread is recomputing is not waited for."""
+    _refuse_to_wait(copy)
+
+
+@mutant("state.turns", "lifetimes", "a_fork_while_another_thread_recomputes")
+def stays_locked_after_a_fork(copy: Copy) -> None:
+    """In a process that was forked, threads that did not come along keep the turn."""
+    copy.replace("state.turns", "TURN", copy["state.turns"].Turn())
+
+
+@mutant("nested.region", "lifetimes", "backward_in_another_thread")
+def has_regions_of_each_thread(copy: Copy) -> None:
+    """On another thread than that of forward, a region is empty."""
+    copy.wrap("nested.region", "Region", lambda there: type("Region", (threading.local, there), {}))
+
+
+@mutant("nested.api", "lifetimes", "a_forward_on_another_thread_meanwhile")
+def saves_in_the_newest_region(copy: Copy) -> None:
+    """What is saved on any thread goes to the region, or recomputation of one, that has begun last and is alive."""
+    newest: list[Any] = []
+
+    def pack(self: Any, tensor: torch.Tensor) -> Any:
+        return (newest[0]() or self).pack(tensor)
+
+    def push(owner: Any, context: bool = False) -> None:
+        newest[:] = [weakref.ref(owner)]
+        torch._C._autograd._push_saved_tensors_default_hooks(MethodType(pack, owner), owner.unpack)
+
+    def end(self: Any, output: Any) -> None:
+        if self.enclosing is not None:
+            newest[:] = [weakref.ref(self.enclosing)]
+
+    copy.replace("nested.user_hooks", "push", push)
+    copy.wrap("nested.region", "Region.end", call_before(end))
+
+
+@mutant("nested.region", "lifetimes", "backward_of_a_region_that_is_under_way")
+def refuses_while_forward_is_under_way_elsewhere(copy: Copy) -> None:
+    """A region whose forward has not ended on another thread is not recomputed."""
+
+    def recompute(self: Any, *_: Any) -> None:
+        if not self.complete and copy["nested.region"]._enclosing() is None:
+            self.refuse("its forward has not ended")
+
+    copy.wrap("nested.region", "Region.recompute", call_before(recompute))
+
+
+@mutant("nested.recomputation", "lifetimes", "a_retained_backward_keeps_nothing")
+def raises_one_stop_for_all(copy: Copy) -> None:
+    """All recomputations end with one and the same exception, which keeps the frames that it has passed through."""
+    stop = copy["nested.recomputation"].Stop
+    one = stop()
+    stop.__new__ = staticmethod(lambda *_: one)
+
+
+@mutant("nested.recomputation", "lifetimes", "reading_saved_tensors_keeps_nothing")
+def saves_unneeded_outputs_in_their_own_graph(copy: Copy) -> None:
+    """The graph that a recomputation makes holds what is not needed together with its history."""
+    copy["nested.recomputation"].detached = lambda tensor: tensor
+
+
+class _Everything:
+    def __contains__(self, _: object) -> bool:
+        return True
+
+
+@mutant("nested.region", "lifetimes", "what_is_read_again_dies_as_it_is_unpacked")
+def brings_all_that_is_alive_for_a_second_reading(copy: Copy) -> None:
+    """A backward that unpacks a tensor again gets all others again, too."""
+    inside = torch._C._current_graph_task_id
+    copy.wrap("nested.region", "_read_with", change_result(lambda asked, _: asked if inside() == -1 else _Everything()))
+
+
+@mutant("nested.region", "lifetimes", "what_a_group_left_dies_with_it")
+def keeps_what_it_recomputed_for_a_group(copy: Copy) -> None:
+    """A region keeps what it has recomputed for a group of backward calls."""
+
+    def recompute(values: Any, self: Any, *_: Any) -> None:
+        if copy["nested.region"]._group() is not None:
+            self.kept = values
+
+    copy.wrap("nested.region", "Region.recompute", call_after(recompute))
+
+
+@mutant("nested.recomputation", "lifetimes", "schedules_in_any_order")
+def keeps_the_inputs_it_restored(copy: Copy) -> None:
+    """A region keeps the arguments with which its function has run again."""
+    keep = call_before(lambda self, function, *_: vars(self.again.__self__).update(restored=function))
+    copy.wrap("nested.recomputation", "Recomputation.run", keep)
+
+
+@mutant("nested.inputs", "lifetimes", "arguments_in_containers_are_freed")
+def lets_pytree_keep_the_arguments(copy: Copy) -> None:
+    """The function that pytree is given, and keeps until the garbage collector runs, refers to the container."""
+    flatten = copy["nested.inputs"].tree_flatten
+    copy["nested.inputs"].tree_flatten = lambda value, leaf: flatten(value, lambda node: (value, leaf(node))[1])
+
+
+@mutant("nested.inputs", "lifetimes", "arguments_in_containers_are_freed")
+def keeps_what_it_looks_after(copy: Copy) -> None:
+    """What is looked after later on is referred to strongly."""
+    copy["nested.inputs"].weakref = SimpleNamespace(ref=lambda inputs: lambda: inputs)
+
+
+@mutant("nested.inputs", "lifetimes", "lists_that_outputs_are_appended_to")
+def does_not_look_after_lists(copy: Copy) -> None:
+    """Containers that go through as they are, are not looked at again."""
+    copy.replace("nested.inputs", "_look_after", lambda _: None)
+
+
+@mutant("nested.inputs", "lifetimes", "what_a_function_puts_into_its_arguments_is_freed")
+def keeps_lists_that_forward_appended_to(copy: Copy) -> None:
+    """A container into which forward has put something is kept."""
+
+    def end(there: Any) -> Any:
+        def end(self: Any) -> None:
+            containers, self.containers = self.containers, []
+            there(self)
+            self.containers = [] if self.packed is None else containers
+
+        return end
+
+    copy.wrap("nested.inputs", "Inputs.end", end)
+
+
+@mutant("tensors.packed", "lifetimes", "attributes_that_are_tensors_are_freed")
+def keeps_attributes_that_are_tensors(copy: Copy) -> None:
+    """A tensor that is an attribute of an input is kept as it is, not saved."""
+
+    def init(_: None, self: Any, tensor: torch.Tensor, *__: Any) -> None:
+        packed = [name for name, one in self.attributes.items() if isinstance(one, copy["tensors.packed"].Packed)]
+        self.attributes.update({name: getattr(tensor, name) for name in packed})
+
+    copy.wrap("tensors.packed", "Packed.__init__", call_after(init))
+
+
+@mutant("nested.api", "lifetimes", "objects_are_let_go_with_the_graph")
+def remembers_the_objects_of_the_last_call(copy: Copy) -> None:
+    """The arguments of the last call that are no tensors are kept."""
+    last: list[Any] = []
+
+    def run(function: Any, args: tuple[Any, ...], *_: Any) -> None:
+        last[:] = [one for one in args if not isinstance(one, torch.Tensor)]
+
+    copy.wrap("nested.api", "_run", call_before(run))
+
+
+@mutant("nested.api", "lifetimes", "objects_are_let_go_with_the_graph")
+def remembers_the_last_function(copy: Copy) -> None:
+    """The function of the last call is kept."""
+    last: dict[str, Any] = {}
+    copy.wrap("nested.api", "_run", call_before(lambda function, *_: last.update(function=function)))
+
+
+@mutant("state.restoration", "lifetimes", "regions_of_two_threads_run_at_once")
+def has_one_lock_for_all(copy: Copy) -> None:
+    """Recomputations take turns even if they replay no random numbers."""
+    always = type("Always", (list,), {"__bool__": lambda _: True})
+    copy.wrap("state.restoration", "Restoration.__init__", set_after(states=lambda self: always(self.states)))
+
+
+@mutant("nested.api", "lifetimes", "regions_of_two_threads_run_at_once")
+def lets_one_forward_run_at_a_time(copy: Copy) -> None:
+    """One thread at a time may be in the forward of a region."""
+    turn = threading.RLock()
+
+    def run(there: Any) -> Any:
+        def run(*given: Any) -> Any:
+            with turn:
+                return there(*given)
+
+        return run
+
+    copy.wrap("nested.api", "_run", run)
+
+
+@mutant("tensors.packed", "lifetimes", "attributes_that_are_tensors_are_freed")
+def keeps_tensors_of_subclasses(copy: Copy) -> None:
+    """An input of a subclass is kept as it is, not saved."""
+
+    def init(_: None, self: Any, tensor: torch.Tensor, *__: Any) -> None:
+        if type(tensor) is not torch.Tensor:
+            self.parameter = tensor
+
+    copy.wrap("tensors.packed", "Packed.__init__", call_after(init))
+
+
+@mutant("nested.region", "lifetimes", "steps_leave_nothing_behind")
+def keeps_a_log_of_what_failed(copy: Copy) -> None:
+    """A region has a list that gets longer with each recomputation that fails."""
+    _when_bring_fails(copy, lambda self, _: vars(self).update(failed=[*vars(self).get("failed", ()), []]))
+
+
+@mutant("state.turns", "lifetimes", "another_thread_goes_on_after_an_error")
+def keeps_its_lock_after_an_error(copy: Copy) -> None:
+    """A recomputation that raises an error keeps the turn."""
+
+    def give_back(_: bool, self: Any, holder: Any) -> None:
+        if sys.exc_info()[0] is not None:
+            self.holders.append(holder)
+
+    copy.wrap("state.turns", "Turn.give_back", call_after(give_back))
+
+
+@mutant("nested.region", "lifetimes", "nothing_of_the_inside_is_alive_after_forward", profile="default")
+def keeps_integers(copy: Copy) -> None:
+    """A region keeps what it saves if that is of an integer dtype."""
+    _keep_saved_if(copy, lambda tensor: not tensor.dtype.is_floating_point and not tensor.is_complex())
+
+
+@mutant("nested.region", "lifetimes", "nothing_of_the_inside_is_alive_after_forward", profile="default")
+def keeps_what_is_complex(copy: Copy) -> None:
+    """A region keeps what it saves if that is of a complex dtype."""
+    _keep_saved_if(copy, lambda tensor: tensor.is_complex())
+
+
+@mutant("nested.region", "lifetimes", "nothing_of_the_inside_is_alive_after_forward", profile="default")
+def keeps_what_was_changed_before(copy: Copy) -> None:
+    """A region keeps what it saves if that was changed in place before."""
+    _keep_saved_if(copy, lambda tensor: tensor._version)
+
+
+@mutant("nested.region", "lifetimes", "nothing_of_the_inside_is_alive_after_forward", profile="default")
+def keeps_lower_precision(copy: Copy) -> None:
+    """A region keeps what it saves if that is of dtype bfloat16."""
+    _keep_saved_if(copy, lambda tensor: tensor.dtype is torch.bfloat16)

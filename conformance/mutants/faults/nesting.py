@@ -2,68 +2,191 @@
 
 from __future__ import annotations
 
-from conformance.mutants.mutant import TextMutant
+from typing import Any
 
-# The hooks around a recomputation, which its own are on top of.
-_OUTER = """        hooks = torch._C._autograd
-        hooks._pop_saved_tensors_default_hooks()
-        outer = hooks._top_saved_tensors_default_hooks(False)
-        hooks._push_saved_tensors_default_hooks(self.pack, self.unpack)
-"""
+import torch
 
-FAULTS = (
-    TextMutant("numbers-only-the-slots-that-are-alive", "nesting", "backward_inside_a_region", "nested.region",
-           "wanted = _in_graph(self.slots)",
-           "wanted = [slot for slot in _in_graph(self.slots) if slot is not None]"),
-    TextMutant("stop-is-an-exception", "nesting", "no_except_exception_catches_the_stop", "nested.recomputation",
-           "class Stop(BaseException)", "class Stop(Exception)"),
-    TextMutant("keeps-inputs-by-reference", "nesting", "hooks_see_the_outermost_inputs_alone", "tensors.packed",
-           "if tensor.is_inference():", "if True:"),
-    TextMutant("lets-outer-hooks-see-what-is-inside", "nesting", "hooks_see_the_outermost_inputs_alone", "nested.region",
-           "        return slot\n",
-           "        hooks = torch._C._autograd\n        hooks._pop_saved_tensors_default_hooks()\n"
-           "        outer = hooks._top_saved_tensors_default_hooks(False)\n"
-           "        if outer is not None:\n            outer[0](tensor)\n"
-           "        hooks._push_saved_tensors_default_hooks(self.pack, self.unpack)\n        return slot\n"),
-    TextMutant("does-not-take-lists-apart", "nesting", "hooks_see_inputs_in_containers", "nested.inputs",
-           "if kind is list or kind is tuple:", "if kind is list:\n        return None\n    if kind is tuple:"),
-    TextMutant("does-not-take-dataclasses-apart", "nesting", "hooks_see_inputs_in_containers", "nested.inputs",
-           "    if _is_record(value):", "    if False:", profile="default"),
-    TextMutant("packs-a-repeated-argument-twice", "nesting", "hooks_see_repeated_inputs_once", "nested.inputs",
-           "self.indices.get(id(tensor))", "self.indices.get(-1)"),
-    TextMutant("detaches-what-a-region-inside-is-given", "nesting", "trees_of_regions", "nested.inputs",
-           "self.packed.append(Packed(tensor))", "self.packed.append(Packed(tensor.detach()))"),
-    TextMutant("takes-the-reentrant-way-inside-a-region", "nesting", "trees_of_regions_that_share_values_through_closures",
-           "nested.api",
-           "    forward_context, recompute_context = context_fn()\n",
-           "    if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:\n        import impls.reentrant\n\n"
-           "        return impls.reentrant.checkpoint(function, *args)\n"
-           "    forward_context, recompute_context = context_fn()\n", profile="default"),
-    TextMutant("saves-no-keyword-arguments", "nesting", "hooks_see_inputs_passed_by_keyword", "nested.inputs",
-           "{name: self._take(one) for name, one in kwargs.items()}", "dict(kwargs)"),
-    TextMutant("saves-no-inputs-without-grad", "nesting", "hooks_see_the_outermost_inputs_alone", "nested.inputs",
-           "if self.watched or tensor.is_inference():", "if self.watched and tensor.requires_grad or tensor.is_inference():",
-           profile="default"),
-    TextMutant("saves-a-tensor-once-for-all-regions", "nesting", "trees_of_regions", "nested.inputs",
-           "self.packed.append(Packed(tensor))",
-           "self.packed.append(vars(tensor).setdefault('packed', None) or Packed(tensor))\n"
-           "                tensor.packed = self.packed[-1]", profile="default"),
-    TextMutant("hands-on-what-it-recomputes", "nesting", "recomputation_is_hidden_from_hooks", "nested.recomputation",
-           "        slot = None\n",
-           _OUTER + "        if outer is not None:\n            outer[0](tensor)\n        slot = None\n"),
-    TextMutant("lets-hooks-change-what-it-recomputes", "nesting", "hooks_around_and_inside_regions", "nested.recomputation",
-           "        slot = None\n",
-           _OUTER + "        tensor = tensor if outer is None else outer[1](outer[0](tensor))\n        slot = None\n"),
-    TextMutant("uses-up-what-it-recomputes-inside", "nesting", "gradient_penalty_inside_a_region", "nested.recomputation",
-           "self.values.get(packed[0])", "self.values.pop(packed[0], None)"),
-    TextMutant("refuses-to-recompute-inside-a-recomputation", "nesting", "backward_of_another_region_inside_a_region", "nested.region",
-           "        wanted = _in_graph(self.slots)\n",
-           "        wanted = _in_graph(self.slots)\n"
-           "        if isinstance(_enclosing(), Recomputation):\n            self.refuse('another one is being recomputed')\n"),
-    TextMutant("refuses-regions-of-others-around-it", "nesting", "any_implementation_inside_any_other", "nested.region",
-           "    return owner if isinstance(owner, Region | Recomputation) else None",
-           "    if hooks and not isinstance(owner, Region | Recomputation):\n"
-           "        raise RuntimeError('hooks on saved tensors that are of no region are active')\n    return owner"),
-    TextMutant("takes-a-forward-for-ended-when-backward-runs", "nesting", "backward_inside_a_region_without_early_stop", "nested.region",
-           "complete=complete,", "complete=True,"),
-)  # fmt: skip
+import impls.reentrant
+from conformance.mutants.mutant import Copy, mutant
+from conformance.mutants.wrappers import call_after, call_before, change_arguments, change_result, raising
+
+_hooks = torch._C._autograd
+
+
+def _hooks_around(owner: Any) -> Any:
+    """The pair of hooks around a region or recomputation, which has its own on top of them."""
+    _hooks._pop_saved_tensors_default_hooks()
+    outer = _hooks._top_saved_tensors_default_hooks(False)
+    _hooks._push_saved_tensors_default_hooks(owner.pack, owner.unpack)
+    return outer
+
+
+def _show_to_hooks_around(owner: Any, tensor: torch.Tensor) -> None:
+    outer = _hooks_around(owner)
+    if outer is not None:
+        outer[0](tensor)
+
+
+@mutant("nested.region", "nesting", "backward_inside_a_region")
+def numbers_only_the_slots_that_are_alive(copy: Copy) -> None:
+    """Slots that the graph has cleared are left out, so that those after them have other indices."""
+    copy.wrap("nested.region", "_in_graph", change_result(lambda slots, _: [slot for slot in slots if slot is not None]))
+
+
+@mutant("nested.recomputation", "nesting", "no_except_exception_catches_the_stop")
+def stop_is_an_exception(copy: Copy) -> None:
+    """What ends a recomputation early is an Exception."""
+    copy.replace("nested.recomputation", "Stop", type("Stop", (Exception,), {}))
+
+
+@mutant("nested.inputs", "nesting", "hooks_see_the_outermost_inputs_alone")
+def keeps_inputs_by_reference(copy: Copy) -> None:
+    """Inputs are kept as they are, even if somebody watches what is saved."""
+    copy.replace("nested.inputs", "_watched", lambda: False)
+
+
+@mutant("nested.region", "nesting", "hooks_see_the_outermost_inputs_alone")
+def lets_outer_hooks_see_what_is_inside(copy: Copy) -> None:
+    """Hooks around a region see what it saves."""
+    copy.wrap("nested.region", "Region.pack", call_after(lambda _, self, tensor: _show_to_hooks_around(self, tensor)))
+
+
+@mutant("nested.inputs", "nesting", "hooks_see_inputs_in_containers")
+def does_not_take_lists_apart(copy: Copy) -> None:
+    """Tensors in lists are no inputs."""
+    copy.wrap("nested.inputs", "_apart", lambda there: lambda value: None if type(value) is list else there(value))
+
+
+@mutant("nested.inputs", "nesting", "hooks_see_inputs_in_containers", profile="default")
+def does_not_take_dataclasses_apart(copy: Copy) -> None:
+    """Tensors in dataclasses are no inputs."""
+    copy.replace("nested.inputs", "_is_record", lambda _: False)
+
+
+@mutant("nested.inputs", "nesting", "hooks_see_repeated_inputs_once")
+def packs_a_repeated_argument_twice(copy: Copy) -> None:
+    """A tensor that is an argument twice is saved twice."""
+    copy.wrap("nested.inputs", "Inputs._tensor", call_before(lambda self, tensor: self.indices.pop(id(tensor), None)))
+
+
+@mutant("tensors.packed", "nesting", "trees_of_regions")
+def detaches_what_a_region_inside_is_given(copy: Copy) -> None:
+    """An input that is saved for the recomputation loses its history."""
+    detach = change_arguments(lambda given: given.update(tensor=given["tensor"].detach()))
+    copy.wrap("tensors.packed", "Packed.__init__", detach)
+
+
+@mutant("nested.api", "nesting", "trees_of_regions_that_share_values_through_closures", profile="default")
+def takes_the_reentrant_way_inside_a_region(copy: Copy) -> None:
+    """A region inside of another one is checkpointed by a reentrant backward."""
+
+    def run(there: Any) -> Any:
+        def run(function: Any, args: tuple[Any, ...], *options: Any) -> Any:
+            if _hooks._top_saved_tensors_default_hooks(True) is not None:
+                return impls.reentrant.checkpoint(function, *args)
+            return there(function, args, *options)
+
+        return run
+
+    copy.wrap("nested.api", "_run", run)
+
+
+@mutant("nested.inputs", "nesting", "hooks_see_inputs_passed_by_keyword")
+def saves_no_keyword_arguments(copy: Copy) -> None:
+    """Arguments that are passed by keyword are kept as they are, not saved."""
+
+    def init(there: Any) -> Any:
+        def init(self: Any, args: Any, kwargs: Any) -> None:
+            there(self, args, {})
+            self.kwargs = dict(kwargs)
+
+        return init
+
+    copy.wrap("nested.inputs", "Inputs.__init__", init)
+
+
+@mutant("nested.inputs", "nesting", "hooks_see_the_outermost_inputs_alone", profile="default")
+def saves_no_inputs_without_grad(copy: Copy) -> None:
+    """Inputs that do not require grad are kept as they are, not saved."""
+
+    def tensor(there: Any) -> Any:
+        def tensor(self: Any, tensor: torch.Tensor) -> Any:
+            watched, self.watched = self.watched, self.watched and tensor.requires_grad
+            position = there(self, tensor)
+            self.watched = watched
+            return position
+
+        return tensor
+
+    copy.wrap("nested.inputs", "Inputs._tensor", tensor)
+
+
+@mutant("nested.inputs", "nesting", "trees_of_regions", profile="default")
+def saves_a_tensor_once_for_all_regions(copy: Copy) -> None:
+    """An input that a region has saved is not saved again for later regions."""
+    pack = copy["nested.inputs"].Packed
+
+    def once(tensor: torch.Tensor) -> Any:
+        if "packed" not in vars(tensor):
+            vars(tensor)["packed"] = pack(tensor)
+        return vars(tensor)["packed"]
+
+    copy["nested.inputs"].Packed = once
+
+
+@mutant("nested.recomputation", "nesting", "recomputation_is_hidden_from_hooks")
+def hands_on_what_it_recomputes(copy: Copy) -> None:
+    """Hooks around backward see what a recomputation saves."""
+    copy.wrap("nested.recomputation", "Recomputation.pack", call_before(_show_to_hooks_around))
+
+
+@mutant("nested.recomputation", "nesting", "hooks_around_and_inside_regions")
+def lets_hooks_change_what_it_recomputes(copy: Copy) -> None:
+    """What a recomputation saves goes through the hooks around backward."""
+
+    def change(given: dict[str, Any]) -> None:
+        outer = _hooks_around(given["self"])
+        if outer is not None:
+            given["tensor"] = outer[1](outer[0](given["tensor"]))
+
+    copy.wrap("nested.recomputation", "Recomputation.pack", change_arguments(change))
+
+
+@mutant("nested.recomputation", "nesting", "gradient_penalty_inside_a_region")
+def uses_up_what_it_recomputes_inside(copy: Copy) -> None:
+    """A backward inside a function takes away what its recomputation is to bring."""
+
+    def unpack(_: torch.Tensor, self: Any, packed: Any) -> None:
+        if isinstance(packed, tuple):
+            self.values.pop(packed[0], None)
+
+    copy.wrap("nested.recomputation", "Recomputation.unpack", call_after(unpack))
+
+
+@mutant("nested.region", "nesting", "backward_of_another_region_inside_a_region")
+def refuses_to_recompute_inside_a_recomputation(copy: Copy) -> None:
+    """A region is not recomputed while another one is."""
+    region = copy["nested.region"]
+
+    def recompute(self: Any, *_: Any) -> None:
+        if isinstance(region._enclosing(), region.Recomputation):
+            self.refuse("another one is being recomputed")
+
+    copy.wrap("nested.region", "Region.recompute", call_before(recompute))
+
+
+@mutant("nested.region", "nesting", "any_implementation_inside_any_other")
+def refuses_regions_of_others_around_it(copy: Copy) -> None:
+    """Hooks that belong to no region of its own are an error."""
+    refuse = raising(lambda: RuntimeError("hooks on saved tensors that are of no region are active"))
+
+    def enclosing(found: Any) -> Any:
+        return refuse() if found is None and _hooks._top_saved_tensors_default_hooks(True) is not None else found
+
+    copy.wrap("nested.region", "_enclosing", change_result(enclosing))
+
+
+@mutant("nested.recomputation", "nesting", "backward_inside_a_region_without_early_stop")
+def takes_a_forward_for_ended_when_backward_runs(copy: Copy) -> None:
+    """A region that is recomputed while its forward is under way is expected to save no more than it has so far."""
+    copy.wrap("nested.recomputation", "Recomputation.__init__", change_arguments(lambda given: given.update(complete=True)))
