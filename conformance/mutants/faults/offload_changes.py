@@ -287,17 +287,6 @@ def forgets_data_that_changed_before_it_was_replaced(copy: Copy) -> None:
 
 
 @mutant("offload.cutting", "offload-models", "wrong_models_and_options_are_refused", profile="default")
-def drops_hooks_of_a_model_but_forward_ones(copy: Copy) -> None:
-    """A model with hooks of its own is not refused, unless they are forward hooks."""
-    none: dict[str, Any] = dict.fromkeys(("_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"))
-
-    def refuse(there: Any, model: Any) -> None:
-        there(SimpleNamespace(**vars(model) | none))
-
-    around(copy, "offload.cutting", "_refuse_extras", refuse)
-
-
-@mutant("offload.cutting", "offload-models", "wrong_models_and_options_are_refused", profile="default")
 def overlooks_a_forward_of_an_instance(copy: Copy) -> None:
     """A model whose instance has a forward of its own is not refused."""
 
