@@ -240,8 +240,9 @@ def takes_microbatches_without_checkpoints(copy: Copy) -> None:
     """Several microbatches are taken without checkpoint_activation."""
 
     def make(there: Any, self: Any, *args: Any, num_microbatches: Any = 1, **options: Any) -> None:
-        there(self, *args, num_microbatches=min(num_microbatches, 1), **options)
+        there(self, *args, num_microbatches=1 if type(num_microbatches) is int else num_microbatches, **options)
         self._num_microbatches = num_microbatches
+        copy["offload.model"]._count("num_microbatches", num_microbatches)
 
     around(copy, "offload.model", "OffloadModel.__init__", make)
 
