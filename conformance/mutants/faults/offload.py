@@ -2,71 +2,266 @@
 
 from __future__ import annotations
 
-from conformance.mutants.mutant import TextMutant
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
 
-FAULTS = (
-    TextMutant("loads-in-less-precision", "offload", "parameters_are_updated_as_plain_updates_them", "offload.route",
-           "                    copies[name].copy_(tensor)\n", "                    copies[name].copy_(tensor.bfloat16())\n"),
-    TextMutant("rounds-what-it-loads-again", "offload", "parameters_are_updated_as_plain_updates_them", "offload.saved",
-           "tensor = copy.as_strided(*self.layout)", "tensor = copy.bfloat16().to(copy.dtype).as_strided(*self.layout)"),
-    TextMutant("forgets-strides", "offload", "parameters_are_updated_as_plain_updates_them", "offload.saved",
-           "(tensor.size(), tensor.stride(), tensor.storage_offset())",
-           "(tensor.size(), torch.empty(tensor.size(), device='meta').stride(), tensor.storage_offset())"),
-    TextMutant("loses-gradients-of-vectors", "offload", "parameters_are_updated_as_plain_updates_them", "offload.attachment",
-           "            return grad.to(ctx.device), None", "            return grad.to(ctx.device) * (grad.dim() > 1), None"),
-    TextMutant("recomputes-with-other-random-numbers", "offload", "dropout_draws_what_plain_draws", "offload.turn",
-           "checkpoint(region, *", "checkpoint(region, preserve_rng_state=False, *"),
-    TextMutant("replays-no-masks-of-microbatches", "offload", "each_microbatch_replays_its_own_mask", "offload.turn",
-           "checkpoint(region, *", "checkpoint(region, preserve_rng_state=False, *"),
-    TextMutant("writes-nothing-back", "offload", "buffers_advance_once_a_step", "offload.turn",
-           "            self.changes.write_back(self.copies)\n", ""),
-    TextMutant("overlooks-running-statistics", "offload", "buffers_advance_once_a_step", "offload.turn",
-           "statistics.updated, start", "set(), start", profile="default"),
-    TextMutant("recomputes-from-what-forward-left", "offload", "buffers_advance_once_a_step", "offload.turn",
-           "self.start = turn.changes.starts[-1]", "self.start = Start()", profile="default"),
-    TextMutant("forgets-what-was-assigned", "offload", "buffers_advance_once_a_step", "offload.changes",
-           "                self.chain.get_submodule(path)._buffers[own] = self.away(last)\n", "                pass\n",
-           profile="default"),
-    TextMutant("drops-gradients-in-forward", "offload", "gradients_accumulate_over_batches", "offload.model",
-           "        calls = split(", "        self.zero_grad()\n        calls = split("),
-    TextMutant("keeps-boundaries-with-the-model", "offload", "several_forwards_before_their_backwards", "offload.turn",
-           "self.use, self.chain, self.boundary = turn.use, turn.chain, boundary\n",
-           "kept = vars(turn.residence).setdefault(f'kept {turn.index}', boundary)\n"
-           "        vars(kept).update(vars(boundary))\n"
-           "        self.use, self.chain, self.boundary = turn.use, turn.chain, kept\n", profile="default"),
-    TextMutant("keeps-one-boundary-for-each-slice", "offload", "a_loss_of_several_forwards", "offload.turn",
-           "self.use, self.chain, self.boundary = turn.use, turn.chain, boundary\n",
-           "kept = vars(turn.residence).setdefault(f'kept {turn.index}', boundary)\n"
-           "        vars(kept).update(vars(boundary))\n"
-           "        self.use, self.chain, self.boundary = turn.use, turn.chain, kept\n", profile="default"),
-    TextMutant("keeps-boundaries-for-all-models", "offload", "two_models_at_once", "offload.turn",
-           "self.use, self.chain, self.boundary = turn.use, turn.chain, boundary\n",
-           "kept = vars(Boundary).get(f'kept {turn.index}', boundary)\n"
-           "        setattr(Boundary, f'kept {turn.index}', kept)\n        vars(kept).update(vars(boundary))\n"
-           "        self.use, self.chain, self.boundary = turn.use, turn.chain, kept\n", profile="default"),
-    TextMutant("detaches-inputs", "offload", "inputs_get_their_gradients", "offload.model", "[tensor.to(device)",
-           "[tensor.detach().to(device)"),
-    TextMutant("brings-more-in-each-backward", "offload", "some_gradients_can_be_asked_for", "offload.attachment",
-           "        return grads[0], None\n",
-           "        ctx.mail.events[len(ctx.mail.events)] = None\n"
-           "        return grads[0] * len(ctx.mail.events), None\n"),
-    TextMutant("detaches-gradients", "offload", "gradients_can_be_differentiated", "offload.attachment",
-           "            return grad.to(ctx.device), None", "            return grad.detach().to(ctx.device), None"),
-    TextMutant("always-trains", "offload", "evaluation_equals_plain", "offload.execution", "        put = {",
-           "        chain.train()\n        put = {", profile="default"),
-    TextMutant("runs-slices-without-autocast", "offload", "autocast_equals_plain", "offload.execution", "        put = {",
-           "        torch.set_autocast_enabled('cpu', False)\n        put = {"),
-    TextMutant("squeezes-what-it-joins", "offload", "microbatches_sum_up_to_the_whole", "offload.microbatches", "torch.cat(parts)",
-           "torch.cat(parts).squeeze(-1)", profile="default"),
-    TextMutant("joins-the-other-way-round", "offload", "two_microbatches_are_the_plain_model_on_each", "offload.microbatches",
-           "torch.cat(parts)", "torch.cat(parts[::-1])"),
-    TextMutant("lets-two-threads-run-a-slice", "offload", "two_threads_do_not_meet", "offload.residence",
-           "= threading.RLock(), threading.RLock()",
-           "= threading.RLock(), __import__('types').SimpleNamespace(acquire=lambda timeout: True, "
-           "release=lambda: None)", profile="default"),
-    TextMutant("passes-a-tuple-as-arguments", "offload", "parameters_are_updated_as_plain_updates_them", "offload.cutting",
-           "            value = module(value)",
-           "            value = module(*value) if isinstance(value, tuple) else module(value)", profile="default"),
-    TextMutant("sends-gradients-to-the-host", "offload", "the_offload_device_may_be_another", "offload.attachment",
-           "            return grad.to(ctx.device), None", "            return grad.cpu(), None", profile="default"),
-)  # fmt: skip
+import torch
+from torch.utils._pytree import tree_map_only
+
+from conformance.mutants.mutant import Copy, mutant
+
+
+def around(copy: Copy, part: str, path: str, faulty: Callable[..., Any]) -> None:
+    """Put ``faulty`` in the place of a function or method: it is called with what is there, and then with the arguments."""
+
+    def put(there: Any) -> Any:
+        if isinstance(there, staticmethod):
+            return staticmethod(partial(faulty, there.__func__))
+        return lambda *args, **kwargs: faulty(there, *args, **kwargs)
+
+    copy.wrap(part, path, put)
+
+
+def after(copy: Copy, part: str, path: str, then: Callable[..., Any]) -> None:
+    """Call ``then`` after a function or method, with the same arguments."""
+
+    def faulty(there: Any, *args: Any, **kwargs: Any) -> Any:
+        value = there(*args, **kwargs)
+        then(*args, **kwargs)
+        return value
+
+    around(copy, part, path, faulty)
+
+
+def change_gradients(copy: Copy, changed: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """Change the gradients of loaded copies before they are sent to the parameters."""
+
+    def backward(there: Any, ctx: Any, *grads: torch.Tensor | None) -> Any:
+        return there(ctx, *(None if grad is None else changed(grad) for grad in grads))
+
+    around(copy, "offload.attachment", "_Attach.backward", backward)
+
+
+def replay_no_random_numbers(copy: Copy) -> None:
+    """Checkpoint slices without the states of random number generators."""
+    copy.wrap("offload.turn", "checkpoint", lambda there: partial(there, preserve_rng_state=False))
+
+
+def change_loaded(copy: Copy, changed: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """Change all values on their way to the computing device."""
+
+    def load(there: Any, self: Any, originals: Any) -> Any:
+        return there(self, {name: changed(tensor.detach()) for name, tensor in originals.items()})
+
+    around(copy, "offload.route", "Route.load", load)
+
+
+def share_boundaries(copy: Copy, place: Callable[[Any], dict[str, Any]]) -> None:
+    """Keep one boundary for each slice, which the latest one overwrites, in the place that a turn has for it."""
+
+    def share(region: Any, turn: Any, boundary: Any) -> None:
+        region.boundary = place(turn).setdefault(f"kept {turn.index}", boundary)
+        vars(region.boundary).update(vars(boundary))
+
+    after(copy, "offload.turn", "_Region.__init__", share)
+
+
+@mutant("offload.route", "offload", "parameters_are_updated_as_plain_updates_them")
+def loads_in_less_precision(copy: Copy) -> None:
+    """Parameters are rounded to bfloat16 on their way to the device."""
+    change_loaded(copy, lambda tensor: tensor.bfloat16().to(tensor.dtype))
+
+
+@mutant("offload.saved", "offload", "parameters_are_updated_as_plain_updates_them")
+def rounds_what_it_loads_again(copy: Copy) -> None:
+    """A parameter that backward loads again is rounded to bfloat16."""
+    around(copy, "offload.saved", "_Reference.unpack", lambda there, self: (one := there(self)).bfloat16().to(one.dtype))
+
+
+@mutant("offload.saved", "offload", "parameters_are_updated_as_plain_updates_them")
+def forgets_strides(copy: Copy) -> None:
+    """A view of a parameter is loaded again as if it were contiguous."""
+
+    def forget(self: Any, run: Any, name: str, tensor: torch.Tensor) -> None:
+        size = tensor.size()
+        self.layout = size, torch.empty(size, device="meta").stride(), tensor.storage_offset()
+
+    after(copy, "offload.saved", "_Reference.__init__", forget)
+
+
+@mutant("offload.attachment", "offload", "parameters_are_updated_as_plain_updates_them")
+def loses_gradients_of_vectors(copy: Copy) -> None:
+    """Parameters with one dimension get gradients of zeros."""
+    change_gradients(copy, lambda grad: grad * (grad.dim() > 1))
+
+
+@mutant("offload.turn", "offload", "dropout_draws_what_plain_draws")
+def recomputes_with_other_random_numbers(copy: Copy) -> None:
+    """A recomputation draws new random numbers."""
+    replay_no_random_numbers(copy)
+
+
+@mutant("offload.turn", "offload", "each_microbatch_replays_its_own_mask")
+def replays_no_masks_of_microbatches(copy: Copy) -> None:
+    """The recomputation of a microbatch draws new masks."""
+    replay_no_random_numbers(copy)
+
+
+@mutant("offload.changes", "offload", "buffers_advance_once_a_step")
+def writes_nothing_back(copy: Copy) -> None:
+    """Changes in forward are not copied back."""
+    copy.replace("offload.changes", "Changes.write_back", lambda self, copies: None)
+
+
+@mutant("offload.statistics", "offload", "buffers_advance_once_a_step", profile="default")
+def overlooks_running_statistics(copy: Copy) -> None:
+    """Running statistics that no version counter tells of are not copied back."""
+    copy.replace("offload.statistics", "Statistics.note", lambda self, values: None)
+
+
+@mutant("offload.turn", "offload", "buffers_advance_once_a_step", profile="default")
+def recomputes_from_what_forward_left(copy: Copy) -> None:
+    """A recomputation starts from the buffers that forward left."""
+
+    def forget(self: Any, turn: Any, boundary: Any) -> None:
+        self.start = copy["offload.use"].Start()
+
+    after(copy, "offload.turn", "_Region.__init__", forget)
+
+
+@mutant("offload.changes", "offload", "buffers_advance_once_a_step", profile="default")
+def forgets_what_was_assigned(copy: Copy) -> None:
+    """A buffer that forward assigns stays what it was."""
+
+    def write_back(there: Any, self: Any, copies: Any) -> None:
+        before = [(module, dict(module._buffers)) for module in self.chain.modules()]
+        there(self, copies)
+        for module, buffers in before:
+            module._buffers.update(buffers)
+
+    around(copy, "offload.changes", "Changes.write_back", write_back)
+
+
+@mutant("offload.model", "offload", "gradients_accumulate_over_batches")
+def drops_gradients_in_forward(copy: Copy) -> None:
+    """Forward drops the gradients of the batches before."""
+
+    def forward(there: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+        self.zero_grad()
+        return there(self, *args, **kwargs)
+
+    around(copy, "offload.model", "OffloadModel.forward", forward)
+
+
+@mutant("offload.turn", "offload", "several_forwards_before_their_backwards", profile="default")
+def keeps_boundaries_with_the_model(copy: Copy) -> None:
+    """A model keeps the boundaries of its last forward only."""
+    share_boundaries(copy, lambda turn: vars(turn.residence))
+
+
+@mutant("offload.turn", "offload", "a_loss_of_several_forwards", profile="default")
+def keeps_one_boundary_for_each_slice(copy: Copy) -> None:
+    """A slice is recomputed from the inputs of the last forward."""
+    share_boundaries(copy, lambda turn: vars(turn.residence))
+
+
+@mutant("offload.turn", "offload", "two_models_at_once", profile="default")
+def keeps_boundaries_for_all_models(copy: Copy) -> None:
+    """All models keep their boundaries in one place."""
+    kept: dict[str, Any] = {}
+    share_boundaries(copy, lambda turn: kept)
+
+
+@mutant("offload.model", "offload", "inputs_get_their_gradients")
+def detaches_inputs(copy: Copy) -> None:
+    """Inputs are detached on their way to the device."""
+
+    def to_device(there: Any, *args: Any) -> Any:
+        return tree_map_only(torch.Tensor, torch.Tensor.detach, there(*args))
+
+    around(copy, "offload.model", "_to_device", to_device)
+
+
+@mutant("offload.attachment", "offload", "some_gradients_can_be_asked_for")
+def brings_more_in_each_backward(copy: Copy) -> None:
+    """The gradient of each further backward is multiplied by the number of backwards so far."""
+
+    def backward(there: Any, ctx: Any, *grads: Any) -> Any:
+        arrived, *others = there(ctx, *grads)
+        ctx.mail.events[len(ctx.mail.events)] = None
+        return arrived * len(ctx.mail.events), *others
+
+    around(copy, "offload.attachment", "_Arrive.backward", backward)
+
+
+@mutant("offload.attachment", "offload", "gradients_can_be_differentiated")
+def detaches_gradients(copy: Copy) -> None:
+    """Gradients are detached before they are sent to the parameters."""
+    change_gradients(copy, torch.Tensor.detach)
+
+
+@mutant("offload.execution", "offload", "evaluation_equals_plain", profile="default")
+def always_trains(copy: Copy) -> None:
+    """Modules are in training mode whenever a slice runs."""
+
+    def execute(there: Any, use: Any, chain: Any, *args: Any) -> Any:
+        chain.train()
+        return there(use, chain, *args)
+
+    around(copy, "offload.execution", "execute", execute)
+
+
+@mutant("offload.execution", "offload", "autocast_equals_plain")
+def runs_slices_without_autocast(copy: Copy) -> None:
+    """Slices run without the autocast that is around the model."""
+
+    def execute(there: Any, *args: Any) -> Any:
+        with torch.autocast("cpu", enabled=False):
+            return there(*args)
+
+    around(copy, "offload.execution", "execute", execute)
+
+
+@mutant("offload.microbatches", "offload", "microbatches_sum_up_to_the_whole", profile="default")
+def squeezes_what_it_joins(copy: Copy) -> None:
+    """Joined outputs lose a last dimension of size 1."""
+    around(copy, "offload.microbatches", "_joined", lambda there, *args: there(*args).squeeze(-1))
+
+
+@mutant("offload.microbatches", "offload", "two_microbatches_are_the_plain_model_on_each")
+def joins_the_other_way_round(copy: Copy) -> None:
+    """Outputs are joined with the last microbatch first."""
+    around(copy, "offload.microbatches", "_joined", lambda there, parts, joined: there(parts[::-1], joined))
+
+
+@mutant("offload.residence", "offload", "two_threads_do_not_meet", profile="default")
+def lets_two_threads_run_a_slice(copy: Copy) -> None:
+    """Threads do not take turns in running modules on copies."""
+    copy.replace("offload.residence", "Residence.turn", lambda self: nullcontext())
+
+
+@mutant("offload.cutting", "offload", "parameters_are_updated_as_plain_updates_them", profile="default")
+def passes_a_tuple_as_arguments(copy: Copy) -> None:
+    """A module gets a tuple from the module before it as several arguments."""
+
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        first, *others = self._modules.values()
+        value = first(*args, **kwargs)
+        for module in others:
+            value = module(*value) if isinstance(value, tuple) else module(value)
+        return value
+
+    copy.replace("offload.cutting", "Chain.forward", forward)
+
+
+@mutant("offload.attachment", "offload", "the_offload_device_may_be_another", profile="default")
+def sends_gradients_to_the_host(copy: Copy) -> None:
+    """Gradients go to the host wherever their parameters are."""
+
+    def backward(there: Any, ctx: Any, *grads: Any) -> Any:
+        sent, *others = there(ctx, *grads)
+        return None if sent is None else sent.cpu(), *others
+
+    around(copy, "offload.attachment", "_Attach.backward", backward)

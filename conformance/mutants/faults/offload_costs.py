@@ -2,83 +2,314 @@
 
 from __future__ import annotations
 
-from conformance.mutants.mutant import TextMutant
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
 
-FAULTS = (
-    TextMutant("never-recomputes", "offload-costs", "each_slice_runs_forward_twice", "offload.turn",
-           "= below, checkpointed and torch.is_grad_enabled()", "= below, False"),
-    TextMutant("cuts-by-number-of-modules", "offload-costs", "slices_are_those_of_the_greedy_rule", "offload.model",
-           "[sum(parameter.numel() for parameter in module.parameters()) for module in named.values()]", "[1 for _ in named]",
-           profile="default"),
-    TextMutant("starts-a-slice-one-module-late", "offload-costs", "slices_are_those_of_the_greedy_rule", "offload.cutting",
-           "held + count > share", "held > share", profile="default"),
-    TextMutant("cuts-where-nothing-is-held", "offload-costs", "slices_are_those_of_the_greedy_rule", "offload.cutting",
-           "if held and held + count", "if cut[-1] and held + count", profile="default"),
-    TextMutant("keeps-inputs-beside-their-copies", "offload-costs", "boundary_activations_alone_are_kept", "offload.turn",
-           "        region.first = lambda",
-           "        region.inputs = args, kwargs  # type: ignore[attr-defined]\n        region.first = lambda"),
-    TextMutant("drops-slices-at-the-end-of-forward", "offload-costs", "two_slices_of_parameters_are_resident_at_most",
-           "offload.turn", "            self.loaded, self.copies = None, {}", "            pass"),
-    TextMutant("keeps-copies-with-what-is-saved", "offload-costs", "two_slices_of_parameters_are_resident_at_most", "offload.saved",
-           "        self.copies, self.storages = {}, {}", "        pass"),
-    TextMutant("drops-slices-at-the-end-of-backward", "offload-costs", "two_slices_of_parameters_are_resident_at_most",
-           "offload.residence", "        self.current, self.coming = self.coming, None",
-           "        vars(self).setdefault('kept', []).append(self.current)\n"
-           "        self.current, self.coming = self.coming, None"),
-    TextMutant("moves-parameters-to-the-device", "offload-costs", "parameters_stay_where_they_are", "offload.model",
-           "value = tensor.detach().to(route.offload_device)", "value = tensor.detach().to(route.device)"),
-    TextMutant("loads-for-every-saved-tensor", "offload-costs", "traffic_is_parameters_twice_in_and_gradients_out",
-           "offload.residence",
-           "        if self.current is not None and self.current[0] == use.index and "
-           "self.current[1].serves(use.tensors, names):", "        if False and self.current is not None:"),
-    TextMutant("copies-unchanged-buffers-back", "offload-costs", "only_what_changed_is_copied_back", "offload.changes",
-           "        for name in sorted(self.names):\n            last",
-           "        for name in sorted(copies):\n            last"),
-    TextMutant("loads-the-first-slice-twice", "offload-costs", "without_gradients_parameters_come_in_once", "offload.model",
-           "        turns[0].load()", "        turns[0].load()\n        turns[0].load()"),
-    TextMutant("knows-its-own-nodes", "offload-costs", "dropped_outputs_free_everything_of_a_model", "offload.model",
-           "            below = turn.use, nodes_of(values)",
-           "            below = turn.use, nodes_of(values)\n            turn.use.mine = below"),
-    TextMutant("owns-what-a-backward-loaded", "offload-costs", "an_error_leaves_nothing_of_a_model_behind", "offload.residence",
-           "self.tasks[number] = weakref.ref(task)", "self.tasks[number] = lambda: task"),
-    TextMutant("keeps-what-it-restored", "offload-costs", "a_retained_backward_leaves_what_was_there", "offload.boundary",
-           "tensors = [copy.restore()", "self.last = tensors = [copy.restore()"),
-    TextMutant("never-forgets-a-backward-of-a-model", "offload-costs", "steps_of_a_model_leave_nothing_behind", "offload.residence",
-           "self.tasks = {key: weak for key, weak in self.tasks.items() if weak() is not None}", "pass", profile="default"),
-    TextMutant("uses-memory-before-it-is-free", "offload-costs", "copies_do_not_race", "offload.route",
-           "                side.back.wait_event(free)\n", ""),
-    TextMutant("lets-gradients-be-read-early", "offload-costs", "copies_do_not_race", "offload.attachment",
-           "            event.synchronize()", "            pass"),
-    TextMutant("frees-parameters-that-are-still-read", "offload-costs", "copies_do_not_race", "offload.turn",
-           "            if event is not None:\n                event.synchronize()", "            pass"),
-    TextMutant("loads-a-slice-when-it-runs", "offload-costs", "the_next_slice_is_on_its_way", "offload.model",
-           "                following.load()\n            values = turn.run(",
-           "                pass\n            turn.load()\n            values = turn.run("),
-    TextMutant("looks-at-no-slice-but-its-own", "offload-costs", "the_next_slice_is_on_its_way", "offload.residence",
-           "if following is not None:", "if False:"),
-    TextMutant("asks-no-hooks-around", "offload-costs", "hooks_around_get_the_inputs_of_slices", "offload.boundary",
-           "own = nullcontext() if hooks_are_active() else saved_on", "own = saved_on"),
-    TextMutant("hands-everything-to-the-hooks-around", "offload-costs", "hooks_around_get_the_inputs_of_slices", "offload.turn",
-           "            return checkpoint(region, *region.boundary.generators)",
-           "            return self.forward(args, kwargs)"),
-    TextMutant("waits-for-no-start-of-a-microbatch", "offload-costs", "copies_of_microbatches_do_not_race", "offload.changes",
-           "        self.pending.append(self.route.bring(tensor, copy))\n        return copy",
-           "        self.route.bring(tensor, copy)\n        return copy", profile="default"),
-    TextMutant("reads-on-after-an-error", "offload-costs", "copies_of_microbatches_do_not_race", "offload.model",
-           "            for turn in turns:\n                turn.settle()",
-           "            for turn in turns if __import__('sys').exc_info()[0] is None else ():\n                turn.settle()",
-           profile="default"),
-    TextMutant("leaves-assigned-buffers-on-the-device", "offload-costs", "parameters_stay_where_they_are", "offload.changes",
-           "_buffers[own] = self.away(last)",
-           "_buffers[own] = last", profile="default"),
-    TextMutant("keeps-all-from-the-hooks-around", "offload-costs", "hooks_around_get_the_inputs_of_slices", "offload.saved",
-           "_Kept(tensor) if self.outer is None else _Handed(tensor, *self.outer)",
-           "_Kept(tensor)", profile="default"),
-    TextMutant("reads-what-is-still-written", "offload-costs", "copies_of_microbatches_do_not_race", "offload.turn",
-           "            for turn in earlier:\n"
-           "                turn.settle()  # what they wrote back has to be there before it is read\n",
-           "", profile="default"),
-    TextMutant("counts-what-was-cut-off", "offload-costs", "slices_are_those_of_the_greedy_rule", "offload.cutting",
-           "            cut.append([])\n            held = 0",
-           "            cut.append([])", profile="default"),
-)  # fmt: skip
+import torch
+
+from conformance.mutants.faults.offload import after, around
+from conformance.mutants.mutant import Copy, mutant
+
+
+def cut(copy: Copy, begins: Callable[[Sequence[int], int, int, int], bool]) -> None:
+    """Cut a model so that a slice begins where ``begins(counts, first, index, share)`` says so.
+
+    ``first`` is the first module of the slice before, ``share`` is how many parameters a slice aims at.
+    """
+
+    def slices(counts: Sequence[int], num_slices: int) -> tuple[tuple[int, ...], ...]:
+        made: list[list[int]] = [[]]
+        for index in range(len(counts)):
+            first = made[-1][0] if made[-1] else index
+            if len(made) < num_slices and begins(counts, first, index, sum(counts) // num_slices):
+                made.append([])
+            made[-1].append(index)
+        return tuple(map(tuple, [*made, *([] for _ in range(num_slices - len(made)))]))
+
+    copy.replace("offload.cutting", "slices", slices)
+
+
+@mutant("offload.turn", "offload-costs", "each_slice_runs_forward_twice")
+def never_recomputes(copy: Copy) -> None:
+    """Slices are not checkpointed."""
+
+    def run(there: Any, self: Any, calls: Any, below: Any, checkpointed: bool, earlier: Any) -> Any:
+        return there(self, calls, below, False, earlier)
+
+    around(copy, "offload.turn", "Turn.run", run)
+
+
+@mutant("offload.cutting", "offload-costs", "slices_are_those_of_the_greedy_rule", profile="default")
+def cuts_by_number_of_modules(copy: Copy) -> None:
+    """All modules count the same, however many parameters they have."""
+    around(copy, "offload.cutting", "slices", lambda there, counts, num_slices: there([1 for _ in counts], num_slices))
+
+
+@mutant("offload.cutting", "offload-costs", "slices_are_those_of_the_greedy_rule", profile="default")
+def starts_a_slice_one_module_late(copy: Copy) -> None:
+    """A slice ends after the module that takes it beyond its share, not before."""
+    cut(copy, lambda counts, first, index, share: sum(counts[first:index]) > share)
+
+
+@mutant("offload.cutting", "offload-costs", "slices_are_those_of_the_greedy_rule", profile="default")
+def cuts_where_nothing_is_held(copy: Copy) -> None:
+    """A slice may end though its modules have no parameters."""
+    cut(copy, lambda counts, first, index, share: index > first and sum(counts[first : index + 1]) > share)
+
+
+@mutant("offload.cutting", "offload-costs", "slices_are_those_of_the_greedy_rule", profile="default")
+def counts_what_was_cut_off(copy: Copy) -> None:
+    """The parameters of earlier slices count for a slice, too."""
+    cut(copy, lambda counts, first, index, share: sum(counts[:index]) > 0 and sum(counts[: index + 1]) > share)
+
+
+@mutant("offload.boundary", "offload-costs", "boundary_activations_alone_are_kept")
+def keeps_inputs_beside_their_copies(copy: Copy) -> None:
+    """The inputs of a slice are kept beside the copies of them."""
+
+    def keep(self: Any, args: Any, kwargs: Any, route: Any) -> None:
+        self.inputs = args, kwargs
+
+    after(copy, "offload.boundary", "Boundary.__init__", keep)
+
+
+@mutant("offload.turn", "offload-costs", "two_slices_of_parameters_are_resident_at_most")
+def drops_slices_at_the_end_of_forward(copy: Copy) -> None:
+    """What was loaded for a turn is kept until the whole forward is over."""
+
+    def keep(self: Any) -> None:
+        self.kept = self.loaded
+
+    after(copy, "offload.turn", "Turn.load", keep)
+
+
+@mutant("offload.saved", "offload-costs", "two_slices_of_parameters_are_resident_at_most")
+def keeps_copies_with_what_is_saved(copy: Copy) -> None:
+    """What was loaded for a run is kept with the references to it."""
+
+    def leave(there: Any, self: Any, *error: Any) -> None:
+        copies, storages = self.copies, self.storages
+        there(self, *error)
+        self.copies, self.storages = copies, storages
+
+    around(copy, "offload.saved", "Run.__exit__", leave)
+
+
+@mutant("offload.residence", "offload-costs", "two_slices_of_parameters_are_resident_at_most")
+def drops_slices_at_the_end_of_backward(copy: Copy) -> None:
+    """What backward has loaded is kept until the whole backward is over."""
+
+    def take(there: Any, self: Any, use: Any, names: Any) -> Any:
+        vars(self).setdefault("kept", []).append(self.current)
+        return there(self, use, names)
+
+    around(copy, "offload.residence", "_Task.take", take)
+
+
+@mutant("offload.model", "offload-costs", "parameters_stay_where_they_are")
+def moves_parameters_to_the_device(copy: Copy) -> None:
+    """Parameters are moved to the device that computes."""
+
+    def move(there: Any, model: Any, route: Any) -> None:
+        there(model, copy["offload.route"].Route(route.device, route.device))
+
+    around(copy, "offload.model", "_move", move)
+
+
+@mutant("offload.residence", "offload-costs", "traffic_is_parameters_twice_in_and_gradients_out")
+def loads_for_every_saved_tensor(copy: Copy) -> None:
+    """Backward loads a slice for each saved tensor."""
+
+    def take(there: Any, self: Any, use: Any, names: Any) -> Any:
+        self.current = None
+        return there(self, use, names)
+
+    around(copy, "offload.residence", "_Task.take", take)
+
+
+@mutant("offload.changes", "offload-costs", "only_what_changed_is_copied_back")
+def copies_unchanged_buffers_back(copy: Copy) -> None:
+    """Everything that was loaded is copied back, changed or not."""
+
+    def write_back(there: Any, self: Any, copies: Any) -> None:
+        self.names = set(copies)
+        there(self, copies)
+
+    around(copy, "offload.changes", "Changes.write_back", write_back)
+
+
+@mutant("offload.model", "offload-costs", "without_gradients_parameters_come_in_once")
+def loads_the_first_slice_twice(copy: Copy) -> None:
+    """The first slice is loaded twice."""
+
+    def run(there: Any, self: Any, turns: Any, calls: Any) -> Any:
+        turns[0].load()
+        return there(self, turns, calls)
+
+    around(copy, "offload.model", "OffloadModel._run", run)
+
+
+@mutant("offload.turn", "offload-costs", "dropped_outputs_free_everything_of_a_model")
+def knows_its_own_nodes(copy: Copy) -> None:
+    """A slice's use knows the nodes of its own outputs, which own it."""
+
+    def run(there: Any, self: Any, *args: Any) -> Any:
+        values = there(self, *args)
+        self.use.mine = self.use, copy["offload.turn"].nodes_of(values)
+        return values
+
+    around(copy, "offload.turn", "Turn.run", run)
+
+
+@mutant("offload.residence", "offload-costs", "an_error_leaves_nothing_of_a_model_behind")
+def owns_what_a_backward_loaded(copy: Copy) -> None:
+    """A model keeps what its backward passes have loaded."""
+
+    def keep(self: Any, use: Any, names: Any) -> None:
+        vars(self).setdefault("owned", []).append([task() for task in self.tasks.values()])
+
+    after(copy, "offload.residence", "Residence.take", keep)
+
+
+@mutant("offload.boundary", "offload-costs", "a_retained_backward_leaves_what_was_there")
+def keeps_what_it_restored(copy: Copy) -> None:
+    """A boundary keeps the arguments that it gave to the last recomputation."""
+
+    def restore(there: Any, self: Any) -> Any:
+        self.last = there(self)
+        return self.last
+
+    around(copy, "offload.boundary", "Boundary.restore", restore)
+
+
+@mutant("offload.residence", "offload-costs", "steps_of_a_model_leave_nothing_behind", profile="default")
+def never_forgets_a_backward_of_a_model(copy: Copy) -> None:
+    """The references to backward passes that are over are never dropped."""
+
+    def take(there: Any, self: Any, use: Any, names: Any) -> Any:
+        before = self.tasks
+        loaded = there(self, use, names)
+        self.tasks = before | self.tasks
+        return loaded
+
+    around(copy, "offload.residence", "Residence.take", take)
+
+
+@mutant("offload.route", "offload-costs", "copies_do_not_race")
+def uses_memory_before_it_is_free(copy: Copy) -> None:
+    """Copying does not wait until the computing stream is done with the memory."""
+
+    def load(there: Any, self: Any, originals: Any) -> Any:
+        side = self.lane
+        if side is None:
+            return there(self, originals)
+        with side.module.stream(side.back):
+            return there(self, originals)
+
+    around(copy, "offload.route", "Route.load", load)
+
+
+@mutant("offload.attachment", "offload-costs", "copies_do_not_race")
+def lets_gradients_be_read_early(copy: Copy) -> None:
+    """Nobody waits for a gradient before it is read on the host."""
+
+    def backward(there: Any, ctx: Any, *grads: Any) -> Any:
+        ctx.mail.events.pop(torch._C._current_graph_task_id(), None)
+        return there(ctx, *grads)
+
+    around(copy, "offload.attachment", "_Arrive.backward", backward)
+
+
+@mutant("offload.turn", "offload-costs", "copies_do_not_race")
+def frees_parameters_that_are_still_read(copy: Copy) -> None:
+    """Forward ends while parameters are still copied."""
+    copy.replace("offload.turn", "Turn.settle", lambda self: None)
+
+
+@mutant("offload.turn", "offload-costs", "the_next_slice_is_on_its_way")
+def loads_a_slice_when_it_runs(copy: Copy) -> None:
+    """A slice is not loaded before its turn."""
+    load = copy["offload.turn"].Turn.load
+
+    def run(there: Any, self: Any, *args: Any) -> Any:
+        self.load = lambda: load(self)
+        self.load()
+        return there(self, *args)
+
+    copy.replace("offload.turn", "Turn.load", lambda self: None)
+    around(copy, "offload.turn", "Turn.run", run)
+
+
+@mutant("offload.use", "offload-costs", "the_next_slice_is_on_its_way")
+def looks_at_no_slice_but_its_own(copy: Copy) -> None:
+    """Backward sends for no slice before it is asked for."""
+    copy.replace("offload.use", "Use.next", lambda self: None)
+
+
+@mutant("offload.boundary", "offload-costs", "hooks_around_get_the_inputs_of_slices")
+def asks_no_hooks_around(copy: Copy) -> None:
+    """The hooks around a model get no inputs of slices."""
+    copy["offload.boundary"].hooks_are_active = lambda: False
+
+
+@mutant("offload.turn", "offload-costs", "hooks_around_get_the_inputs_of_slices")
+def hands_everything_to_the_hooks_around(copy: Copy) -> None:
+    """The hooks around a model get all that slices save."""
+    copy.replace("offload.turn", "checkpoint", lambda region, *_: region())
+
+
+@mutant("offload.saved", "offload-costs", "hooks_around_get_the_inputs_of_slices", profile="default")
+def keeps_all_from_the_hooks_around(copy: Copy) -> None:
+    """The hooks around a model get nothing that slices save."""
+
+    def forget(self: Any) -> None:
+        self.outer = None
+
+    after(copy, "offload.saved", "Run.__enter__", forget)
+
+
+@mutant("offload.changes", "offload-costs", "copies_of_microbatches_do_not_race", profile="default")
+def waits_for_no_start_of_a_microbatch(copy: Copy) -> None:
+    """Nobody waits until what a microbatch started from is on the host."""
+
+    def forget(self: Any, tensor: torch.Tensor) -> None:
+        self.pending.pop()
+
+    after(copy, "offload.changes", "Changes.away", forget)
+
+
+@mutant("offload.model", "offload-costs", "copies_of_microbatches_do_not_race", profile="default")
+def reads_on_after_an_error(copy: Copy) -> None:
+    """After an error forward ends while parameters are still copied."""
+
+    def run(there: Any, self: Any, turns: Any, calls: Any) -> Any:
+        try:
+            return there(self, turns, calls)
+        except BaseException:
+            turns.clear()
+            raise
+
+    around(copy, "offload.model", "OffloadModel._run", run)
+
+
+@mutant("offload.turn", "offload-costs", "copies_of_microbatches_do_not_race", profile="default")
+def reads_what_is_still_written(copy: Copy) -> None:
+    """A slice is loaded again while turns before it still write what it shares with them."""
+
+    def run(there: Any, self: Any, calls: Any, below: Any, checkpointed: bool, earlier: Any) -> Any:
+        stand_ins = [SimpleNamespace(changes=turn.changes, settle=lambda: None) for turn in earlier]
+        return there(self, calls, below, checkpointed, stand_ins)
+
+    around(copy, "offload.turn", "Turn.run", run)
+
+
+@mutant("offload.changes", "offload-costs", "parameters_stay_where_they_are", profile="default")
+def leaves_assigned_buffers_on_the_device(copy: Copy) -> None:
+    """A buffer that forward assigns stays on the device that computes."""
+
+    def leave(self: Any, copies: Any) -> None:
+        for path, _, own in (name.rpartition(".") for name in self.assigned):
+            self.chain.get_submodule(path)._buffers[own] = copies[f"{path}.{own}"].detach()
+
+    after(copy, "offload.changes", "Changes.write_back", leave)

@@ -2,146 +2,536 @@
 
 from __future__ import annotations
 
-from conformance.mutants.mutant import TextMutant
+from collections.abc import Callable
+from copy import copy as shallow
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+
+from conformance.mutants.faults.offload import after, around, change_gradients, change_loaded, replay_no_random_numbers
+from conformance.mutants.mutant import Copy, TextMutant, mutant
 
 FAULTS = (
-    TextMutant("drops-keyword-arguments", "offload-models", "the_first_module_gets_every_input", "offload.microbatches",
-           "return [(args, kwargs)]", "return [(args, {})]"),
-    TextMutant("leaves-inputs-where-they-are", "offload-models", "the_first_module_gets_every_input", "offload.model",
-           "[tensor.to(device) for tensor", "[tensor for tensor"),
-    TextMutant("joins-shapes-away", "offload-models", "outputs_have_their_structure", "offload.microbatches", "torch.cat(parts)",
-           "torch.cat(parts).squeeze()"),
-    TextMutant("makes-a-container-at-each-place", "offload-models", "a_container_that_is_there_twice_is_one",
-           "offload.containers", "    if key not in known:", "    if key not in known or not isinstance(value, torch.Tensor):"),
-    TextMutant("recomputes-from-a-container-at-each-place", "offload-models", "a_container_that_is_there_twice_is_one",
-           "offload.boundary", "self.whole.of(tensors)",
-           "torch.utils._pytree.tree_map(lambda leaf: leaf, self.whole.of(tensors))", profile="default"),
-    TextMutant("attaches-to-an-alias-of-a-parameter", "offload-models", "hooks_of_parameters_see_their_gradients",
-           "offload.attachment", "_Arrive.apply(parameter, mail)", "_Arrive.apply(parameter.detach().requires_grad_(), mail)"),
-    TextMutant("calls-forward-past-the-hooks", "offload-models", "hooks_of_modules_have_their_effect", "offload.cutting",
-           "            value = module(value)", "            value = module.forward(value)"),
-    TextMutant("hands-other-values-to-the-hooks-around", "offload-models", "hooks_for_saved_tensors_around_a_model",
-           "offload.saved", "self.packed, self.hook = pack(tensor), unpack",
-           "self.packed, self.hook = pack(tensor * 2), unpack"),
-    TextMutant("names-modules-by-number", "offload-models", "training_goes_on_after_saving_and_loading", "offload.cutting",
-           "named = dict(model._modules)", "named = {str(index): module for index, module in enumerate(model)}"),
-    TextMutant("pickles-its-locks", "offload-models", "training_goes_on_after_pickling", "offload.residence", "def __reduce__(",
-           "def reduce("),
-    TextMutant("compares-no-versions-of-parameters", "offload-models", "a_parameter_that_changes_before_backward", "offload.use",
-           "            if now.version != then.version:", "            if False:"),
-    TextMutant("checks-one-parameter-of-a-slice", "offload-models", "a_parameter_that_changes_before_backward", "offload.turn",
-           "names = [name for name in self.flags if name not in self.start]",
-           "names = [name for name in self.flags if name not in self.start][:1]", profile="default"),
-    TextMutant("lets-saved-inputs-change", "offload-models", "an_input_that_changes_before_backward", "offload.saved",
-           "if self.tensor._version != self.version:", "if False:"),
-    TextMutant("keeps-boundaries-by-reference", "offload-models", "modules_may_change_their_input_in_place", "offload.boundary",
-           "        if hooks_are_active() or value.device == route.offload_device:", "        if False:"),
-    TextMutant("makes-leaves-of-boundaries", "offload-models", "modules_may_change_their_input_in_place", "offload.boundary",
-           "if self.requires_grad and self.is_leaf else", "if self.requires_grad else"),
-    TextMutant("makes-no-leaves-of-inputs", "offload-models", "attributes_and_sizes_are_handed_on", "offload.boundary",
-           "if self.requires_grad and self.is_leaf else", "if False else", profile="default"),
     TextMutant("ties-modules-as-parameters", "offload-models", "a_module_may_occur_twice_in_a_slice", "offload.execution",
            "tie_weights=False", "tie_weights=True"),
-    TextMutant("looks-at-a-module-twice", "offload-models", "a_module_may_occur_twice_in_a_slice", "offload.use",
-           "in chain.named_modules():", "in chain.named_modules(remove_duplicate=False):"),
-    TextMutant("makes-gradients-dense", "offload-models", "sparse_gradients_stay_sparse", "offload.attachment",
-           "            return grad.to(ctx.device), None", "            return grad.to_dense().to(ctx.device), None"),
-    TextMutant("takes-microbatches-without-checkpoints", "offload-models", "wrong_models_and_options_are_refused", "offload.model",
-           "if num_microbatches > 1 and not checkpoint_activation:", "if False:", profile="default"),
-    TextMutant("takes-any-number", "offload-models", "wrong_models_and_options_are_refused", "offload.model", "    if value < 1 or",
-           "    if False and", profile="default"),
-    TextMutant("takes-a-module-in-two-slices", "offload-models", "wrong_models_and_options_are_refused", "offload.cutting",
-           "if before != number:", "if False:", profile="default"),
-    TextMutant("takes-a-forward-of-its-own", "offload-models", "wrong_models_and_options_are_refused", "offload.cutting",
-           "if type(model).forward is not nn.Sequential.forward or", "if", profile="default"),
-    TextMutant("always-begins-in-training", "offload-models", "a_model_keeps_its_mode_and_gradients", "offload.model",
-           "            self.training = model.training", "            pass"),
-    TextMutant("begins-without-gradients", "offload-models", "a_model_keeps_its_mode_and_gradients", "offload.model",
-           "tensor.grad = None if grad is None else grad.to(route.offload_device)", "tensor.grad = None"),
-    TextMutant("drops-hooks-of-a-model", "offload-models", "wrong_models_and_options_are_refused", "offload.cutting",
-           "    if any(hooks):", "    if False:", profile="default"),
-    TextMutant("drops-parameters-of-a-model", "offload-models", "wrong_models_and_options_are_refused", "offload.cutting",
-           "if model._parameters or model._buffers:", "if model._buffers:", profile="default"),
-    TextMutant("takes-true-for-a-number", "offload-models", "wrong_models_and_options_are_refused", "offload.model",
-           "isinstance(value, bool) or not isinstance(value, int)", "not isinstance(value, int)", profile="default"),
-    TextMutant("joins-what-differs-in-structure", "offload-models", "rows_that_cannot_be_split_are_refused",
-           "offload.microbatches", "        if structure != structures[0]:", "        if False:", profile="default"),
-    TextMutant("takes-the-number-of-the-first-microbatch", "offload-models", "rows_that_cannot_be_split_are_refused",
-           "offload.microbatches",
-           "        if part is not first and not (type(part) is type(first) and type(part) in _ATOMS and part == first):",
-           "        if False:", profile="default"),
-    TextMutant("takes-fewer-rows-than-microbatches", "offload-models", "rows_that_cannot_be_split_are_refused",
-           "offload.microbatches", "if count < parts:", "if False:"),
-    TextMutant("warns-in-training-alone", "offload-models", "statistics_of_a_microbatch_are_warned_of", "offload.model",
-           "(module.training or module.running_mean is None)", "module.training", profile="default"),
-    TextMutant("warns-always", "offload-models", "statistics_of_a_microbatch_are_warned_of", "offload.model",
-           "        if self._num_microbatches > 1:", "        if True:"),
-    TextMutant("loads-roughly", "offload-models", "modules_may_checkpoint_themselves", "offload.route",
-           "                    copies[name].copy_(tensor)\n", "                    copies[name].copy_(tensor * 2)\n"),
-    TextMutant("attaches-to-each-parameter-once", "offload-models", "a_shared_parameter_gets_one_gradient", "offload.attachment",
-           "    if not parameter.requires_grad:",
-           "    if not parameter.requires_grad or id(parameter) in (seen := vars(route).setdefault('seen', "
-           "set())) or seen.add(id(parameter)):"),
-    TextMutant("recomputes-twice-with-other-masks", "offload-models", "a_checkpoint_around_a_model", "offload.turn",
-           "checkpoint(region, *", "checkpoint(region, preserve_rng_state=False, *"),
-    TextMutant("leaves-hooks-on-after-an-offload-error", "offload-models", "a_step_after_an_error_equals_plain", "offload.saved",
-           "    def __exit__(self, *_: object) -> None:\n        _pop()",
-           "    def __exit__(self, *_: object) -> None:\n        if _[0] is None:\n            _pop()"),
-    TextMutant("gives-zeros-for-no-gradient", "offload-models", "undefined_gradients_stay_undefined", "offload.attachment",
-           "        ctx.set_materialize_grads(False)\n        ctx.device, ctx.target, ctx.lane,",
-           "        ctx.device, ctx.target, ctx.lane,"),
-    TextMutant("overlooks-changes-through-data", "offload-models", "buffers_may_change_where_no_version_tells",
-           "offload.statistics", "if argument.alias_info is not None and argument.alias_info.is_write:", "if False:"),
-    TextMutant("makes-a-buffer-again", "offload-models", "a_buffer_made_in_forward_is_not_made_twice", "offload.turn",
-           "            self.refuse_new_buffers()", "            pass"),
-    TextMutant("takes-lists-alone", "offload-models", "modules_come_in_any_sequence_and_may_be_replaced", "offload.cutting",
-           "elif isinstance(model, nn.ModuleList | list | tuple):",
-           "elif isinstance(model, list):", profile="default"),
-    TextMutant("keeps-the-modules-it-was-made-of", "offload-models", "modules_come_in_any_sequence_and_may_be_replaced",
-           "offload.model",
-           "        turns = [\n"
-           "            Turn(index, Chain({name: self.get_submodule(name) for name in names}), self._residence, memory)",
-           "        kept = self.__dict__.setdefault('_kept', dict(self._modules))\n        turns = [\n"
-           "            Turn(index, Chain({name: kept[name] for name in names}), self._residence, memory)", profile="default"),
-    TextMutant("drops-modules-that-were-added", "offload-models", "modules_come_in_any_sequence_and_may_be_replaced",
-           "offload.model",
-           "        if tuple(self._modules) != tuple(name for names in self._cut for name in names):",
-           "        if False:", profile="default"),
-    TextMutant("makes-a-tuple-of-a-size", "offload-models", "attributes_and_sizes_are_handed_on", "offload.containers",
-           " and type(value) is not torch.Size:",
-           ":", profile="default"),
-    TextMutant("recomputes-without-attributes", "offload-models", "attributes_and_sizes_are_handed_on", "offload.boundary",
-           "dressed(value, kind, attributes(tensor))",
-           "dressed(value, kind, {})", profile="default"),
-    TextMutant("sends-sparse-gradients-as-others", "offload-models", "sparse_gradients_stay_sparse", "offload.attachment",
-           "ctx.lane is None or grad.layout is not torch.strided",
-           "ctx.lane is None", profile="default"),
-    TextMutant("gives-zeros-for-no-second-gradient", "offload-models", "undefined_gradients_stay_undefined", "offload.attachment",
-           "        ctx.set_materialize_grads(False)\n        ctx.device = grad.device",
-           "        ctx.device = grad.device", profile="default"),
-    TextMutant("takes-a-version-of-what-has-none", "offload-models", "the_first_module_gets_every_input", "offload.boundary",
-           "0 if tensor.is_inference() else tensor._version",
-           "tensor._version", profile="default"),
-    TextMutant("makes-a-tensor-at-each-place", "offload-models", "a_container_that_is_there_twice_is_one", "offload.containers",
-           "    if key not in known:",
-           "    if key not in known or isinstance(value, torch.Tensor):", profile="default"),
-    TextMutant("lets-data-be-replaced", "offload-models", "a_parameter_that_changes_before_backward", "offload.use",
-           "            if now.storage != then.storage:",
-           "            if False:", profile="default"),
-    TextMutant("joins-what-is-the-same-at-each-place", "offload-models", "outputs_have_their_structure", "offload.microbatches",
-           "        if key not in joined:",
-           "        if True:", profile="default"),
-    TextMutant("joins-one-object-alone", "offload-models", "outputs_have_their_structure", "offload.microbatches",
-           "type(part) is type(first) and type(part) in _ATOMS and part == first",
-           "False", profile="default"),
-    TextMutant("copies-the-only-output", "offload-models", "an_output_that_is_changed_in_place", "offload.microbatches",
-           "    if len(values) == 1:\n        return values[0]\n",
-           "", profile="default"),
-    TextMutant("takes-a-list-with-a-parameter", "offload-models", "wrong_models_and_options_are_refused", "offload.cutting",
-           "    if isinstance(model, nn.Module):\n        _refuse",
-           "    if isinstance(model, nn.Sequential):\n        _refuse", profile="default"),
-    TextMutant("numbers-modules", "offload-models", "a_model_is_what_it_was", "offload.cutting", "named = dict(model._modules)",
-           "named = {str(index): module for index, module in enumerate(model)}"),
-    TextMutant("recomputes-attention-with-other-masks", "offload-models", "a_language_model_trains_as_plain", "offload.turn",
-           "checkpoint(region, *", "checkpoint(region, preserve_rng_state=False, *"),
 )  # fmt: skip
+
+
+def change_modules(copy: Copy, changed: Callable[[dict[str, nn.Module]], dict[str, nn.Module]]) -> None:
+    """Change the modules of a model, or their names, before it is cut."""
+    around(copy, "offload.cutting", "children", lambda there, model: changed(there(model)))
+
+
+def change_boundaries(copy: Copy, **wrong: Callable[[torch.Tensor, Any], Any]) -> None:
+    """Give copies at boundaries wrong attributes, each computed from the tensor that is copied and the route."""
+
+    def change(self: Any, tensor: torch.Tensor, route: Any) -> None:
+        for name, value in wrong.items():
+            setattr(self, name, value(tensor, route))
+
+    after(copy, "offload.boundary", "_Copy.__init__", change)
+
+
+def compare_no(copy: Copy, field: str) -> None:
+    """Check parameters before backward without comparing one field of their stamps."""
+
+    def check(there: Any, self: Any, names: Any) -> None:
+        for name in names:
+            now = copy["offload.use"].Stamp.of(self.tensors[name])
+            self.stamps[name] = self.stamps[name]._replace(**{field: getattr(now, field)})
+        there(self, names)
+
+    around(copy, "offload.use", "Use.check", check)
+
+
+def forget_numbers(copy: Copy, forgotten: Callable[[Any], bool]) -> None:
+    """Take things at several places for several things if ``forgotten`` says so."""
+
+    def take(there: Any, value: Any, tensors: Any, whole: Any, known: dict[int, Any]) -> Any:
+        if forgotten(value):
+            known.pop(id(value), None)
+        return there(value, tensors, whole, known)
+
+    around(copy, "offload.containers", "_take", take)
+
+
+def hide_extras(copy: Copy, *names: str) -> None:
+    """Take a model for one that has nothing under these names."""
+
+    def refuse(there: Any, model: Any) -> None:
+        there(SimpleNamespace(**vars(model) | {name: {} for name in names}))
+
+    around(copy, "offload.cutting", "_refuse_extras", refuse)
+
+
+def is_size(value: Any) -> bool:
+    """Whether a value is a torch.Size, which pytree takes for a container."""
+    return type(value) is torch.Size
+
+
+@mutant("offload.microbatches", "offload-models", "the_first_module_gets_every_input")
+def drops_keyword_arguments(copy: Copy) -> None:
+    """A model's keyword arguments are dropped."""
+    around(copy, "offload.microbatches", "split", lambda there, args, kwargs, parts: there(args, {}, parts))
+
+
+@mutant("offload.model", "offload-models", "the_first_module_gets_every_input")
+def leaves_inputs_where_they_are(copy: Copy) -> None:
+    """Inputs are not moved to the device."""
+    copy.replace("offload.model", "_to_device", lambda args, kwargs, device: (args, kwargs))
+
+
+@mutant("offload.microbatches", "offload-models", "outputs_have_their_structure")
+def joins_shapes_away(copy: Copy) -> None:
+    """Joined outputs lose their dimensions of size 1."""
+
+    def joined(there: Any, parts: Any, known: Any) -> Any:
+        made = there(parts, known)
+        return made.squeeze() if isinstance(made, torch.Tensor) else made
+
+    around(copy, "offload.microbatches", "_joined", joined)
+
+
+@mutant("offload.containers", "offload-models", "a_container_that_is_there_twice_is_one")
+def makes_a_container_at_each_place(copy: Copy) -> None:
+    """A container that is there twice is two."""
+    forget_numbers(copy, lambda value: not isinstance(value, torch.Tensor))
+
+
+@mutant("offload.containers", "offload-models", "a_container_that_is_there_twice_is_one", profile="default")
+def makes_a_tensor_at_each_place(copy: Copy) -> None:
+    """A tensor that is there twice is two."""
+    forget_numbers(copy, lambda value: isinstance(value, torch.Tensor))
+
+
+@mutant("offload.boundary", "offload-models", "a_container_that_is_there_twice_is_one", profile="default")
+def recomputes_from_a_container_at_each_place(copy: Copy) -> None:
+    """In a recomputation a container that is there twice is two."""
+    around(copy, "offload.boundary", "Boundary.restore", lambda there, self: tree_map(lambda leaf: leaf, there(self)))
+
+
+@mutant("offload.attachment", "offload-models", "hooks_of_parameters_see_their_gradients")
+def attaches_to_an_alias_of_a_parameter(copy: Copy) -> None:
+    """Gradients arrive at an alias of the parameter."""
+    arrive = copy["offload.attachment"]._Arrive
+    real = arrive.apply
+    arrive.apply = staticmethod(lambda parameter, mail: real(parameter.detach().requires_grad_(), mail))
+
+
+@mutant("offload.cutting", "offload-models", "hooks_of_modules_have_their_effect")
+def calls_forward_past_the_hooks(copy: Copy) -> None:
+    """The hooks of all modules but the first are not called."""
+
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        first, *others = self._modules.values()
+        value = first(*args, **kwargs)
+        for module in others:
+            value = module.forward(value)
+        return value
+
+    copy.replace("offload.cutting", "Chain.forward", forward)
+
+
+@mutant("offload.saved", "offload-models", "hooks_for_saved_tensors_around_a_model")
+def hands_other_values_to_the_hooks_around(copy: Copy) -> None:
+    """The hooks around a model get twice the values that were saved."""
+
+    def hand(there: Any, self: Any, tensor: torch.Tensor, *hooks: Any) -> None:
+        there(self, tensor * 2, *hooks)
+
+    around(copy, "offload.saved", "_Handed.__init__", hand)
+
+
+@mutant("offload.cutting", "offload-models", "training_goes_on_after_saving_and_loading")
+def names_modules_by_number(copy: Copy) -> None:
+    """Modules have numbers for names."""
+    change_modules(copy, lambda named: {str(index): module for index, module in enumerate(named.values())})
+
+
+@mutant("offload.cutting", "offload-models", "a_model_is_what_it_was")
+def numbers_modules(copy: Copy) -> None:
+    """Modules have numbers for names, whatever they are called in the model."""
+    change_modules(copy, lambda named: {str(index): module for index, module in enumerate(named.values())})
+
+
+@mutant("offload.residence", "offload-models", "training_goes_on_after_pickling")
+def pickles_its_locks(copy: Copy) -> None:
+    """Pickling a model pickles its locks, which is an error."""
+    copy.replace("offload.residence", "Residence.__reduce__", object.__reduce__)
+
+
+@mutant("offload.use", "offload-models", "a_parameter_that_changes_before_backward")
+def compares_no_versions_of_parameters(copy: Copy) -> None:
+    """A parameter that was changed in place before backward is taken as it is."""
+    compare_no(copy, "version")
+
+
+@mutant("offload.use", "offload-models", "a_parameter_that_changes_before_backward", profile="default")
+def lets_data_be_replaced(copy: Copy) -> None:
+    """A parameter that was given other data before backward is taken as it is."""
+    compare_no(copy, "storage")
+
+
+@mutant("offload.use", "offload-models", "a_parameter_that_changes_before_backward", profile="default")
+def checks_one_parameter_of_a_slice(copy: Copy) -> None:
+    """Whether parameters have changed before backward is checked for the first of a slice only."""
+    around(copy, "offload.use", "Use.check", lambda there, self, names: there(self, list(names)[:1]))
+
+
+@mutant("offload.saved", "offload-models", "an_input_that_changes_before_backward")
+def lets_saved_inputs_change(copy: Copy) -> None:
+    """A saved tensor that was changed before backward is taken as it is."""
+    copy.replace("offload.saved", "_Kept.unpack", lambda self: self.tensor)
+
+
+@mutant("offload.boundary", "offload-models", "modules_may_change_their_input_in_place")
+def keeps_boundaries_by_reference(copy: Copy) -> None:
+    """What a slice is given is kept as it is, and the slice may change it."""
+    change_boundaries(copy, packed=lambda tensor, route: copy["offload.boundary"].Packed(tensor.detach()))
+
+
+@mutant("offload.boundary", "offload-models", "modules_may_change_their_input_in_place")
+def makes_leaves_of_boundaries(copy: Copy) -> None:
+    """All inputs of a recomputation are leaves."""
+    change_boundaries(copy, is_leaf=lambda tensor, route: True)
+
+
+@mutant("offload.boundary", "offload-models", "attributes_and_sizes_are_handed_on", profile="default")
+def makes_no_leaves_of_inputs(copy: Copy) -> None:
+    """No input of a recomputation is a leaf."""
+    change_boundaries(copy, is_leaf=lambda tensor, route: False)
+
+
+@mutant("offload.use", "offload-models", "a_module_may_occur_twice_in_a_slice")
+def looks_at_a_module_twice(copy: Copy) -> None:
+    """A module that occurs twice in a slice is looked at twice."""
+
+    def make(there: Any, self: Any, index: int, chain: Any, residence: Any) -> None:
+        there(self, index, SimpleNamespace(named_modules=partial(chain.named_modules, remove_duplicate=False)), residence)
+
+    around(copy, "offload.use", "Use.__init__", make)
+
+
+@mutant("offload.attachment", "offload-models", "sparse_gradients_stay_sparse")
+def makes_gradients_dense(copy: Copy) -> None:
+    """Sparse gradients are made dense."""
+    change_gradients(copy, lambda grad: grad.to_dense() if grad.is_sparse else grad)
+
+
+@mutant("offload.attachment", "offload-models", "sparse_gradients_stay_sparse", profile="default")
+def sends_sparse_gradients_as_others(copy: Copy) -> None:
+    """Sparse gradients are sent as dense ones are, which is an error."""
+    attachment = copy["offload.attachment"]
+
+    def backward(there: Any, ctx: Any, *grads: Any) -> Any:
+        if ctx.mail is None or grads[0] is None or ctx.lane is None:
+            return there(ctx, *grads)
+        return attachment._Send.apply(grads[0], ctx.lane, ctx.mail), None, None, None
+
+    around(copy, "offload.attachment", "_Attach.backward", backward)
+
+
+@mutant("offload.model", "offload-models", "wrong_models_and_options_are_refused", profile="default")
+def takes_microbatches_without_checkpoints(copy: Copy) -> None:
+    """Several microbatches are taken without checkpoint_activation."""
+
+    def make(there: Any, self: Any, *args: Any, num_microbatches: Any = 1, **options: Any) -> None:
+        there(self, *args, num_microbatches=1 if type(num_microbatches) is int else num_microbatches, **options)
+        self._num_microbatches = num_microbatches
+        copy["offload.model"]._count("num_microbatches", num_microbatches)
+
+    around(copy, "offload.model", "OffloadModel.__init__", make)
+
+
+@mutant("offload.model", "offload-models", "wrong_models_and_options_are_refused", profile="default")
+def takes_any_number(copy: Copy) -> None:
+    """Any number is taken for the options that are numbers."""
+    around(copy, "offload.model", "_count", lambda there, name, value, *_: there(name, 1 if type(value) is int else value))
+
+
+@mutant("offload.model", "offload-models", "wrong_models_and_options_are_refused", profile="default")
+def takes_true_for_a_number(copy: Copy) -> None:
+    """True and False are taken for numbers."""
+
+    def count(there: Any, name: str, value: Any, *most: Any) -> None:
+        there(name, int(value) if isinstance(value, bool) else value, *most)
+
+    around(copy, "offload.model", "_count", count)
+
+
+@mutant("offload.cutting", "offload-models", "wrong_models_and_options_are_refused", profile="default")
+def takes_a_module_in_two_slices(copy: Copy) -> None:
+    """A module that belongs to two slices is not refused."""
+    copy.replace("offload.cutting", "refuse_shared", lambda cut, named: None)
+
+
+@mutant("offload.cutting", "offload-models", "wrong_models_and_options_are_refused", profile="default")
+def takes_a_forward_of_its_own(copy: Copy) -> None:
+    """A model whose class has a forward of its own is not refused."""
+
+    def children(there: Any, model: Any) -> Any:
+        if isinstance(model, nn.Sequential):
+            model = shallow(model)
+            model.__class__ = nn.Sequential
+        return there(model)
+
+    around(copy, "offload.cutting", "children", children)
+
+
+@mutant("offload.cutting", "offload-models", "wrong_models_and_options_are_refused", profile="default")
+def drops_hooks_of_a_model(copy: Copy) -> None:
+    """A model that has hooks of its own is not refused."""
+    hide_extras(copy, "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+@mutant("offload.cutting", "offload-models", "wrong_models_and_options_are_refused", profile="default")
+def drops_hooks_of_a_model_but_forward_ones(copy: Copy) -> None:
+    """A model that has hooks of its own is not refused, unless they are forward hooks."""
+    hide_extras(copy, "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+@mutant("offload.cutting", "offload-models", "wrong_models_and_options_are_refused", profile="default")
+def drops_parameters_of_a_model(copy: Copy) -> None:
+    """A model that has parameters of its own is not refused."""
+    hide_extras(copy, "_parameters")
+
+
+@mutant("offload.cutting", "offload-models", "wrong_models_and_options_are_refused", profile="default")
+def takes_a_list_with_a_parameter(copy: Copy) -> None:
+    """A ModuleList that has parameters of its own is not refused."""
+
+    def refuse(there: Any, model: Any) -> None:
+        if isinstance(model, nn.Sequential):
+            there(model)
+
+    around(copy, "offload.cutting", "_refuse_extras", refuse)
+
+
+@mutant("offload.model", "offload-models", "a_model_keeps_its_mode_and_gradients")
+def always_begins_in_training(copy: Copy) -> None:
+    """An offloaded model is in training mode at first."""
+
+    def make(self: Any, *_: Any, **options: Any) -> None:
+        self.training = True
+
+    after(copy, "offload.model", "OffloadModel.__init__", make)
+
+
+@mutant("offload.model", "offload-models", "a_model_keeps_its_mode_and_gradients")
+def begins_without_gradients(copy: Copy) -> None:
+    """A model's gradients are dropped."""
+    after(copy, "offload.model", "_move", lambda model, route: model.zero_grad())
+
+
+@mutant("offload.microbatches", "offload-models", "rows_that_cannot_be_split_are_refused", profile="default")
+def joins_what_differs_in_structure(copy: Copy) -> None:
+    """Outputs of microbatches that differ in structure are joined."""
+
+    def join(there: Any, values: Any) -> Any:
+        leaves, structures = zip(*(tree_flatten(value, is_size) for value in values), strict=True)
+        return there([tree_unflatten(each, structures[0]) for each in leaves])
+
+    around(copy, "offload.microbatches", "join", join)
+
+
+@mutant("offload.microbatches", "offload-models", "rows_that_cannot_be_split_are_refused", profile="default")
+def takes_the_number_of_the_first_microbatch(copy: Copy) -> None:
+    """An output that is no tensor is the first microbatch's, whatever the others have."""
+
+    def joined(there: Any, parts: Any, known: Any) -> Any:
+        return there(parts, known) if isinstance(parts[0], torch.Tensor) else parts[0]
+
+    around(copy, "offload.microbatches", "_joined", joined)
+
+
+@mutant("offload.microbatches", "offload-models", "rows_that_cannot_be_split_are_refused")
+def takes_fewer_rows_than_microbatches(copy: Copy) -> None:
+    """Fewer rows than microbatches are not refused."""
+
+    def split(there: Any, args: Any, kwargs: Any, parts: int) -> Any:
+        tensors, whole = copy["offload.containers"].taken_apart((args, kwargs))
+        if len({tensor.shape[:1] for tensor in tensors}) != 1 or tensors[0].dim() == 0:
+            return there(args, kwargs, parts)
+        pieces = [torch.tensor_split(tensor, parts) for tensor in tensors]
+        return [whole.of([piece[index] for piece in pieces]) for index in range(parts)]
+
+    around(copy, "offload.microbatches", "split", split)
+
+
+@mutant("offload.microbatches", "offload-models", "outputs_have_their_structure", profile="default")
+def joins_what_is_the_same_at_each_place(copy: Copy) -> None:
+    """An output that is there twice is two."""
+    around(copy, "offload.microbatches", "_joined", lambda there, parts, known: there(parts, {}))
+
+
+@mutant("offload.microbatches", "offload-models", "outputs_have_their_structure", profile="default")
+def joins_one_object_alone(copy: Copy) -> None:
+    """Outputs that are no tensors are refused unless they are one object."""
+
+    def joined(there: Any, parts: Any, known: Any) -> Any:
+        if not isinstance(parts[0], torch.Tensor) and any(part is not parts[0] for part in parts):
+            raise ValueError(f"outputs of microbatches are {parts}; what is no tensor must be one object")
+        return there(parts, known)
+
+    around(copy, "offload.microbatches", "_joined", joined)
+
+
+@mutant("offload.microbatches", "offload-models", "an_output_that_is_changed_in_place", profile="default")
+def copies_the_only_output(copy: Copy) -> None:
+    """The output of the only microbatch is copied."""
+
+    def join(there: Any, values: Any) -> Any:
+        known: dict[Any, torch.Tensor] = {}
+        joined = copy["offload.microbatches"]._joined
+        return there([tree_map(lambda leaf: joined((leaf,), known), value, is_leaf=is_size) for value in values])
+
+    around(copy, "offload.microbatches", "join", join)
+
+
+@mutant("offload.model", "offload-models", "statistics_of_a_microbatch_are_warned_of", profile="default")
+def warns_in_training_alone(copy: Copy) -> None:
+    """Nobody is warned of batch norm that takes statistics from microbatches in evaluation."""
+
+    def warn(there: Any, self: Any) -> None:
+        training = [(name, module) for name, module in self.named_modules() if module.training]
+        there(SimpleNamespace(named_modules=lambda: training, _num_microbatches=self._num_microbatches))
+
+    around(copy, "offload.model", "OffloadModel._warn_of_statistics", warn)
+
+
+@mutant("offload.model", "offload-models", "statistics_of_a_microbatch_are_warned_of")
+def warns_always(copy: Copy) -> None:
+    """Users are warned of batch norm with one microbatch, too."""
+
+    def forward(there: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._num_microbatches == 1:
+            self._warn_of_statistics()
+        return there(self, *args, **kwargs)
+
+    around(copy, "offload.model", "OffloadModel.forward", forward)
+
+
+@mutant("offload.route", "offload-models", "modules_may_checkpoint_themselves")
+def loads_roughly(copy: Copy) -> None:
+    """Parameters are doubled on their way to the device."""
+    change_loaded(copy, lambda tensor: tensor * 2)
+
+
+@mutant("offload.attachment", "offload-models", "a_shared_parameter_gets_one_gradient")
+def attaches_to_each_parameter_once(copy: Copy) -> None:
+    """Only the first copy of a parameter sends it a gradient."""
+
+    def attach(there: Any, values: Any, parameter: Any, route: Any) -> Any:
+        seen = vars(route).setdefault("seen", set())
+        if id(parameter) in seen:
+            return values.detach()
+        seen.add(id(parameter))
+        return there(values, parameter, route)
+
+    around(copy, "offload.attachment", "attach", attach)
+
+
+@mutant("offload.turn", "offload-models", "a_checkpoint_around_a_model")
+def recomputes_twice_with_other_masks(copy: Copy) -> None:
+    """A recomputation inside a recomputation draws new masks."""
+    replay_no_random_numbers(copy)
+
+
+@mutant("offload.turn", "offload-models", "a_language_model_trains_as_plain")
+def recomputes_attention_with_other_masks(copy: Copy) -> None:
+    """The recomputation of attention draws new masks."""
+    replay_no_random_numbers(copy)
+
+
+@mutant("offload.saved", "offload-models", "a_step_after_an_error_equals_plain")
+def leaves_hooks_on_after_an_offload_error(copy: Copy) -> None:
+    """The hooks for saved tensors stay on after an error in a slice."""
+
+    def leave(there: Any, self: Any, kind: Any, *error: Any) -> None:
+        if kind is None:
+            there(self, kind, *error)
+
+    around(copy, "offload.saved", "Run.__exit__", leave)
+
+
+@mutant("offload.attachment", "offload-models", "undefined_gradients_stay_undefined")
+def gives_zeros_for_no_gradient(copy: Copy) -> None:
+    """A parameter that has no gradient gets one of zeros."""
+    after(copy, "offload.attachment", "_Attach.forward", lambda ctx, *_: ctx.set_materialize_grads(True))
+
+
+@mutant("offload.attachment", "offload-models", "undefined_gradients_stay_undefined", profile="default")
+def gives_zeros_for_no_second_gradient(copy: Copy) -> None:
+    """A gradient that has no gradient gets one of zeros."""
+    after(copy, "offload.attachment", "_Send.forward", lambda ctx, *_: ctx.set_materialize_grads(True))
+
+
+@mutant("offload.turn", "offload-models", "a_buffer_made_in_forward_is_not_made_twice")
+def makes_a_buffer_again(copy: Copy) -> None:
+    """A buffer that forward made is not refused, and made again in the recomputation."""
+    copy.replace("offload.turn", "Turn.refuse_new_buffers", lambda self: None)
+
+
+@mutant("offload.cutting", "offload-models", "modules_come_in_any_sequence_and_may_be_replaced", profile="default")
+def takes_lists_alone(copy: Copy) -> None:
+    """A tuple or ModuleList of modules is refused."""
+
+    def children(there: Any, model: Any) -> Any:
+        if isinstance(model, nn.ModuleList | tuple):
+            raise TypeError(f"model is of type {type(model).__name__}")
+        return there(model)
+
+    around(copy, "offload.cutting", "children", children)
+
+
+@mutant("offload.model", "offload-models", "modules_come_in_any_sequence_and_may_be_replaced", profile="default")
+def keeps_the_modules_it_was_made_of(copy: Copy) -> None:
+    """A module that takes the place of another one does not run."""
+
+    def submodule(there: Any, self: Any, name: str) -> nn.Module:
+        kept: dict[str, nn.Module] = vars(self).setdefault("_kept", dict(self._modules))
+        return kept[name]
+
+    around(copy, "offload.model", "OffloadModel.get_submodule", submodule)
+
+
+@mutant("offload.model", "offload-models", "modules_come_in_any_sequence_and_may_be_replaced", profile="default")
+def drops_modules_that_were_added(copy: Copy) -> None:
+    """A module that was added after the model was cut does not run, and nobody is told."""
+
+    def forward(there: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+        modules = dict(self._modules)
+        for name in modules.keys() - {name for names in self._cut for name in names}:
+            del self._modules[name]
+        try:
+            return there(self, *args, **kwargs)
+        finally:
+            self._modules.update(modules)
+
+    around(copy, "offload.model", "OffloadModel.forward", forward)
+
+
+@mutant("offload.containers", "offload-models", "attributes_and_sizes_are_handed_on", profile="default")
+def makes_a_tuple_of_a_size(copy: Copy) -> None:
+    """A torch.Size comes as a tuple."""
+
+    def take(there: Any, value: Any, *others: Any) -> Any:
+        return there(tuple(value) if is_size(value) else value, *others)
+
+    around(copy, "offload.containers", "_take", take)
+
+
+@mutant("offload.boundary", "offload-models", "attributes_and_sizes_are_handed_on", profile="default")
+def recomputes_without_attributes(copy: Copy) -> None:
+    """The inputs of a recomputation have no attributes."""
+    copy["offload.boundary"].attributes = lambda tensor: {}
+
+
+@mutant("offload.boundary", "offload-models", "the_first_module_gets_every_input", profile="default")
+def takes_a_version_of_what_has_none(copy: Copy) -> None:
+    """An input that was made in inference mode is asked for its version, which is an error."""
+    change_boundaries(copy, version=lambda tensor, route: tensor._version)

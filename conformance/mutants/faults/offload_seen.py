@@ -2,23 +2,84 @@
 
 from __future__ import annotations
 
-from conformance.mutants.mutant import TextMutant
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
-FAULTS = (
-    TextMutant("runs-again-in-the-present-mode", "offload-models", "modules_train_when_they_run_again_as_they_did", "offload.turn",
-           "with self.use.residence.turn(), in_modes(self.modes):", "with self.use.residence.turn():"),
-    TextMutant("stays-in-the-mode-of-forward", "offload-models", "modules_train_when_they_run_again_as_they_did",
-           "offload.execution", "            module.training = not training", "            pass"),
-    TextMutant("gives-tensors-for-parameters", "offload-models", "a_parameter_looks_like_one", "offload.attachment",
-           "        alias._is_param = True  # which isinstance asks for", "        pass"),
-    TextMutant("gives-everything-as-parameters", "offload-models", "a_parameter_looks_like_one", "offload.attachment",
-           "    if isinstance(original, nn.Parameter):", "    if True:"),
-    TextMutant("forgets-attributes-of-copies", "offload-models", "a_parameter_looks_like_one", "offload.attachment",
-           "return dressed(alias, type(alias), attributes(original))", "return alias"),
-    TextMutant("forgets-attributes-when-it-runs-again", "offload-models", "a_parameter_looks_like_one", "offload.turn",
-           "given = {name: like(alias, self.use.tensors[name]) for name, alias in given.items()}", "pass", profile="default"),
-    TextMutant("overlooks-shared-memory", "offload-models", "memory_that_is_shared_is_changed_for_all", "offload.changes",
-           "            if other is not tensor and any(", "            if False and any("),
-    TextMutant("loses-hooks-of-forward", "offload-models", "a_hook_that_forward_registers_stays_or_is_refused",
-           "offload.changes", "            if copy._backward_hooks:", "            if False:"),
-)  # fmt: skip
+from torch import nn
+
+from conformance.mutants.faults.offload import around
+from conformance.mutants.mutant import Copy, mutant
+
+
+@mutant("offload.execution", "offload-models", "modules_train_when_they_run_again_as_they_did")
+def runs_again_in_the_present_mode(copy: Copy) -> None:
+    """A recomputation runs in the mode that modules are in now."""
+    copy.replace("offload.execution", "in_modes", lambda modes: nullcontext())
+
+
+@mutant("offload.execution", "offload-models", "modules_train_when_they_run_again_as_they_did")
+def stays_in_the_mode_of_forward(copy: Copy) -> None:
+    """After a recomputation modules stay in the mode of forward."""
+
+    def in_modes(modes: Sequence[tuple[nn.Module, bool]]) -> AbstractContextManager[None]:
+        for module, training in modes:
+            module.training = training
+        return nullcontext()
+
+    copy.replace("offload.execution", "in_modes", in_modes)
+
+
+@mutant("offload.attachment", "offload-models", "a_parameter_looks_like_one")
+def gives_tensors_for_parameters(copy: Copy) -> None:
+    """A copy of a parameter is no nn.Parameter."""
+
+    def like(there: Any, alias: Any, original: Any) -> Any:
+        made = there(alias, original)
+        vars(made).pop("_is_param", None)
+        return made
+
+    around(copy, "offload.attachment", "like", like)
+
+
+@mutant("offload.attachment", "offload-models", "a_parameter_looks_like_one")
+def gives_everything_as_parameters(copy: Copy) -> None:
+    """Copies of buffers are an nn.Parameter, too."""
+
+    def like(there: Any, alias: Any, original: Any) -> Any:
+        made = there(alias, original)
+        made._is_param = True
+        return made
+
+    around(copy, "offload.attachment", "like", like)
+
+
+@mutant("offload.attachment", "offload-models", "a_parameter_looks_like_one")
+def forgets_attributes_of_copies(copy: Copy) -> None:
+    """A copy has none of the attributes of its parameter."""
+    copy["offload.attachment"].attributes = lambda tensor: {}
+
+
+@mutant("offload.turn", "offload-models", "a_parameter_looks_like_one", profile="default")
+def forgets_attributes_when_it_runs_again(copy: Copy) -> None:
+    """In a recomputation copies are no parameters, and have no attributes."""
+    copy["offload.turn"].like = lambda alias, original: alias
+
+
+@mutant("offload.changes", "offload-models", "memory_that_is_shared_is_changed_for_all")
+def overlooks_shared_memory(copy: Copy) -> None:
+    """Tensors that share memory are taken for tensors with memory of their own."""
+    copy.replace("offload.changes", "Memory.shared_with", lambda self, tensor: "")
+
+
+@mutant("offload.changes", "offload-models", "a_hook_that_forward_registers_stays_or_is_refused")
+def loses_hooks_of_forward(copy: Copy) -> None:
+    """A hook that forward registers on a copy goes with it, and nobody is told."""
+
+    def note(there: Any, self: Any, copies: Any, *others: Any) -> None:
+        for one in copies.values():
+            if one._backward_hooks:
+                one._backward_hooks = None
+        there(self, copies, *others)
+
+    around(copy, "offload.changes", "Changes.note", note)

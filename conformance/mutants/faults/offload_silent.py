@@ -2,24 +2,81 @@
 
 from __future__ import annotations
 
-from conformance.mutants.mutant import TextMutant
+from typing import Any
 
-FAULTS = (
-    TextMutant("reads-what-a-silent-change-began-with", "offload-models", "a_buffer_is_read_where_no_version_tells_of_its_changes",
-           "offload.use", "        if name not in start or name in start.silent:", "        if name not in start:"),
-    TextMutant("reads-what-a-later-microbatch-changed", "offload-models", "microbatches_that_read_a_buffer_which_they_change",
-           "offload.use", "if following is None or not torch.equal(following[name], self.tensors[name]):",
-           "if following is None:"),
-    TextMutant("keeps-what-a-later-microbatch-changed", "offload-models", "microbatches_that_read_a_buffer_which_they_change",
-           "offload.changes", "            if not told or name in start.silent:", "            if name in start.silent:",
-           profile="default"),
-    TextMutant("runs-again-on-what-another-forward-left", "offload-models", "a_later_forward_changes_what_an_earlier_one_read",
-           "offload.turn", "        self.use.check_silent(names)\n", "", profile="default"),
-    TextMutant("looks-at-operators-where-there-are-buffers", "offload-models", "weights_may_change_where_no_version_tells",
-           "offload.turn", "with statistics if given else nullcontext():",
-           "with statistics if [*self.chain.buffers()] else nullcontext():"),
-    TextMutant("overlooks-other-data", "offload-models", "weights_may_change_where_no_version_tells", "offload.changes",
-           "redirected = not told and storage_number(copy) != storage", "redirected = False"),
-    TextMutant("reads-other-data", "offload-models", "a_weight_that_is_given_other_data_after_it_was_read", "offload.changes",
-           "                start.overtaken[name] = None\n", ""),
-)  # fmt: skip
+from conformance.mutants.faults.offload import after, around
+from conformance.mutants.mutant import Copy, mutant
+
+
+@mutant("offload.use", "offload-models", "a_buffer_is_read_where_no_version_tells_of_its_changes")
+def reads_what_a_silent_change_began_with(copy: Copy) -> None:
+    """A buffer that no version tells of is read as it was when the microbatch began."""
+
+    def again(there: Any, self: Any, name: str, start: Any) -> Any:
+        told = copy["offload.use"].Start(start)
+        told.overtaken = start.overtaken
+        return there(self, name, told)
+
+    around(copy, "offload.use", "Use.again", again)
+
+
+@mutant("offload.use", "offload-models", "microbatches_that_read_a_buffer_which_they_change")
+def reads_what_a_later_microbatch_changed(copy: Copy) -> None:
+    """What a later microbatch changed is read, though it is another value than was saved."""
+
+    def refuse(there: Any, self: Any, name: str, start: Any) -> None:
+        if start.overtaken.get(name) is None:
+            there(self, name, start)
+
+    around(copy, "offload.use", "Use.refuse_overtaken", refuse)
+
+
+@mutant("offload.changes", "offload-models", "microbatches_that_read_a_buffer_which_they_change", profile="default")
+def keeps_what_a_later_microbatch_changed(copy: Copy) -> None:
+    """A change by a later microbatch is noted only if the earlier one changed the same silently."""
+
+    def overtake(there: Any, self: Any, name: str, told: bool) -> None:
+        before = [(start, dict(start.overtaken)) for start in self.starts[:-1] if name not in start.silent]
+        there(self, name, told)
+        for start, overtaken in before:
+            start.overtaken = overtaken
+
+    around(copy, "offload.changes", "Changes.overtake", overtake)
+
+
+@mutant("offload.use", "offload-models", "a_later_forward_changes_what_an_earlier_one_read", profile="default")
+def runs_again_on_what_another_forward_left(copy: Copy) -> None:
+    """A slice is recomputed from what a later forward changed silently."""
+    copy.replace("offload.use", "Use.check_silent", lambda self, names: None)
+
+
+@mutant("offload.changes", "offload-models", "weights_may_change_where_no_version_tells")
+def looks_at_operators_where_there_are_buffers(copy: Copy) -> None:
+    """What operators write to is not looked at in a slice without buffers."""
+
+    def note(there: Any, self: Any, copies: Any, before: Any, now: Any, updated: set[int], start: Any) -> None:
+        there(self, copies, before, now, updated if [*self.chain.buffers()] else set(), start)
+
+    around(copy, "offload.changes", "Changes.note", note)
+
+
+@mutant("offload.changes", "offload-models", "weights_may_change_where_no_version_tells")
+def overlooks_other_data(copy: Copy) -> None:
+    """Other data that a copy is given in forward is not noticed."""
+
+    def note(there: Any, self: Any, copies: Any, before: Any, *others: Any) -> None:
+        number = copy["offload.saved"].storage_number
+        there(self, copies, {name: one._replace(storage=number(copies[name])) for name, one in before.items()}, *others)
+
+    around(copy, "offload.changes", "Changes.note", note)
+
+
+@mutant("offload.changes", "offload-models", "a_weight_that_is_given_other_data_after_it_was_read")
+def reads_other_data(copy: Copy) -> None:
+    """What was saved of a parameter before it was given other data is read from that."""
+
+    def forget(self: Any, copies: Any, before: Any, now: Any, updated: Any, start: Any) -> None:
+        for name in self.redirected:
+            start.overtaken.pop(name, None)
+
+    after(copy, "offload.changes", "Changes.note", forget)

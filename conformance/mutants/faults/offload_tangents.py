@@ -2,20 +2,51 @@
 
 from __future__ import annotations
 
-from conformance.mutants.mutant import TextMutant
+from typing import Any
 
-FAULTS = (
-    TextMutant("loses-tangents-of-frozen-parameters", "offload-models", "tangents_go_through_a_model", "offload.attachment",
-           "        tangent = tangent_of(parameter)\n", "        tangent = None\n"),
-    TextMutant("halves-tangents", "offload-models", "tangents_go_through_a_model", "offload.attachment",
-           "    def jvp(ctx: Any, *tangents: Any) -> Any:\n        return tangents[0]\n",
-           "    def jvp(ctx: Any, *tangents: Any) -> Any:\n        return tangents[0] / 2\n"),
-    TextMutant("sends-no-tangents-of-gradients", "offload-models", "gradients_have_tangents", "offload.attachment",
-           '        return tangents[0].to("cpu")', '        return tangents[0].to("cpu") * 2'),
-    TextMutant("runs-again-without-tangents", "offload-models", "a_slice_that_ran_on_tangents_does_not_run_again",
-           "offload.turn", "        if self.has_tangents:", "        if False:"),
-    TextMutant("overlooks-tangents-of-inputs", "offload-models", "a_slice_that_ran_on_tangents_does_not_run_again",
-           "offload.boundary", "any(tangent_of(tensor) is not None for tensor in tensors)", "False"),
-    TextMutant("is-transformed-by-halves", "offload-models", "transforms_are_right_or_refused", "offload.model",
-           "        if torch._C._functorch.peek_interpreter_stack() is None:", "        if True:"),
-)  # fmt: skip
+from conformance.mutants.faults.offload import after
+from conformance.mutants.mutant import Copy, mutant
+
+
+@mutant("offload.attachment", "offload-models", "tangents_go_through_a_model")
+def loses_tangents_of_frozen_parameters(copy: Copy) -> None:
+    """A copy of a parameter that requires no grad has no tangent."""
+    copy["offload.attachment"].tangent_of = lambda tensor: None
+
+
+@mutant("offload.attachment", "offload-models", "tangents_go_through_a_model")
+def halves_tangents(copy: Copy) -> None:
+    """A copy has half the tangent of its parameter."""
+    copy.replace("offload.attachment", "_Arrive.jvp", staticmethod(lambda ctx, *tangents: tangents[0] / 2))
+
+
+@mutant("offload.attachment", "offload-models", "gradients_have_tangents")
+def sends_no_tangents_of_gradients(copy: Copy) -> None:
+    """The tangent of a gradient is doubled on its way to the host."""
+    copy.replace("offload.attachment", "_Send.jvp", staticmethod(lambda ctx, *tangents: tangents[0].to("cpu") * 2))
+
+
+@mutant("offload.turn", "offload-models", "a_slice_that_ran_on_tangents_does_not_run_again")
+def runs_again_without_tangents(copy: Copy) -> None:
+    """A slice that ran on tangents is recomputed without them."""
+
+    def forget(self: Any, turn: Any, boundary: Any) -> None:
+        self.has_tangents = False
+
+    after(copy, "offload.turn", "_Region.__init__", forget)
+
+
+@mutant("offload.boundary", "offload-models", "a_slice_that_ran_on_tangents_does_not_run_again")
+def overlooks_tangents_of_inputs(copy: Copy) -> None:
+    """Tangents of a slice's inputs are not noticed."""
+
+    def forget(self: Any, *_: Any) -> None:
+        self.has_tangents = False
+
+    after(copy, "offload.boundary", "Boundary.__init__", forget)
+
+
+@mutant("offload.model", "offload-models", "transforms_are_right_or_refused")
+def is_transformed_by_halves(copy: Copy) -> None:
+    """A model is not refused inside transforms of torch.func that do not see its parameters."""
+    copy.replace("offload.model", "OffloadModel._refuse_transforms", lambda self: None)
