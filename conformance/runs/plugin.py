@@ -79,7 +79,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    fault = config.stash[ORIGIN].fault() if not config.option.keyword and _is_whole(config) else ""
+    origin = config.stash.get(ORIGIN, None)  # a worker of xdist has none
+    fault = origin.fault() if origin and not config.option.keyword and _is_whole(config) else ""
     return [*config.stash[WARNINGS], *([f"this run will not be published: {fault}"] if fault else [])]
 
 

@@ -93,3 +93,9 @@ def test_what_one_worker_runs() -> None:
     assert group(f"{mutants}::test_it[a_law: a mutant]") != group(f"{mutants}::test_it[another_law: a mutant]")
     assert group(f"{mutants}::test_it[pkg.mod:attribute]") == mutants
     assert group(f"{mutants}::test_it[unknown name---impl: it is not there]") == mutants
+
+
+def test_a_worker_starts_in_a_run_that_will_be_published() -> None:
+    command = [sys.executable, "-m", "pytest", "conformance/laws/test_costs.py", "-n", "1", "--profile", "default"]
+    done = subprocess.run([*command, "--until", "1"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "INTERNALERROR" not in done.stdout
