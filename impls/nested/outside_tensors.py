@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._pytree import tree_leaves
 
-from impls.tensors.versions import Look, look
+from impls.tensors.versions import Counter, Look, look
 
 _ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}  # stand in for dtypes of that size which cannot be compared
@@ -46,13 +46,13 @@ class Origin:
     Regions around the one that saved it have the same object, so that it is known to all of them.
     """
 
-    __slots__ = ("address", "layout", "seen", "storage", "whole")
+    __slots__ = ("address", "counter", "layout", "seen", "storage", "whole")
 
-    def __init__(self, tensor: torch.Tensor, whole: torch.Tensor, seen: Look) -> None:
+    def __init__(self, tensor: torch.Tensor, whole: torch.Tensor, counter: Counter, seen: Look) -> None:
         self.address: int = tensor.data_ptr()
         self.layout: _Layout | None = None if whole is tensor else _layout(tensor)
         self.whole: Callable[[], torch.Tensor | None] = _reference(whole)
-        self.seen = seen
+        self.counter, self.seen = counter, seen
         self.storage: torch.UntypedStorage | None = None
 
     def moved(self, tensor: torch.Tensor) -> bool:
@@ -76,10 +76,10 @@ class Origin:
         return storage if storage.data_ptr() + self.layout.offset * self.seen[1].itemsize == self.address else None
 
 
-def origin(tensor: torch.Tensor, whole: torch.Tensor, seen: Look) -> Origin | None:
+def origin(tensor: torch.Tensor, whole: torch.Tensor, counter: Counter, seen: Look) -> Origin | None:
     """The origin of a saved tensor; None where there is no memory to tell it by, or a subclass that hides it."""
     ordinary = type(tensor) in _ORDINARY and type(whole) in _ORDINARY and _has_storage(whole)
-    return Origin(tensor, whole, seen) if ordinary else None
+    return Origin(tensor, whole, counter, seen) if ordinary else None
 
 
 def keep(origins: Iterable[Origin], output: Any, *, watched: bool) -> None:
@@ -110,6 +110,8 @@ def replaced(origin: Origin, tensor: torch.Tensor) -> bool:
     """Whether a tensor that is elsewhere than the one that was saved has other values, as far as those are still there."""
     storage = origin.present() if origin.storage is None else origin.storage
     if storage is None or origin.layout is None or tensor.is_quantized:
+        return False
+    if origin.counter._version != origin.seen[3]:  # then its values are not those that were saved, as unpacking it will tell
         return False
     if not _reaches(storage, origin.layout, origin.seen):  # whoever frees it means to fill it again
         return False

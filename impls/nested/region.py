@@ -102,7 +102,7 @@ class Region(Within):
         base, known = tensor._base, None
         node = tensor.grad_fn if base is None else base.grad_fn
         if (node is None or node._sequence_nr() < self.begun) and self.check and not self.inputs.has(tensor):
-            known = origin(tensor, tensor if base is None else base, seen)
+            known = origin(tensor, tensor if base is None else base, slot[1], seen)
             if known is not None:
                 self.outside[slot[0]] = known
         if self.enclosing is not None:

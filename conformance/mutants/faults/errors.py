@@ -543,13 +543,13 @@ def takes_what_is_elsewhere_for_something_else(copy: Copy) -> None:
 def keeps_what_was_swapped_in_forward(copy: Copy) -> None:
     """Of a tensor that got another storage in forward, that one is kept for comparison."""
 
-    def keep(_: None, origins: Any, output: Any, *, watched: bool) -> None:
-        for one in origins:
-            whole = one.whole()
-            if whole is not None and one.layout is not None and not watched:
-                one.storage = whole.untyped_storage()
+    def present(self: Any) -> Any:
+        whole = self.whole()
+        if whole is not None and self.layout is None:
+            self.layout = copy["nested.outside_tensors"]._layout(whole)
+        return None if whole is None else whole.untyped_storage()
 
-    copy.wrap("nested.outside_tensors", "keep", call_after(keep))
+    copy.replace("nested.outside_tensors", "Origin.present", present)
 
 
 @mutant("nested.outside_tensors", "lifetimes", "nothing_of_the_inside_is_alive_after_forward")
