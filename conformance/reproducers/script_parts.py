@@ -33,7 +33,7 @@ UNHOOKED: Mapping[str, str] = MappingProxyType(
     }
 )
 
-SHOW = "show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x"
+SHOW = "show = lambda x: (type(x).__name__, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x"
 # The same for two runs that may take sums in another order: what it makes of a tensor is equal but for rounding.
 SHOW_NEAR = """class Near(tuple):  # equal but for %.4g units in the last place: sums may be taken in another order
     __eq__ = lambda a, b: len(a) == len(b) and all(abs(x - y) <= %.4g * a[0] or repr(x) == repr(y) for x, y in zip(a, b))

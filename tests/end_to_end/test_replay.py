@@ -60,6 +60,13 @@ def _moving(graph: Any, note: Any, device: str) -> None:
     y.sum().backward()
 
 
+def _compressed(checkpoint: Any, note: Any, device: str) -> None:
+    x = torch.eye(2, device=device, requires_grad=True)  # type: ignore[name-defined]  # noqa: F821
+    note("leaves", (x,))
+    note("forward", checkpoint(lambda h: h.sin(), x).to_sparse_csr())
+    raise ValueError("the program's own")
+
+
 def _exiting(checkpoint: Any, note: Any, device: str) -> None:
     checkpoint(lambda: exit(0))
 
@@ -105,6 +112,7 @@ CASES: list[tuple[str, Implementation, Measured, int]] = [
     (Named(_raising).source, replace(NESTED, binding=OTHER_ERROR), Measured("error"), 1),
     (PROGRAM.source, get("legacy"), Measured("left"), 0),
     (Named(_raising).source, NESTED, Measured("left"), 0),
+    (Named(_compressed).source, replace(NESTED, binding=OTHER_ERROR), Measured("values"), 1),
     (PROGRAM.source, NESTED, Measured("expected"), 0),
     (PROGRAM.source, NESTED, Measured("noted", (("seen gradient", "no"),)), 1),
     (PROGRAM.source, NESTED, Measured("noted", (("step", "None"),)), 0),
