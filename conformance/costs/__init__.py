@@ -1,1 +1,1 @@
-"""What a program costs, predicted from the rules of nesting alone: nothing is run and no implementation is looked at."""
+"""What a program costs: its size, and the calls that the rules of nesting predict without running an implementation."""

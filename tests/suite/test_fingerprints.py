@@ -215,7 +215,7 @@ def _item(code: CodeType) -> Item | None:
     """The definition that code of this project belongs to; None for other code."""
     path = Path(code.co_filename)
     name = code.co_qualname.partition(".")[0]
-    own = any(path.is_relative_to(ROOT / room) for room in ("impls", "conformance")) and path != Path(__file__)
+    own = path.is_relative_to(ROOT) and "site-packages" not in path.parts and path != Path(__file__)
     if not own or name.startswith("<") or name == "accept":  # which Hypothesis makes
         return None
     parts = path.relative_to(ROOT).with_suffix("").parts

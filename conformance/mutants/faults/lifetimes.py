@@ -501,6 +501,7 @@ def keeps_its_lock_after_an_error(copy: Copy) -> None:
             self.holders.append(holder)
 
     copy.wrap("state.turns", "Turn.give_back", call_after(give_back))
+    copy.replace("state.turns", "LIMIT", 5.0)  # so that a thread that waits in vain ends when the law has seen it
 
 
 @mutant("nested.region", "lifetimes", "nothing_of_the_inside_is_alive_after_forward", profile="default")
