@@ -196,7 +196,7 @@ def test_what_is_read_again_dies_as_it_is_unpacked(case: Case) -> None:
         alive, due = recomputed.total(), int(index)
         if where == "before" and alive > due:
             told = f"when operator {index} is due, {alive} recomputed tensors are alive, expected at most {due}"
-            raise Diverges(told, Measured("inside", ((label, due),), at_most=True))
+            raise Diverges(told, Measured("recomputed", ((label, due),), at_most=True))
 
 
 @law(named(exec_groups.unfinished, drop=st.sampled_from(("group", "graph")), length=st.integers(1, 4)), floor=3)

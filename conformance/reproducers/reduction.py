@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from conformance.reproducers.line_joining import joined
-from conformance.reproducers.reduction_steps import SCREEN, is_bound, is_long, smaller_ones, with_needed_modules
+from conformance.reproducers.reduction_steps import SCREEN, is_bound, is_long, joins, smaller_ones, with_needed_modules
 from conformance.reproducers.script_parts import has_threads
 from conformance.reproducers.stand_ins import measuring, takes_ours
 
@@ -125,7 +125,7 @@ def reduced(
     right = controlled(script)
     if whole.status != 1 or right.status == 2 or right == whole:
         return
-    tried = {script}
+    tried, waits = {script}, joins(script)
     best = before = script
     candidates, position = list(smaller_ones(best, binding)), 0
     while len(tried) < EVALUATIONS * times:
@@ -136,7 +136,7 @@ def reduced(
             continue
         candidate = candidates[position]
         position += 1
-        if candidate in tried or not is_bound(candidate):
+        if candidate in tried or not is_bound(candidate) or joins(candidate) != waits:
             continue
         tried.add(candidate)
         shown = evaluate(candidate, seconds)

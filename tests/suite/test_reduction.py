@@ -44,6 +44,19 @@ def reduced_body(body: str, control: str = RIGHT) -> str:
     return body_of(last)
 
 
+def test_threads_are_waited_for() -> None:
+    body = """
+        import threading
+        threads = [threading.Thread(target=lambda: note('seen', double(1))), threading.Thread(target=lambda: None)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        note('expected', 2)
+    """
+    assert reduced_body(body).splitlines()[-3:] == ["for thread in threads:", "    thread.join()", "note('expected', 2)"]
+
+
 def test_what_the_fault_does_not_need_goes() -> None:
     body = """
         import math, os
