@@ -14,8 +14,7 @@ from impls.state.turns import TURN, Disturbed
 
 # Where torch keeps what belongs to a thread, and to those on which autograd runs the backward that the thread waits for.
 _KEY = "reprise.recomputation"
-_has, _get = torch._C._is_key_in_tls, torch._C._get_obj_in_tls
-_put, _remove = torch._C._stash_obj_in_tls, torch._C._remove_obj_from_tls
+_has, _get, _put = torch._C._is_key_in_tls, torch._C._get_obj_in_tls, torch._C._stash_obj_in_tls
 
 
 def running() -> Restoration | None:
@@ -82,7 +81,7 @@ class Restoration:
         disturbed = False
         try:
             if self.entered:
-                _remove(_KEY) if self.outer is None else _put(_KEY, self.outer)
+                _put(_KEY, self.outer)  # None outside of all: torch 2.11 cannot take a key away
             if self.stack is not None:
                 self.stack.__exit__(kind, error, trace)
             if self.wanted is not None and modes.process_wide() != self.found:
