@@ -40,6 +40,7 @@ from conformance.judging.verdicts import (
 )
 from conformance.meters.meter import Calls, Meter
 from conformance.meters.metered_functions import metered
+from conformance.programs.notes import Role, read
 from conformance.programs.program import Runnable, load
 from conformance.programs.sums import Comparable, rounding, terms_in_any_order
 from impls import Implementation, Kind
@@ -71,7 +72,7 @@ class Observation:
 
     @property
     def gradients(self) -> list[Any]:
-        return [value for label, value in self.notes.items() if label.startswith(("grad", "first"))]
+        return [value for label, value in self.notes.items() if read(label).role.has_gradients]
 
     @property
     def vacuous(self) -> bool:
@@ -130,12 +131,13 @@ def execute(
             except Exception as error:
                 faults.append(error)  # the suite's own: no verdict on whoever called the program
                 raise
-        if label == "leaves":
+        role = read(label).role
+        if role is Role.LEAVES:
             seen.leaves = value
         else:
             with _disable_current_modes():  # the suite's own copies are not part of the run
                 seen.notes[label] = freeze(value)
-                if label.startswith("attempt"):
+                if role is Role.ATTEMPT:
                     seen.tried.append(tuple(freeze(leaf.grad) for leaf in seen.leaves if leaf.requires_grad))
 
     through = metered(subject, (calls, *meters)) if kind == "checkpoint" else subject
@@ -233,8 +235,8 @@ class Case:
 
     def no_wrong_gradient(self, seen: Observation) -> None:
         """After an error a leaf's gradient is the last one noted, or already what plain has next, be it of a failed attempt."""
-        mine = [value for label, value in seen.notes.items() if label.startswith("gradients")]
-        theirs = [value for label, value in self.plain.notes.items() if label.startswith("gradients")]
+        mine = [value for label, value in seen.notes.items() if read(label).role is Role.GRADIENTS]
+        theirs = [value for label, value in self.plain.notes.items() if read(label).role is Role.GRADIENTS]
         require = [leaf for leaf in seen.leaves if leaf.requires_grad]
         if not require:
             return  # it failed before the program had any
@@ -243,8 +245,8 @@ class Case:
             after = tuple(freeze(leaf.grad) for leaf in self.plain.leaves if leaf.requires_grad)
         else:
             after = theirs[len(mine)][1] if len(theirs) > len(mine) else before
-        coming = (label.split()[0] for label in [*self.plain.notes][len(seen.notes) :])
-        attempt = next((label for label in coming if label in ("gradients", "attempt")), "") == "attempt"
+        coming = (read(label).role for label in [*self.plain.notes][len(seen.notes) :])
+        attempt = next((role for role in coming if role in (Role.GRADIENTS, Role.ATTEMPT)), None) is Role.ATTEMPT
         failed = self.plain.tried[len(seen.tried)] if attempt else after
         for leaf, old, new, partial in zip(require, before, after, failed, strict=True):
             now = freeze(leaf.grad)
@@ -268,7 +270,7 @@ class Case:
                 judged.measured = None if alike or not isinstance(seen.error, Exception) else Measured("error")
                 raise judged
         for label, value in self.plain.notes.items():
-            if label.startswith("cost"):
+            if read(label).role is Role.COST:
                 continue
             if label not in seen.notes:
                 raise self.verdict(seen) if seen.error else Diverges(f"{label} is noted under plain, not here")
@@ -298,7 +300,7 @@ class Case:
             if judged.measured == VALUES:
                 judged.measured = Measured("fails")  # plain may fail in the same way
             raise
-        labels = [label.removeprefix("expected ") for label in seen.notes if label.startswith("expected ")]
+        labels = [note.about for note in map(read, seen.notes) if note.role is Role.EXPECTED]
         if not labels:
             raise ValueError(f"the program notes nothing that it expects: {list(seen.notes)}")
         for label in labels:

@@ -16,6 +16,7 @@ from conformance.judging.law import law
 from conformance.judging.verdicts import Diverges, Measured
 from conformance.meters.meter import Calls, Kernels, Storages
 from conformance.programs.nesting_switch import allows_nesting, if_nesting
+from conformance.programs.notes import Role, read
 from conformance.programs.operators import SAVED_LAST, terms
 from conformance.programs.program import Block, Leaf, Line, Named, Op, Program, Region, Statement
 from conformance.programs.rewrites import ending_in_a_region
@@ -221,7 +222,7 @@ def test_every_backward_recomputes_anew(case: Case) -> None:
     """Each backward over a retained graph calls every function as often as the first one did."""
     calls = Calls()
     case.run(calls)
-    forward, *until = [it for label, it in calls.until.items() if label == "forward" or label.startswith("gradients")]
+    forward, *until = [it for label, it in calls.until.items() if label == "forward" or read(label).role is Role.GRADIENTS]
     first, *others = [after - before for before, after in itertools.pairwise([forward, *until])]
     for other in others:
         if told := _told("calls in a later backward", first, other):
@@ -260,7 +261,7 @@ def test_recomputed_tensors_die_as_they_are_unpacked(case: Case) -> None:
             bound = bounds[moment.label].pop(0) if bounds[moment.label] else 0
             alive = sum(bool(made.region) for made in moment.alive)
             if alive > bound:
-                told = f"when {moment.label.split()[1]} is due, {alive} tensors of the inside are alive, not {bound}"
+                told = f"when {moment.note.words[0]} is due, {alive} tensors of the inside are alive, not {bound}"
                 due = most[moment.label]
                 measured = Measured("inside", ((moment.label, due),), at_most=True) if alive > due else None
                 raise Diverges(told, measured)

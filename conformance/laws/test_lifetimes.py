@@ -14,6 +14,7 @@ from conformance.judging.verdicts import Diverges, Measured
 from conformance.meters.leak_checks import all_freed, no_growth, nothing_kept
 from conformance.meters.meter import Made, Moment, Storages
 from conformance.programs.nesting_switch import if_nesting
+from conformance.programs.notes import Note, Role
 from conformance.programs.scenarios import exec_groups, kept_objects, lifetimes
 from conformance.programs.schedules import exactly, schedules, watched
 from conformance.programs.strategies import named
@@ -94,11 +95,11 @@ def test_a_second_backward_raises_what_plain_raises(case: Case) -> None:
     case.equals_plain()
 
 
-def _due(moments: list[Moment]) -> list[tuple[str, Counter[str], Counter[str]]]:
-    """The notes in backward: the label, and by region the storages alive, in all and of those made after forward."""
+def _due(moments: list[Moment]) -> list[tuple[Note, Counter[str], Counter[str]]]:
+    """The notes in backward: the note, and by region the storages alive, in all and of those made after forward."""
     before = next(moment.alive for moment in moments if moment.label in ("forward", "held 1"))
-    due = [moment for moment in moments if moment.label.startswith("due")]
-    return [(moment.label, _by_region(moment.alive), _by_region(moment.alive - before)) for moment in due]
+    due = [moment for moment in moments if moment.note.role is Role.DUE]
+    return [(moment.note, _by_region(moment.alive), _by_region(moment.alive - before)) for moment in due]
 
 
 def _by_region(alive: frozenset[Made]) -> Counter[str]:
@@ -110,11 +111,11 @@ def test_each_recomputed_tensor_dies_at_its_unpack(case: Case) -> None:
     """In a chain, when the node of the operator at index i is due, at most i recomputed tensors are alive."""
     storages = Storages()
     case.run(storages)
-    for label, _, recomputed in _due(storages.moments):
-        index, count = int(label.split()[1]), recomputed["f"]
+    for note, _, recomputed in _due(storages.moments):
+        index, count = int(note.about), recomputed["f"]
         if count > index:
             told = f"when operator {index} is due, {count} recomputed tensors are alive, expected at most {index}"
-            raise Diverges(told, Measured("recomputed", ((label, index),), at_most=True, region="f"))
+            raise Diverges(told, Measured("recomputed", ((note.label, index),), at_most=True, region="f"))
 
 
 @law(exactly("forward", "whole", "backward", depth=1).map(watched), floor=8)
@@ -123,14 +124,14 @@ def test_recomputed_tensors_live_no_longer_than_saved_ones(case: Case) -> None:
     expected, storages = Storages(), Storages()
     execute(case.program, plain, case.device, (expected,))
     case.run(storages)
-    freeing = {label: alive for label, alive, _ in _due(expected.moments)}  # of the last backward, which retains nothing
-    for label, _, recomputed in _due(storages.moments):
-        region = label.split()[1]
+    freeing = {note: alive for note, alive, _ in _due(expected.moments)}  # of the last backward, which retains nothing
+    for note, _, recomputed in _due(storages.moments):
+        region = note.words[0]
         for other, count in recomputed.items():
-            allowed = freeing[label][region] if other == region else 0
+            allowed = freeing[note][region] if other == region else 0
             if count > allowed:
-                told = f"at '{label}' {count} recomputed tensors of {other} are alive, expected at most {allowed}"
-                raise Diverges(told, Measured("recomputed", ((label, allowed),), at_most=True, region=other))
+                told = f"at '{note.label}' {count} recomputed tensors of {other} are alive, expected at most {allowed}"
+                raise Diverges(told, Measured("recomputed", ((note.label, allowed),), at_most=True, region=other))
 
 
 LEVELS = if_nesting(st.integers(1, 3), 1)
@@ -191,12 +192,12 @@ def test_what_is_read_again_dies_as_it_is_unpacked(case: Case) -> None:
     """What is brought back for a second reading within one backward dies with its node, and nothing else comes with it."""
     storages = Storages()
     case.run(storages)
-    for label, _, recomputed in _due(storages.moments):
-        _, where, index = label.split()
+    for note, _, recomputed in _due(storages.moments):
+        where, index = note.words
         alive, due = recomputed.total(), int(index)
         if where == "before" and alive > due:
             told = f"when operator {index} is due, {alive} recomputed tensors are alive, expected at most {due}"
-            raise Diverges(told, Measured("recomputed", ((label, due),), at_most=True))
+            raise Diverges(told, Measured("recomputed", ((note.label, due),), at_most=True))
 
 
 @law(named(exec_groups.unfinished, drop=st.sampled_from(("group", "graph")), length=st.integers(1, 4)), floor=3)
@@ -231,7 +232,7 @@ def test_lists_that_outputs_are_appended_to(case: Case) -> None:
     storages = Storages()
     case.seen = case.run(storages)
     case.equals_plain()
-    alive = [(moment.label, len(moment.kept)) for moment in storages.moments if moment.label.startswith("step")]
+    alive = [(moment.label, len(moment.kept)) for moment in storages.moments if moment.note.role is Role.STEP]
     allowed = max(count for _, count in alive[:4])
     for label, count in alive[4:]:
         if count > allowed:

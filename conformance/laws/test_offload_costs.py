@@ -13,6 +13,7 @@ from conformance.judging.verdicts import Diverges
 from conformance.meters.leak_checks import all_freed, no_growth
 from conformance.meters.meter import Storages
 from conformance.meters.parameter_copies import Residents
+from conformance.programs.notes import Note, Role, read
 from conformance.programs.offloaded_models import Written, as_expected, equals_plain, greedy, plain_runs, written
 from conformance.programs.scenarios.offload import costs, lifetimes
 
@@ -54,11 +55,19 @@ def test_boundary_activations_alone_are_kept(case: Case) -> None:
     storages = Storages()
     case.seen = seen = case.run(storages)
     equals_plain(case)
-    made, forward = (next(m for m in storages.moments if m.label.endswith(label)) for label in ("made", "forward"))
+    made, forward = (next(m for m in storages.moments if m.label == label) for label in ("made", "forward"))
     kept = sum(storage.bytes for storage in forward.alive - made.alive)
     most = seen.notes["bytes"]
     if not 0 < kept <= most:
         raise Diverges(f"{kept} bytes are alive after forward, expected {most} at most: inputs of slices, and the output", None)
+
+
+OVER = read("cost over")  # the layers of forward have run
+
+
+def _layer(note: Note) -> int | None:
+    """The layer that runs at a note "cost layer N"."""
+    return int(note.words[1]) if note.role is Role.COST and note.words[0] == "layer" else None
 
 
 def _slice_of_layer(case: Case) -> list[int]:
@@ -83,17 +92,15 @@ def test_two_slices_of_parameters_are_resident_at_most(case: Case) -> None:
     for moment in residents.moments:
         present = {owner[index // 2 * 2] for index in moment.copies}  # a Linear has two parameters, a Tanh has none
         appeared |= present
-        where = (
-            f"at {moment.operator or 'the note'} after '{moment.label}' copies of slices {sorted(present)} are alive, expected"
-        )
-        if moment.label == "cost over" and not moment.operator and present:
+        when = f"at {moment.operator or 'the note'} after '{moment.note.label}'"
+        where = f"{when} copies of slices {sorted(present)} are alive, expected"
+        if moment.note == OVER and not moment.operator and present:
             raise Diverges(f"{where} none", None)
         if present and max(present) - min(present) > 1:
             raise Diverges(f"{where} one slice and its neighbour at most", None)
-        if moment.label.startswith("cost layer") and not moment.operator:
-            index = int(moment.label.split()[2])
-            if index % 2 == 0 and owner[index] not in present:
-                raise Diverges(f"{where} those of slice {owner[index]}, which runs", None)
+        index = _layer(moment.note)
+        if index is not None and not moment.operator and index % 2 == 0 and owner[index] not in present:
+            raise Diverges(f"{where} those of slice {owner[index]}, which runs", None)
     if appeared != set(owner):
         raise Diverges(
             f"copies of the parameters of slices {sorted(appeared)} were made, expected of slices {sorted(set(owner))}"
@@ -114,13 +121,14 @@ def test_the_next_slice_is_on_its_way(case: Case) -> None:
     for moment in residents.moments:
         if moment.operator:
             continue
-        if moment.label == "cost over":
+        index = _layer(moment.note)
+        if moment.note == OVER:
             step = -1
-        elif moment.label.startswith("cost layer"):
-            following = owner[int(moment.label.split()[2])] + step
+        elif index is not None:
+            following = owner[index] + step
             present = {owner[index // 2 * 2] for index in moment.copies}
             if following in owner and following not in present:
-                where = f"at '{moment.label}' copies of slices {sorted(present)} are alive"
+                where = f"at '{moment.note.label}' copies of slices {sorted(present)} are alive"
                 raise Diverges(f"{where}, expected: of slice {following}, too", None)
 
 
@@ -227,10 +235,10 @@ def test_a_retained_backward_leaves_what_was_there(case: Case) -> None:
     storages = Storages()
     case.seen = case.run(storages)
     equals_plain(case)
-    before = next(moment for moment in storages.moments if moment.label.endswith("forward"))
+    before = next(moment for moment in storages.moments if moment.label in ("forward", "cost forward"))
     for moment in storages.moments:
         new = moment.kept - before.alive
-        if moment.label.startswith("cost again") and new:
+        if moment.note.words[:1] == ("again",) and new:
             raise Diverges(f"at '{moment.label}' {len(new)} storages are alive that were not after forward; expected: 0", None)
 
 

@@ -11,7 +11,7 @@ from conformance.judging.judge import Case
 from conformance.judging.law import law
 from conformance.programs import model_parts
 from conformance.programs.model_parts import LAYERS, NOISE, PICKLED, SMOOTH, STATE
-from conformance.programs.offloaded_models import DIFFERENTIATED, SUMS, as_expected, equals_plain, offloaded, written
+from conformance.programs.offloaded_models import DIFFERENTIATED, SUMS, Drawn, as_expected, equals_plain, offloaded, written
 from conformance.programs.scenarios.offload import gradients, models, refusals, uses
 
 offload_law = functools.partial(law, kind="offload", family="offload-models", recomputes=False, effort=0.4, floor=3)
@@ -99,8 +99,9 @@ CHANGES = st.sampled_from(("in place", "stepping", "loading", "other data"))
 )
 def test_a_parameter_that_changes_before_backward(case: Case) -> None:
     """Backward after a parameter has changed raises where plain raises; who checkpoints, or finds other data, may refuse."""
-    may_refuse = any(text in case.program.source for text in ("checkpoint_activation=True", "one.data ="))
-    if may_refuse:
+    assert isinstance(case.program, Drawn)
+    checkpoints = dict(case.program.options).get("checkpoint_activation", False)
+    if checkpoints or dict(case.program.driver.arguments)["how"] == "other data":
         case.equals_plain_or_refuses()
     else:
         case.equals_plain()

@@ -13,6 +13,7 @@ from conformance.judging.law import law
 from conformance.judging.references import GRAPH
 from conformance.judging.verdicts import Diverges
 from conformance.meters.leak_checks import all_freed
+from conformance.programs.notes import Role
 from conformance.programs.operators import OPERATORS
 from conformance.programs.program import Named, Program
 from conformance.programs.scenarios.graph import host, saved
@@ -98,11 +99,11 @@ def test_what_comes_back_from_pinned_memory_looks_the_same(case: Case) -> None:
 )
 def test_nothing_saved_stays_on_the_device(case: Case) -> None:
     """After forward nothing is alive on the device but what the program holds: what is saved lives on the CPU."""
-    residents = Residents("held")
+    residents = Residents(Role.HELD)
     case.equals_plain()
     case.run(residents)
     for moment in residents.moments:
-        if moment.label.startswith(residents.judged) and moment.kept:
+        if moment.note.role in residents.judged and moment.kept:
             raise Diverges(f"at '{moment.label}' {len(moment.kept)} storages on the device are alive; expected: 0", None)
 
 
@@ -252,9 +253,9 @@ STEPS = schedules(["whole", "some", "part", "forward", "drop", "create-graph"], 
 @graph_law(st.builds(Steps, STEPS, st.just(SAVED), st.just("second")), effort=0.4, floor=2)
 def test_copies_die_with_their_graph(case: Case) -> None:
     """Copies of saved tensors die with their graph, on both devices, before any backward and after each kind of it."""
-    settled = Settled("empty", "end")
+    settled = Settled(Role.EMPTY, Role.END)
     case.equals_plain()
     case.run(settled)
     for moment in [*settled.moments, settled.end()]:
-        if moment.label.startswith(settled.judged) and moment.kept:
+        if moment.note.role in settled.judged and moment.kept:
             raise Diverges(f"at '{moment.label}' {len(moment.kept)} storages are alive; expected: 0", None)

@@ -9,24 +9,25 @@ from itertools import pairwise
 from conformance.judging.judge import Case, Observation
 from conformance.judging.verdicts import Diverges, Measured
 from conformance.meters.meter import Moment, Objects, Storages
+from conformance.programs.notes import Role
 
 
 def nothing_kept(case: Case) -> Observation:
     """The run equals plain's, and wherever the program notes what it holds, nothing else is alive."""
-    return _run(case, ("held", "empty", "end"))
+    return _run(case, (Role.HELD, Role.EMPTY, Role.END))
 
 
 def all_freed(case: Case) -> Observation:
     """The run equals plain's, and where the program holds no graph, nothing of any is alive."""
-    return _run(case, ("empty", "end"))
+    return _run(case, (Role.EMPTY, Role.END))
 
 
-def _run(case: Case, where: tuple[str, ...]) -> Observation:
+def _run(case: Case, where: tuple[Role, ...]) -> Observation:
     storages = Storages()
     case.seen = case.run(storages)
     case.equals_plain()
     for moment in [*storages.moments, storages.end()]:
-        if moment.label.split()[0] in where and moment.kept:
+        if moment.note.role in where and moment.kept:
             raise Diverges(_told(moment), Measured("alive", ((moment.label, 0),)))
     return case.seen
 

@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from torch.utils._pytree import tree_leaves
 
 from conformance.judging.verdicts import Endless
+from conformance.programs.notes import Note, Role, read
 
 
 class Meter:
@@ -122,6 +123,11 @@ class Moment:
     held: frozenset[Made]
 
     @property
+    def note(self) -> Note:
+        """The label, read."""
+        return read(self.label)
+
+    @property
     def kept(self) -> frozenset[Made]:
         """What is alive without belonging to anything that the program showed."""
         return self.alive - self.held
@@ -187,7 +193,7 @@ class Storages(Meter):
         return frozenset(made for _, made in list(self.known.values()))
 
     def at(self, label: str, value: Any) -> None:
-        if label == "leaves":
+        if read(label).role is Role.LEAVES:
             self.shown = tuple(value)
         leaves = [leaf for leaf in tree_leaves((value, self.shown)) if isinstance(leaf, torch.Tensor)]
         tensors = [leaf for leaf in leaves if leaf.layout == torch.strided]

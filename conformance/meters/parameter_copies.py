@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_leaves
 
 from conformance.meters.meter import Meter
+from conformance.programs.notes import Note, Role, read
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Presence:
 
     copies: frozenset[int]
     operator: str
-    label: str
+    note: Note
 
 
 class Residents(Meter):
@@ -35,17 +36,18 @@ class Residents(Meter):
         self.own: set[int] = set()
         self.copies: dict[int, tuple[StorageWeakRef, int]] = {}
         self.moments: list[Presence] = []
-        self.label = ""
+        self.note = read("")
         self.mode = _Following(self)
 
     def at(self, label: str, value: Any) -> None:
-        if label == "leaves" and not self.leaves:
+        role = read(label).role
+        if role is Role.LEAVES and not self.leaves:
             self.leaves = tuple(value)
             self.own = {_address(leaf) for leaf in self.leaves}
-        elif label.startswith("cost"):
-            self.label = label
+        elif role is Role.COST:
+            self.note = read(label)
             if self.leaves:
-                self.moments.append(Presence(self.alive(), "", label))
+                self.moments.append(Presence(self.alive(), "", self.note))
 
     def __enter__(self) -> Residents:
         self.mode.__enter__()
@@ -68,7 +70,7 @@ class Residents(Meter):
             with _disable_current_modes(), torch.no_grad():
                 for made in _tensors((result, arguments)):
                     self.compare(made, read)
-        self.moments.append(Presence(self.alive(), operator, self.label))
+        self.moments.append(Presence(self.alive(), operator, self.note))
 
     def compare(self, made: torch.Tensor, read: Sequence[torch.Tensor]) -> None:
         """Remember a tensor that has memory of its own and the values of a leaf that was read."""

@@ -9,6 +9,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from conformance.meters.meter import Meter
+from conformance.programs.notes import Role, read
 
 
 class Packs(Meter):
@@ -33,7 +34,8 @@ class Packs(Meter):
         return tensor
 
     def at(self, label: str, value: Any) -> None:
-        if label == "saved":
+        role = read(label).role
+        if role is Role.SAVED:
             self.due = Counter(_identity(tensor) for tensor in value)
         elif label == "forward":
             self.now = self.backward

@@ -53,7 +53,7 @@ def test_notes_of_costs_are_moments() -> None:
     with Residents() as residents:
         residents.at("leaves", (torch.randn(2),))
         residents.at("cost over", None)
-    assert [(moment.label, moment.operator) for moment in residents.moments] == [("cost over", "")]
+    assert [(moment.note.label, moment.operator) for moment in residents.moments] == [("cost over", "")]
 
 
 @pytest.mark.parametrize(

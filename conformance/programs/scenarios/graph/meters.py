@@ -11,6 +11,7 @@ import torch
 from conformance.judging.judge import Case
 from conformance.judging.verdicts import Diverges, Measured
 from conformance.meters.meter import Meter, Storages
+from conformance.programs.notes import Role, read
 from conformance.simulated_device.device import Moves
 
 PATIENCE = 0.5  # seconds; longer than any thread needs to drop a reference, however busy the machine
@@ -81,17 +82,17 @@ class Settled(Storages):
     """The storages alive at notes, once those that are on their way have gone.
 
     A device's backward runs on a thread of autograd's, which lets go of its part a moment after backward has returned.
-    ``judged`` are the notes, by their first word, where nothing is to be alive.
+    ``judged`` are the roles of the notes where nothing is to be alive.
     """
 
-    def __init__(self, *judged: str) -> None:
+    def __init__(self, *judged: Role) -> None:
         super().__init__()
         self.judged = judged
 
     def at(self, label: str, value: Any) -> None:
         super().at(label, value)
         until = time.monotonic() + PATIENCE
-        while label.startswith(self.judged) and self.moments[-1].kept and time.monotonic() < until:
+        while read(label).role in self.judged and self.moments[-1].kept and time.monotonic() < until:
             time.sleep(0.001)
             self.moments.pop()
             super().at(label, value)

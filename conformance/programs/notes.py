@@ -1,0 +1,63 @@
+"""What a note of a program stands for: the first word of its label says so, and this is the one place that reads it.
+
+A program is text that runs with torch alone, so ``note("gradients 0", ...)`` names in words what a typed call would name.
+Words that are not in the table begin a plain value.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Role(StrEnum):
+    """What a note stands for, by the first word of its label."""
+
+    LEAVES = "leaves"  # the tensors that exist before the body; not compared
+    SAVED = "saved"  # what is due to be saved
+    FORWARD = "forward"  # what the program computed
+    GRADIENTS = "gradients"  # of all leaves, after a backward
+    GRADIENT = "gradient"  # of one tensor
+    GRAD = "grad"  # what torch.autograd.grad gave
+    FIRST = "first"  # gradients that are differentiated once more
+    ATTEMPT = "attempt"  # a backward that may fail is over
+    HELD = "held"  # all that the program holds of graphs
+    EMPTY = "empty"  # the program holds no graph any longer
+    END = "end"  # the run is over
+    DUE = "due"  # the node of an operator is due in backward
+    STEP = "step"  # one of several steps that are alike is over
+    COST = "cost"  # a measurement, which is not plain's
+    EXPECTED = "expected"  # what the note "seen" of the same words has to be
+    SEEN = "seen"
+    VALUE = ""  # compared, and nothing more
+
+    @property
+    def has_gradients(self) -> bool:
+        """Whether gradients are noted."""
+        return self in (Role.GRADIENTS, Role.GRADIENT, Role.GRAD, Role.FIRST)
+
+
+_ROLES = {role.value: role for role in Role if role is not Role.VALUE}
+
+
+@dataclass(frozen=True)
+class Note:
+    """A label, read: its role, and the words after the one that names it (all of them for a plain value)."""
+
+    label: str
+    role: Role
+    words: tuple[str, ...]
+
+    @property
+    def about(self) -> str:
+        """The words as one text."""
+        return " ".join(self.words)
+
+
+@functools.cache
+def read(label: str) -> Note:
+    """The note of a label."""
+    first, *words = label.split(" ")
+    role = _ROLES.get(first, Role.VALUE)
+    return Note(label, role, tuple(words) if role else (first, *words))
