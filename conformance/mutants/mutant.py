@@ -16,7 +16,7 @@ import pkgutil
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -105,12 +105,12 @@ class Mutant:
     family: str
     law: str
     part: str
-    profile: str = field(default="quick", kw_only=True)
-    change: Callable[[Copy], None] = field(default=lambda _: None, kw_only=True)
-    what: str = field(default="", kw_only=True)
+    change: Callable[[Copy], None]
+    what: str
+    profile: str = "quick"
 
     def __post_init__(self) -> None:
-        for each in ("name", "family", "law", "part"):
+        for each in ("name", "family", "law", "part", "what"):
             if not getattr(self, each):
                 raise ValueError(f"mutant {self.name!r}: {each} is empty; it must name what its name says")
         if self.part not in _owners():
@@ -136,15 +136,11 @@ class Mutant:
             if anew:
                 copies[module.removeprefix("impls.")] = sys.modules[copied]
                 vars(sys.modules[copied])["__path__"] = []  # a package may be one of the modules
-                text = _renamed(self.source(module.removeprefix("impls.")), package)
+                text = _renamed(_text(module), package)
                 exec(compile(text, f"<{self.name}: {module}>", "exec"), vars(sys.modules[copied]))
         self.change(Copy(copies))
         made = replace(sys.modules[f"{package}.{owner}"].IMPLEMENTATION, name=self.name, source=__name__)
         return replace(made, summary=f"{owner}, but: {self.what}")
-
-    def source(self, part: str) -> str:
-        """The text of a part."""
-        return _text(f"impls.{part}")
 
 
 def mutant(part: str, family: str, law: str, *, profile: str = "quick") -> Callable[[Callable[[Copy], None]], Mutant]:
@@ -152,49 +148,17 @@ def mutant(part: str, family: str, law: str, *, profile: str = "quick") -> Calla
 
     def made(change: Callable[[Copy], None]) -> Mutant:
         name, what = change.__name__.replace("_", "-"), inspect.getdoc(change) or ""
-        return Mutant(name, family, law, part, profile=profile, change=change, what=what)
+        return Mutant(name, family, law, part, change, what, profile)
 
     return made
 
 
-@dataclass(frozen=True)
-class TextMutant(Mutant):
-    """A fault that is a text in the place of another one, where an implementation has no seam for it yet.
-
-    Raises ValueError when ``text`` is empty and, once the implementation is asked for, when it does not occur in the part
-    exactly once.
-    """
-
-    text: str
-    fault: str
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.text:
-            raise ValueError(f"mutant {self.name!r}: text is empty; it must name what its name says")
-        object.__setattr__(self, "what", self.fault)
-
-    def source(self, part: str) -> str:
-        """The text of a part, with the fault where it is the one that has it."""
-        text = super().source(part)
-        if part == self.part:
-            times = text.count(self.text)
-            if times != 1:
-                raise ValueError(f"mutant {self.name}: {self.text!r} occurs {times} times in {part}, not once")
-            text = text.replace(self.text, self.fault)
-        return text
-
-
 @functools.cache
 def mutants() -> tuple[Mutant, ...]:
-    """Every mutant there is, by the names of the files in ``conformance.mutants.faults``."""
-    files = sorted(module.name for module in pkgutil.iter_modules(faults.__path__))
-    there = [vars(importlib.import_module(f"{faults.__name__}.{name}")) for name in files]
-    return tuple(
-        one
-        for each in there
-        for one in (*each.get("FAULTS", ()), *(value for value in each.values() if isinstance(value, Mutant)))
-    )
+    """Every mutant there is, by the names of the modules in ``conformance.mutants.faults``."""
+    names = sorted(module.name for module in pkgutil.walk_packages(faults.__path__, f"{faults.__name__}."))
+    there = [vars(importlib.import_module(name)) for name in names]
+    return tuple(value for each in there for value in each.values() if isinstance(value, Mutant))
 
 
 @functools.cache

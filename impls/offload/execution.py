@@ -25,7 +25,7 @@ def execute(use: Use, chain: Chain, given: Tensors, start: Start, args: tuple[An
         put = {place: given[name] for place, name in use.places.items()}
         recurrent = [(module, dict(vars(module))) for module in chain.modules() if isinstance(module, nn.RNNBase)]
         try:
-            value = torch.func.functional_call(chain, put, args, kwargs, tie_weights=False)
+            value = _call_on(put, chain, args, kwargs)
         finally:
             for module, attributes in recurrent:
                 for name in ("_flat_weights", "_flat_weight_refs"):
@@ -45,6 +45,11 @@ def in_modes(modes: Sequence[tuple[nn.Module, bool]]) -> Iterator[None]:
     finally:
         for module, training in changed:
             module.training = not training
+
+
+def _call_on(put: Tensors, chain: Chain, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    # Each place is in put: torch need not look for those that share a parameter.
+    return torch.func.functional_call(chain, put, args, kwargs, tie_weights=False)
 
 
 def _collect(given: Tensors, put: Tensors, places: dict[str, str]) -> None:

@@ -16,7 +16,7 @@ from conformance.costs.program_size import operations
 from conformance.judging.explorer import Explorer
 from conformance.judging.law import PROFILES, Law, all_laws
 from conformance.judging.verdicts import Verdict
-from conformance.mutants.mutant import UNBREAKABLE, Copy, Mutant, TextMutant, modules, mutant, mutants
+from conformance.mutants.mutant import UNBREAKABLE, Copy, Mutant, modules, mutant, mutants
 from conformance.mutants.score import Attempt
 from conformance.simulated_device.device import second
 from impls.state import accelerators
@@ -80,10 +80,8 @@ def test_every_family_has_at_least_two_mutants() -> None:
     assert {law.family: counts[law.family] for law in LAWS.values() if counts[law.family] < 2} == {}
 
 
-def test_mutants_have_names_and_faults_of_their_own() -> None:
+def test_mutants_have_names_of_their_own() -> None:
     assert len({mutant.name for mutant in mutants()}) == len(mutants())
-    texts = [mutant for mutant in mutants() if isinstance(mutant, TextMutant)]
-    assert len({(mutant.part, mutant.text, mutant.fault, mutant.law) for mutant in texts}) == len(texts)
 
 
 def test_modules_come_after_those_that_they_import() -> None:
@@ -99,20 +97,11 @@ def test_modules_of_another_implementation_are_shared() -> None:
     assert not modules("nested")["impls.implementation"]
 
 
-@pytest.mark.parametrize("part", ["nested.api", "graph.hooks", "offload.model"])
-@pytest.mark.parametrize(("text", "times"), [("this is nowhere", 0), ("self", "[0-9]+"), ("import", "[0-9]+")])
-def test_a_text_that_does_not_occur_once_is_refused(part: str, text: str, times: object) -> None:
-    mutant = TextMutant("name", "gradients", "core_programs_equal_plain", part, text, "")
-    with pytest.raises(ValueError, match=rf"mutant name: '{text}' occurs {times} times in {part}, not once"):
-        _ = mutant.implementation
-
-
-@pytest.mark.parametrize("field", ["name", "family", "law", "part", "text"])
+@pytest.mark.parametrize("field", ["name", "family", "law", "part", "what"])
 def test_an_empty_field_is_refused(field: str) -> None:
-    there = {"name": "n", "family": "errors", "law": "law", "part": "nested.region", "text": "text", "fault": ""}
-    arguments = (there | {field: ""}).values()
+    empty: Any = {field: ""}
     with pytest.raises(ValueError, match=f"{field} is empty"):
-        TextMutant(*arguments)
+        replace(mutants()[0], **empty)
 
 
 def changed(change: Callable[[Copy], None]) -> Any:
@@ -141,6 +130,7 @@ def test_a_seam_is_replaced_in_the_copy_alone_and_wherever_it_was_imported() -> 
 )
 def test_what_is_no_seam_is_an_error(part: str, path: str, error: type[Exception], told: str) -> None:
     def nothing(copy: Copy) -> None:
+        """Nothing is wrong."""
         copy.wrap(part, path, lambda there: there)
 
     with pytest.raises(error, match=told):

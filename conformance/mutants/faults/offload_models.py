@@ -13,12 +13,7 @@ from torch import nn
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from conformance.mutants.faults.offload import after, around, change_gradients, change_loaded, replay_no_random_numbers
-from conformance.mutants.mutant import Copy, TextMutant, mutant
-
-FAULTS = (
-    TextMutant("ties-modules-as-parameters", "offload-models", "a_module_may_occur_twice_in_a_slice", "offload.execution",
-           "tie_weights=False", "tie_weights=True"),
-)  # fmt: skip
+from conformance.mutants.mutant import Copy, mutant
 
 
 def change_modules(copy: Copy, changed: Callable[[dict[str, nn.Module]], dict[str, nn.Module]]) -> None:
@@ -204,6 +199,12 @@ def makes_leaves_of_boundaries(copy: Copy) -> None:
 def makes_no_leaves_of_inputs(copy: Copy) -> None:
     """No input of a recomputation is a leaf."""
     change_boundaries(copy, is_leaf=lambda tensor, route: False)
+
+
+@mutant("offload.execution", "offload-models", "a_module_may_occur_twice_in_a_slice")
+def ties_modules_as_parameters(copy: Copy) -> None:
+    """Of a module that occurs twice in a slice, torch looks for the parameters that both places share."""
+    copy.replace("offload.execution", "_call_on", lambda put, chain, *args: torch.func.functional_call(chain, put, *args))
 
 
 @mutant("offload.use", "offload-models", "a_module_may_occur_twice_in_a_slice")
