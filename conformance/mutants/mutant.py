@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 import impls
 from conformance.mutants import faults
@@ -71,25 +71,80 @@ class Copy:
             raise KeyError(f"{part} is not copied for this mutant; there are {', '.join(self._own)}")
         return self._own[part]
 
-    def wrap(self, part: str, path: str, around: Callable[[Any], Any]) -> None:
-        """Put ``around(what is there)`` in the place of a function, class or value, by its path within a module.
+    def wrap(self, part: str, path: str, make: Callable[[Any], Any], *, only_here: bool = False) -> None:
+        """Put ``make(what is there)`` in the place of a function, class or value, by its path within a module.
 
         A method, as ``"Region.unpack"``, is replaced on its class; what stands in a module is replaced wherever a copied
-        module has imported it, too. Raises AttributeError when the path leads nowhere, ValueError when nothing changes.
+        module has imported it, too, or with ``only_here`` in this module alone. A static method stays one.
+        Raises AttributeError when the path leads nowhere, ValueError when nothing changes.
         """
         *inside, name = path.split(".")
         holder = functools.reduce(getattr, inside, self[part])
         there = inspect.getattr_static(holder, name)
-        new = around(there)
-        if new is there:
+        static = isinstance(there, staticmethod)
+        function = there.__func__ if static else there
+        new = make(function)
+        if new is function:
             raise ValueError(f"{part}: {path} is replaced by itself")
-        for one in [holder] if inside else self._own.values():
+        for one in [holder] if inside or only_here else self._own.values():
             if inspect.getattr_static(one, name, None) is there:
-                setattr(one, name, new)
+                setattr(one, name, staticmethod(new) if static else new)
 
-    def replace(self, part: str, path: str, new: Any) -> None:
-        """Put ``new`` in the place of what is at a path within a module; see :meth:`wrap`."""
-        self.wrap(part, path, lambda _: new)
+    def replace(self, part: str, path: str, new: Any, *, only_here: bool = False) -> None:
+        """Put ``new`` in the place of what is there; see :meth:`wrap`, also for all others."""
+        self.wrap(part, path, lambda _: new, only_here=only_here)
+
+    def call_instead(self, part: str, path: str, function: Callable[..., Any], *, only_here: bool = False) -> None:
+        """Call ``function(there, *arguments)`` instead of the function that is there."""
+        self.wrap(part, path, lambda there: lambda *args, **kwargs: function(there, *args, **kwargs), only_here=only_here)
+
+    def call_before(self, part: str, path: str, function: Callable[..., object]) -> None:
+        """Call ``function(*arguments)`` first."""
+        self.call_instead(part, path, lambda there, *args, **kwargs: (function(*args, **kwargs), there(*args, **kwargs))[1])
+
+    def call_after(self, part: str, path: str, function: Callable[..., object]) -> None:
+        """Call ``function(result, *arguments)`` afterwards, unless there was an error."""
+
+        def both(there: Any, *args: Any, **kwargs: Any) -> Any:
+            result = there(*args, **kwargs)
+            function(result, *args, **kwargs)
+            return result
+
+        self.call_instead(part, path, both)
+
+    def change_result(self, part: str, path: str, change: Callable[..., Any], *, only_here: bool = False) -> None:
+        """Return ``change(result, *arguments)``."""
+
+        def changed(there: Any, *args: Any, **kwargs: Any) -> Any:
+            return change(there(*args, **kwargs), *args, **kwargs)
+
+        self.call_instead(part, path, changed, only_here=only_here)
+
+    def change_arguments(self, part: str, path: str, change: Callable[[dict[str, Any]], object]) -> None:
+        """Let ``change`` change the arguments by name, each of them, in a dict."""
+
+        def changed(there: Any, *args: Any, **kwargs: Any) -> Any:
+            given = inspect.signature(there).bind(*args, **kwargs)
+            change(given.arguments)
+            return there(*given.args, **given.kwargs)
+
+        self.call_instead(part, path, changed)
+
+    def raise_instead(self, part: str, path: str, error: Callable[[], BaseException]) -> None:
+        """Raise ``error()``."""
+
+        def failing(*_: Any, **__: Any) -> NoReturn:
+            raise error()
+
+        self.replace(part, path, failing)
+
+    def set_before(self, part: str, path: str, **values: Callable[[Any], Any]) -> None:
+        """Set attributes of the object before a method of it runs, each to ``value(object)``."""
+        self.call_before(part, path, lambda owner, *_, **__: _set(owner, values))
+
+    def set_after(self, part: str, path: str, **values: Callable[[Any], Any]) -> None:
+        """Set attributes of the object after a method of it, each to ``value(object)``."""
+        self.call_after(part, path, lambda _, owner, *__, **___: _set(owner, values))
 
 
 @dataclass(frozen=True)
@@ -179,6 +234,11 @@ def modules(implementation: str) -> dict[str, bool]:
         imports[name] = _imports(name) if own[name] else []
         unread += [each for each in imports[name] if each not in imports]
     return {name: own[name] for name in graphlib.TopologicalSorter(imports).static_order()}
+
+
+def _set(owner: Any, values: Mapping[str, Callable[[Any], Any]]) -> None:
+    for name, value in values.items():
+        setattr(owner, name, value(owner))
 
 
 @functools.cache

@@ -11,14 +11,7 @@ import torch
 from torch.utils._device import DeviceContext
 
 from conformance.mutants.mutant import Copy, mutant
-from conformance.mutants.wrappers import (
-    call_after,
-    call_before,
-    change_arguments,
-    compare_versions_alone_if,
-    set_after,
-    set_before,
-)
+from conformance.mutants.wrappers import compare_versions_alone_if
 
 _modes_at = torch._C._get_function_stack_at
 _mode_count = torch._C._len_torch_function_stack
@@ -39,7 +32,7 @@ def _change_without_grad(copy: Copy, change: Callable[[dict[str, Any]], object])
         if not torch.is_grad_enabled():
             change(given)
 
-    copy.wrap("nested.api", "_run", change_arguments(run))
+    copy.change_arguments("nested.api", "_run", run)
 
 
 def _change_attributes(copy: Copy, kept: Callable[[torch.Tensor, str, Any], bool]) -> None:
@@ -48,14 +41,17 @@ def _change_attributes(copy: Copy, kept: Callable[[torch.Tensor, str, Any], bool
     def init(_: None, self: Any, tensor: torch.Tensor, *__: Any) -> None:
         self.attributes = {name: value for name, value in self.attributes.items() if kept(tensor, name, value)}
 
-    copy.wrap("tensors.packed", "Packed.__init__", call_after(init))
+    copy.call_after("tensors.packed", "Packed.__init__", init)
 
 
 @mutant("state.modes", "ambient", "device_context_is_forwards")
 def forgets_the_device_context(copy: Copy) -> None:
     """A recomputation runs in the device context that is active around backward."""
-    change = change_arguments(lambda given: given.update(wanted=given["wanted"]._replace(device=given["found"].device)))
-    copy.wrap("state.modes", "entered", change)
+
+    def change(given: dict[str, Any]) -> None:
+        given["wanted"] = given["wanted"]._replace(device=given["found"].device)
+
+    copy.change_arguments("state.modes", "entered", change)
 
 
 @mutant("state.modes", "ambient", "device_context_is_forwards", profile="default")
@@ -66,14 +62,17 @@ def never_leaves_a_device_context(copy: Copy) -> None:
         if given["wanted"].device is None:
             given["wanted"] = given["wanted"]._replace(device=given["found"].device)
 
-    copy.wrap("state.modes", "entered", change_arguments(change))
+    copy.change_arguments("state.modes", "entered", change)
 
 
 @mutant("state.modes", "ambient", "default_dtype_is_forwards")
 def forgets_the_default_dtype(copy: Copy) -> None:
     """A recomputation does not set the default dtype."""
-    change = change_arguments(lambda given: given.update(wanted=(torch.get_default_dtype(), given["wanted"][1])))
-    copy.wrap("state.modes", "set_process_wide", change)
+
+    def change(given: dict[str, Any]) -> None:
+        given["wanted"] = torch.get_default_dtype(), given["wanted"][1]
+
+    copy.change_arguments("state.modes", "set_process_wide", change)
 
 
 @mutant("state.modes", "ambient", "default_dtype_is_forwards")
@@ -84,7 +83,7 @@ def leaves_the_default_dtype_behind(copy: Copy) -> None:
         if given.get("ours") is not None:
             given["found"] = torch.get_default_dtype(), given["found"][1]
 
-    copy.wrap("state.modes", "put_back", change_arguments(change))
+    copy.change_arguments("state.modes", "put_back", change)
 
 
 @mutant("state.modes", "ambient", "modes_that_another_thread_sets_stay")
@@ -94,25 +93,25 @@ def undoes_what_another_thread_sets(copy: Copy) -> None:
     def put_back(_: None, found: Any, ours: Any = None) -> None:
         torch.set_default_dtype(found[0])
 
-    copy.wrap("state.modes", "put_back", call_after(put_back))
+    copy.call_after("state.modes", "put_back", put_back)
 
 
 @mutant("state.restoration", "ambient", "modes_that_another_thread_sets_stay")
 def sets_modes_back_that_are_the_same(copy: Copy) -> None:
     """Modes are put back after a recomputation without a look at who has set them."""
-    copy.wrap("state.restoration", "Restoration.put_modes_back", change_arguments(lambda given: given.update(failed=True)))
+    copy.change_arguments("state.restoration", "Restoration.put_modes_back", lambda given: given.update(failed=True))
 
 
 @mutant("nested.recomputation", "ambient", "modes_that_a_function_sets")
 def stops_where_the_function_has_set_a_mode(copy: Copy) -> None:
     """A recomputation ends early even where its function is about to set a mode back."""
-    copy.wrap("nested.recomputation", "Recomputation.stop", set_before(modes=None))
+    copy.set_before("nested.recomputation", "Recomputation.stop", modes=lambda _: None)
 
 
 @mutant("nested.region", "ambient", "modes_that_a_function_sets")
 def does_not_know_what_forward_left(copy: Copy) -> None:
     """Modes that a function leaves behind are not known as its own after a recomputation."""
-    copy.wrap("nested.region", "Region.recompute", set_before(left=None))
+    copy.set_before("nested.region", "Region.recompute", left=lambda _: None)
 
 
 @mutant("nested.region", "ambient", "default_dtype_is_forwards", profile="default")
@@ -122,7 +121,7 @@ def takes_the_modes_of_a_functions_first_call(copy: Copy) -> None:
     def init(_: None, self: Any, function: Any, *__: Any) -> None:
         self.modes = vars(function).setdefault("modes", self.modes)
 
-    copy.wrap("nested.region", "Region.__init__", call_after(init))
+    copy.call_after("nested.region", "Region.__init__", init)
 
 
 @mutant("state.modes", "ambient", "deterministic_flags_are_forwards")
@@ -132,7 +131,7 @@ def forgets_deterministic_algorithms(copy: Copy) -> None:
     def change(given: dict[str, Any]) -> None:
         given["wanted"] = given["wanted"][0], copy["state.modes"].process_wide()[1]
 
-    copy.wrap("state.modes", "set_process_wide", change_arguments(change))
+    copy.change_arguments("state.modes", "set_process_wide", change)
 
 
 @mutant("state.modes", "ambient", "deterministic_flags_are_forwards")
@@ -143,19 +142,21 @@ def forgets_warn_only(copy: Copy) -> None:
         dtype, (deterministic, _) = given["wanted"]
         given["wanted"] = dtype, (deterministic, False)
 
-    copy.wrap("state.modes", "set_process_wide", change_arguments(change))
+    copy.change_arguments("state.modes", "set_process_wide", change)
 
 
 @mutant("nested.recomputation", "ambient", "grad_mode_is_forwards")
 def leaves_grad_mode_on_after_reading(copy: Copy) -> None:
     """Grad mode stays on after a recomputation."""
-    copy.wrap("nested.recomputation", "Recomputation._collect", call_after(lambda *_: torch._C._set_grad_enabled(True)))
+    copy.call_after("nested.recomputation", "Recomputation._collect", lambda *_: torch._C._set_grad_enabled(True))
 
 
 @mutant("nested.region", "ambient", "backward_in_inference_mode")
 def recomputes_in_inference_mode(copy: Copy) -> None:
     """Inference mode around backward is not left for a recomputation."""
-    copy["nested.region"].torch = SimpleNamespace(**{**vars(torch), "is_inference_mode_enabled": lambda: False})
+    copy.replace(
+        "nested.region", "torch", SimpleNamespace(**{**vars(torch), "is_inference_mode_enabled": lambda: False}), only_here=True
+    )
 
 
 @mutant("nested.api", "ambient", "nothing_to_differentiate_costs_one_call")
@@ -178,7 +179,7 @@ def passes_parameters_as_tensors(copy: Copy) -> None:
         if self.parameter is not None:
             self.parameter = self.parameter.as_subclass(torch.Tensor)
 
-    copy.wrap("tensors.packed", "Packed.__init__", call_after(init))
+    copy.call_after("tensors.packed", "Packed.__init__", init)
 
 
 @mutant("tensors.packed", "ambient", "attributes_of_arguments_are_there")
@@ -195,7 +196,7 @@ def returns_outputs_without_their_attributes(copy: Copy) -> None:
         if isinstance(output, torch.Tensor):
             vars(output).clear()
 
-    copy.wrap("nested.api", "_run", call_after(run))
+    copy.call_after("nested.api", "_run", run)
 
 
 @mutant("tensors.packed", "ambient", "attributes_of_arguments_are_there")
@@ -225,30 +226,26 @@ def takes_the_outermost_device_context(copy: Copy) -> None:
 def needs_no_gradient_in_eval(copy: Copy) -> None:
     """The forward of a module in eval mode runs without grad mode."""
 
-    def run(there: Any) -> Any:
-        def run(function: Any, *given: Any) -> Any:
-            with torch.set_grad_enabled(torch.is_grad_enabled() and getattr(function, "training", True)):
-                return there(function, *given)
+    def run(there: Any, function: Any, *given: Any) -> Any:
+        with torch.set_grad_enabled(torch.is_grad_enabled() and getattr(function, "training", True)):
+            return there(function, *given)
 
-        return run
-
-    copy.wrap("nested.api", "_run", run)
+    copy.call_instead("nested.api", "_run", run)
 
 
 @mutant("nested.recomputation", "ambient", "anomaly_mode_changes_nothing")
 def switches_anomaly_mode_off(copy: Copy) -> None:
     """A recomputation switches anomaly mode off."""
-    switch = call_before(lambda *_: torch.autograd.set_detect_anomaly(False))
-    copy.wrap("nested.recomputation", "Recomputation._collect", switch)
+    copy.call_before("nested.recomputation", "Recomputation._collect", lambda *_: torch.autograd.set_detect_anomaly(False))
 
 
 @mutant("state.restoration", "ambient", "an_error_leaves_modes_as_they_were")
 def leaves_modes_as_an_error_finds_them(copy: Copy) -> None:
     """Modes are not put back after a recomputation that has raised an error."""
-    copy.wrap(
+    copy.call_instead(
         "state.restoration",
         "Restoration.put_modes_back",
-        lambda there: lambda self, left, failed: None if failed else there(self, left, failed=False),
+        lambda there, self, left, failed: None if failed else there(self, left, failed=False),
     )
 
 
@@ -256,13 +253,10 @@ def leaves_modes_as_an_error_finds_them(copy: Copy) -> None:
 def recomputes_in_the_grad_mode_that_it_finds(copy: Copy) -> None:
     """A recomputation does not switch grad mode on."""
 
-    def collect(there: Any) -> Any:
-        def collect(self: Any, function: Callable[[], Any]) -> None:
-            there(self, torch.set_grad_enabled(torch.is_grad_enabled())(function))
+    def collect(there: Any, self: Any, function: Callable[[], Any]) -> None:
+        there(self, torch.set_grad_enabled(torch.is_grad_enabled())(function))
 
-        return collect
-
-    copy.wrap("nested.recomputation", "Recomputation._collect", collect)
+    copy.call_instead("nested.recomputation", "Recomputation._collect", collect)
 
 
 @mutant("nested.recomputation", "ambient", "train_and_eval_flipped_before_backward")
@@ -275,7 +269,7 @@ def compares_dtypes_alone(copy: Copy) -> None:
 def keeps_the_modes_of_its_last_run(copy: Copy) -> None:
     """A second recomputation runs in the modes that were active around the first."""
     present = copy["nested.region"].modes.present
-    copy.wrap("nested.region", "Region.recompute", set_after(modes=lambda _: present()))
+    copy.set_after("nested.region", "Region.recompute", modes=lambda _: present())
 
 
 @mutant("nested.region", "ambient", "deterministic_flags_are_forwards", profile="default")
@@ -287,7 +281,7 @@ def restores_modes_twice(copy: Copy) -> None:
         if self.runs > 2:
             self.modes = copy["nested.region"].modes.present()
 
-    copy.wrap("nested.region", "Region.recompute", call_before(recompute))
+    copy.call_before("nested.region", "Region.recompute", recompute)
 
 
 @mutant("tensors.packed", "ambient", "attributes_of_arguments_are_there", profile="default")
@@ -323,8 +317,7 @@ def looks_at_flags_of_what_is_wanted(copy: Copy) -> None:
 @mutant("nested.inputs", "ambient", "arguments_made_in_inference_mode")
 def follows_inference_tensors_like_others(copy: Copy) -> None:
     """Arguments that were made in inference mode, and have no version, are asked for it."""
-    ask = call_before(lambda self, tensor: self.watched or tensor._version)
-    copy.wrap("nested.inputs", "Inputs._tensor", ask)
+    copy.call_before("nested.inputs", "Inputs._tensor", lambda self, tensor: self.watched or tensor._version)
 
 
 @mutant("tensors.packed", "ambient", "arguments_made_in_inference_mode")
@@ -335,7 +328,7 @@ def saves_inference_tensors_like_others(copy: Copy) -> None:
         if tensor.is_inference():
             copy["tensors.packed"]._SaveForBackward.apply(torch.empty(0, requires_grad=True), tensor)
 
-    copy.wrap("tensors.packed", "Packed.__init__", call_before(init))
+    copy.call_before("tensors.packed", "Packed.__init__", init)
 
 
 @mutant("nested.inputs", "ambient", "arguments_made_in_inference_mode")
@@ -345,4 +338,4 @@ def holds_inference_tensors_like_others(copy: Copy) -> None:
     def init(_: None, self: Any, *__: Any) -> None:
         self.versions = self.versions or []
 
-    copy.wrap("nested.inputs", "Held.__init__", call_after(init))
+    copy.call_after("nested.inputs", "Held.__init__", init)

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from conformance.mutants.faults.rng import on_main_thread, recompute_with, run_number
-from conformance.mutants.faults.structure import redirect
 from conformance.mutants.mutant import Copy, mutant
 
 
@@ -19,7 +18,7 @@ def _enter(copy: Copy, change: Callable[[Any, Any], Any]) -> None:
         same = (wanted.autocast, wanted.cache) == (found.autocast, found.cache)
         return entered(wanted if same else change(wanted, found), found)
 
-    redirect(copy, "state.modes", "entered", changed)
+    copy.call_instead("state.modes", "entered", changed)
 
 
 def _cast(copy: Copy, change: Callable[[str, bool, torch.dtype, bool], tuple[str, bool, torch.dtype]]) -> None:

@@ -9,14 +9,7 @@ from typing import Any
 import torch
 
 from conformance.mutants.mutant import Copy, mutant
-from conformance.mutants.wrappers import (
-    call_after,
-    call_before,
-    change_arguments,
-    change_result,
-    drop_result,
-    set_before,
-)
+from conformance.mutants.wrappers import drop_result
 
 
 def _as_if_there_were_some(copy: Copy, task: int) -> Any:
@@ -29,7 +22,7 @@ def _as_if_there_were_some(copy: Copy, task: int) -> Any:
 @mutant("nested.recomputation", "costs", "calls_with_early_stop")
 def never_stops_early(copy: Copy) -> None:
     """A recomputation runs to its end."""
-    copy.wrap("nested.recomputation", "Recomputation.__init__", change_arguments(lambda given: given.update(early_stop=False)))
+    copy.change_arguments("nested.recomputation", "Recomputation.__init__", lambda given: given.update(early_stop=False))
 
 
 @mutant("nested.recomputation", "costs", "kernels_with_early_stop")
@@ -39,13 +32,13 @@ def stops_one_tensor_late(copy: Copy) -> None:
     def init(_: None, self: Any, *__: Any, **___: Any) -> None:
         self.until += 1
 
-    copy.wrap("nested.recomputation", "Recomputation.__init__", call_after(init))
+    copy.call_after("nested.recomputation", "Recomputation.__init__", init)
 
 
 @mutant("nested.api", "costs", "kernels_without_early_stop")
 def ignores_early_stop_switched_off(copy: Copy) -> None:
     """The argument early_stop has no effect."""
-    copy.wrap("nested.api", "_run", change_arguments(lambda given: given.update(early_stop=True)))
+    copy.change_arguments("nested.api", "_run", lambda given: given.update(early_stop=True))
 
 
 @mutant("nested.region", "costs", "no_region_runs_too_often")
@@ -57,7 +50,7 @@ def recomputes_for_each_saved_tensor(copy: Copy) -> None:
 @mutant("nested.region", "costs", "a_backward_during_another_recomputes_for_itself")
 def shares_values_between_backwards(copy: Copy) -> None:
     """All backwards of a region share what is recomputed."""
-    copy.wrap("nested.region", "Region.bring", change_arguments(lambda given: given.update(task=0)))
+    copy.change_arguments("nested.region", "Region.bring", lambda given: given.update(task=0))
 
 
 @mutant("nested.region", "costs", "what_the_graph_has_freed_is_not_recomputed")
@@ -74,7 +67,7 @@ def shares_one_table_between_all_regions(copy: Copy) -> None:
     def init(_: None, self: Any, *__: Any, **___: Any) -> None:
         self.values = tables.setdefault(torch._C._current_graph_task_id(), self.values)
 
-    copy.wrap("nested.recomputation", "Recomputation.__init__", call_after(init))
+    copy.call_after("nested.recomputation", "Recomputation.__init__", init)
 
 
 @mutant("nested.region", "costs", "calls_without_early_stop")
@@ -90,7 +83,7 @@ def stops_early_in_its_first_backward_alone(copy: Copy) -> None:
     def recompute(self: Any, *_: Any) -> None:
         self.early_stop = self.early_stop and not self.values
 
-    copy.wrap("nested.region", "Region.recompute", call_before(recompute))
+    copy.call_before("nested.region", "Region.recompute", recompute)
 
 
 @mutant("nested.recomputation", "costs", "requests_for_a_subset_recompute_what_they_need")
@@ -100,7 +93,7 @@ def runs_on_when_a_subset_is_asked_for(copy: Copy) -> None:
     def change(given: dict[str, Any]) -> None:
         given["early_stop"] = given["early_stop"] and torch.autograd._is_checkpoint_valid()
 
-    copy.wrap("nested.recomputation", "Recomputation.__init__", change_arguments(change))
+    copy.change_arguments("nested.recomputation", "Recomputation.__init__", change)
 
 
 @mutant("nested.region", "costs", "a_leaf_at_depth_d_runs_d_plus_one_times")
@@ -122,16 +115,16 @@ def takes_an_ended_backward_for_this_one(copy: Copy) -> None:
     def recomputed(values: Any, self: Any, task: int) -> Any:
         return _as_if_there_were_some(copy, task) if values is None and self.values else values
 
-    copy.wrap("nested.region", "Region.recomputed", change_result(recomputed))
+    copy.change_result("nested.region", "Region.recomputed", recomputed)
 
 
 @mutant("nested.recomputation", "costs", "recomputed_tensors_die_as_they_are_unpacked")
 def keeps_what_was_asked_for_first(copy: Copy) -> None:
     """The tensor that a recomputation was begun for lives until the end of the backward."""
-    copy.wrap(
+    copy.call_instead(
         "nested.recomputation",
         "Values.pop",
-        lambda there: lambda self, *given: there(self, *given) if len(given) > 1 else self[given[0]],
+        lambda there, self, *given: there(self, *given) if len(given) > 1 else self[given[0]],
     )
 
 
@@ -142,25 +135,25 @@ def waits_in_every_operator(copy: Copy) -> None:
     def written(found: int, slots: Any, last: int) -> int:
         return last if found < 0 and not slots[last][2][4] else found
 
-    copy.wrap("nested.recomputation", "_written_late", change_result(written))
+    copy.change_result("nested.recomputation", "_written_late", written)
 
 
 @mutant("nested.recomputation", "costs", "nothing_runs_after_the_operator_that_saves_last")
 def waits_for_another_operator_that_saves(copy: Copy) -> None:
     """Where the operator that saves last has a buffer to write, a recomputation ends at the next one that saves anything."""
-    copy.wrap("nested.recomputation", "Recomputation.end", set_before(ending=nullcontext()))
+    copy.set_before("nested.recomputation", "Recomputation.end", ending=lambda _: nullcontext())
 
 
 @mutant("tensors.versions", "costs", "no_operators_are_seen_but_the_functions")
 def follows_versions_in_sight_of_modes(copy: Copy) -> None:
     """Dispatch modes of the user see how tensors are detached whose versions are followed."""
-    copy["tensors.versions"]._modes = lambda: 0
+    copy.replace("tensors.versions", "_modes", lambda: 0, only_here=True)
 
 
 @mutant("nested.recomputation", "costs", "no_operators_are_seen_but_the_functions")
 def looks_at_what_it_recomputed(copy: Copy) -> None:
     """Dispatch modes of the user see an operator for each tensor that is recomputed."""
-    copy.wrap("nested.recomputation", "Recomputation.pack", call_before(lambda _, tensor: tensor.detach()))
+    copy.call_before("nested.recomputation", "Recomputation.pack", lambda _, tensor: tensor.detach())
 
 
 @mutant("nested.region", "costs", "reading_saved_tensors_again_recomputes_once")
@@ -183,7 +176,7 @@ def brings_one_tensor_after_another_to_a_group(copy: Copy) -> None:
         if values is not None:
             values.task = task
 
-    copy.wrap("nested.region", "Region.adopted", call_after(adopted))
+    copy.call_after("nested.region", "Region.adopted", adopted)
 
 
 @mutant("nested.recomputation", "costs", "what_the_graph_has_freed_is_not_recomputed")
@@ -194,4 +187,4 @@ def looks_past_one_cleared_slot(copy: Copy) -> None:
         later = max(0, len(wanted) - 2 - self.last)
         self.last, self.until = self.last + later, self.until + later
 
-    copy.wrap("nested.recomputation", "Recomputation.__init__", call_after(init))
+    copy.call_after("nested.recomputation", "Recomputation.__init__", init)

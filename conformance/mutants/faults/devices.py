@@ -9,42 +9,38 @@ from typing import Any
 import torch
 
 from conformance.mutants.mutant import Copy, mutant
-from conformance.mutants.wrappers import call_after, call_before, change_arguments, change_result, set_before
 
 
 def _bring_others(copy: Copy, other: Any) -> None:
     """Let a recomputation bring what ``other`` makes of each tensor."""
 
-    def pack(there: Any) -> Any:
-        def pack(self: Any, tensor: torch.Tensor) -> Any:
-            index = self.count
-            try:
-                return there(self, tensor)
-            finally:
-                if index in self.values:
-                    self.values[index] = other(tensor.detach())
+    def pack(there: Any, self: Any, tensor: torch.Tensor) -> Any:
+        index = self.count
+        try:
+            return there(self, tensor)
+        finally:
+            if index in self.values:
+                self.values[index] = other(tensor.detach())
 
-        return pack
-
-    copy.wrap("nested.recomputation", "Recomputation.pack", pack)
+    copy.call_instead("nested.recomputation", "Recomputation.pack", pack)
 
 
 @mutant("state.turns", "devices", "offsets_of_generators_are_plains")
 def leaves_a_device_where_recomputation_has_drawn(copy: Copy) -> None:
     """Generators of random numbers are not put back after a recomputation."""
-    copy["state.turns"].set_states = lambda _: None
+    copy.replace("state.turns", "set_states", lambda _: None, only_here=True)
 
 
 @mutant("state.modes", "devices", "autocast_of_device_and_host", profile="default")
 def knows_autocast_of_the_device_alone(copy: Copy) -> None:
     """Where there is an accelerator, autocast of the host is not restored."""
-    copy.wrap("state.modes", "present", change_result(lambda modes: modes._replace(autocast=modes.autocast[-1:])))
+    copy.change_result("state.modes", "present", lambda modes: modes._replace(autocast=modes.autocast[-1:]))
 
 
 @mutant("nested.region", "devices", "side_streams_under_delays")
 def recomputes_on_the_stream_of_backward(copy: Copy) -> None:
     """A recomputation runs on the stream that is current in backward."""
-    copy.wrap("nested.region", "Region.recompute", set_before(stream=None))
+    copy.set_before("nested.region", "Region.recompute", stream=lambda _: None)
 
 
 @mutant("state.streams", "devices", "side_streams_under_delays")
@@ -69,7 +65,7 @@ def hands_over_other_values(copy: Copy) -> None:
 @mutant("nested.region", "devices", "a_region_does_not_make_the_host_wait")
 def looks_at_what_is_saved(copy: Copy) -> None:
     """The host reads the values of what a region saves."""
-    copy.wrap("nested.region", "Region.pack", call_before(lambda _, tensor: tensor.detach().sum().item()))
+    copy.call_before("nested.region", "Region.pack", lambda _, tensor: tensor.detach().sum().item())
 
 
 @mutant("nested.recomputation", "devices", "the_allocator_peaks_where_the_plan_does")
@@ -81,8 +77,7 @@ def copies_what_it_recomputes(copy: Copy) -> None:
 @mutant("graph.streams", "devices", "pinned_copies_under_delays")
 def reads_before_it_is_out(copy: Copy) -> None:
     """A copy back to the device does not wait until the copy out of it is over."""
-    never_recorded = change_arguments(lambda given: given.update(ready=given["self"].module.Event()))
-    copy.wrap("graph.streams", "Lane.send", never_recorded)
+    copy.change_arguments("graph.streams", "Lane.send", lambda given: given.update(ready=given["self"].module.Event()))
 
 
 @mutant("graph.streams", "devices", "pinned_copies_under_delays")
@@ -92,7 +87,7 @@ def copies_before_it_is_computed(copy: Copy) -> None:
     def init(_: None, self: Any, *__: Any) -> None:
         self.outward.wait_event = lambda _: None
 
-    copy.wrap("graph.streams", "Lane.__init__", call_after(init))
+    copy.call_after("graph.streams", "Lane.__init__", init)
 
 
 @mutant("offload.route", "devices", "offloaded_parameters_under_delays")

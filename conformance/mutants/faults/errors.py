@@ -11,19 +11,7 @@ from typing import Any
 import torch
 
 from conformance.mutants.mutant import Copy, mutant
-from conformance.mutants.wrappers import (
-    call_after,
-    call_before,
-    change_arguments,
-    change_result,
-    compare_versions_alone_if,
-    forget_change,
-    forget_changes,
-    raising,
-    set_after,
-    set_before,
-    set_version,
-)
+from conformance.mutants.wrappers import compare_versions_alone_if, forget_change, forget_changes, set_version
 from impls.nested.user_hooks import ROUTES
 
 _ORDINARY = (torch.Tensor, torch.nn.Parameter)
@@ -36,7 +24,7 @@ def _forget_changes_if(copy: Copy, forgotten: Callable[[Any, Any], bool]) -> Non
         if forgotten(self, slot):
             forget_change(slot)
 
-    copy.wrap("nested.region", "Region.unpack", call_before(unpack))
+    copy.call_before("nested.region", "Region.unpack", unpack)
 
 
 def _recomputed_at_the_versions_of_forward(copy: Copy) -> None:
@@ -44,7 +32,7 @@ def _recomputed_at_the_versions_of_forward(copy: Copy) -> None:
         for index, tensor in values.items():
             set_version(tensor, self.slots[index][2][3])
 
-    copy.wrap("nested.recomputation", "Recomputation.run", call_after(run))
+    copy.call_after("nested.recomputation", "Recomputation.run", run)
 
 
 def _forgive_if(copy: Copy, forgiven: Callable[[Any, Any], bool]) -> None:
@@ -54,7 +42,7 @@ def _forgive_if(copy: Copy, forgiven: Callable[[Any, Any], bool]) -> None:
         if forgiven(self, values):
             self.mismatch = None
 
-    copy.wrap("nested.recomputation", "Recomputation.run", call_after(run))
+    copy.call_after("nested.recomputation", "Recomputation.run", run)
 
 
 def _look_at(copy: Copy, *names: str) -> None:
@@ -68,7 +56,7 @@ def _origins_if(copy: Copy, wanted: Callable[[int], bool]) -> None:
     def change(given: dict[str, Any]) -> None:
         given["outside"] = {index: one for index, one in given["outside"].items() if wanted(index)}
 
-    copy.wrap("nested.recomputation", "Recomputation.__init__", change_arguments(change))
+    copy.change_arguments("nested.recomputation", "Recomputation.__init__", change)
 
 
 def _renew_versions(inputs: Any) -> None:
@@ -94,7 +82,7 @@ if ROUTES:
 @mutant("nested.region", "errors", "changed_outputs")
 def overlooks_changes_since_forward(copy: Copy) -> None:
     """What follows the version of a saved tensor stays at the version it had when it was saved."""
-    copy["nested.region"].counter = lambda tensor: SimpleNamespace(_version=tensor._version)
+    copy.replace("nested.region", "counter", lambda tensor: SimpleNamespace(_version=tensor._version), only_here=True)
 
 
 @mutant("nested.recomputation", "errors", "gradients_beside_a_changed_weight")
@@ -119,13 +107,13 @@ def brings_what_it_has_when_tensors_are_missing(copy: Copy) -> None:
 def lets_an_input_be_changed(copy: Copy) -> None:
     """That forward has changed an input in place is forgotten as forward ends."""
     for kind in ("Held", "Inputs"):
-        copy.wrap("nested.inputs", f"{kind}.end", call_after(lambda _, self: _renew_versions(self)))
+        copy.call_after("nested.inputs", f"{kind}.end", lambda _, self: _renew_versions(self))
 
 
 @mutant("tensors.packed", "errors", "hooks_that_copy_after_changes")
 def expects_versions_of_copies(copy: Copy) -> None:
     """A copy that hooks bring back does not get the version of the tensor that it is a copy of."""
-    copy.wrap("tensors.packed", "Packed.unpack", change_arguments(lambda given: given.update(version=None)))
+    copy.change_arguments("tensors.packed", "Packed.unpack", lambda given: given.update(version=None))
 
 
 @mutant("nested.recomputation", "errors", "other_saved_tensors_are_reported")
@@ -161,21 +149,21 @@ def ignores_a_mismatch(copy: Copy) -> None:
 @mutant("nested.region", "errors", "other_saved_tensors_are_reported")
 def says_nothing_when_it_refuses(copy: Copy) -> None:
     """The error has no message."""
-    copy.replace("nested.region", "Region.refuse", raising(copy["nested.region"].CheckpointError))
+    copy.raise_instead("nested.region", "Region.refuse", copy["nested.region"].CheckpointError)
 
 
 @mutant("nested.region", "errors", "changed_outputs")
 def names_nothing_when_it_refuses(copy: Copy) -> None:
     """The message says neither which region is meant nor what is wrong."""
     error = copy["nested.region"].CheckpointError
-    copy.replace("nested.region", "Region.refuse", raising(lambda: error("something about this region is not as it should be")))
+    copy.raise_instead("nested.region", "Region.refuse", lambda: error("something about this region is not as it should be"))
 
 
 @mutant("nested.region", "errors", "missing_tensors_are_reported_in_any_case")
 def speaks_of_shapes_when_it_refuses(copy: Copy) -> None:
     """The error is of the kind that an operator raises for shapes that do not fit."""
     message = "The size of tensor a (3) must match the size of tensor b (2)"
-    copy.replace("nested.region", "Region.refuse", raising(lambda: RuntimeError(message)))
+    copy.raise_instead("nested.region", "Region.refuse", lambda: RuntimeError(message))
 
 
 @mutant("nested.api", "errors", "wrong_arguments_are_refused")
@@ -186,32 +174,32 @@ def does_not_name_an_option(copy: Copy) -> None:
         if check not in ("default", "none"):
             raise ValueError(f"{check!r} is not accepted; it must be 'default' or 'none'")
 
-    copy.wrap("nested.api", "_validate", call_before(validate))
+    copy.call_before("nested.api", "_validate", validate)
 
 
 @mutant("nested.api", "errors", "wrong_arguments_are_refused")
 def takes_any_determinism_check(copy: Copy) -> None:
     """The value of determinism_check is not validated."""
-    copy.wrap("nested.api", "_validate", change_arguments(lambda given: given.update(determinism_check="default")))
+    copy.change_arguments("nested.api", "_validate", lambda given: given.update(determinism_check="default"))
 
 
 @mutant("nested.api", "errors", "the_determinism_check_can_be_switched_off")
 def checks_even_if_told_not_to(copy: Copy) -> None:
     """The determinism check is always on."""
-    copy.wrap("nested.api", "_run", change_arguments(lambda given: given.update(determinism_check="default")))
+    copy.change_arguments("nested.api", "_run", lambda given: given.update(determinism_check="default"))
 
 
 @mutant("nested.api", "errors", "a_context_that_swallows_is_refused")
 def swallows_what_its_context_swallows(copy: Copy) -> None:
     """A region whose forward context swallowed an exception counts as complete, and returns None."""
-    copy.wrap("nested.region", "Region.end", set_before(complete=True))
+    copy.set_before("nested.region", "Region.end", complete=lambda _: True)
 
 
 @mutant("nested.recomputation", "errors", "selective_checkpointing")
 def enters_no_context_when_it_recomputes(copy: Copy) -> None:
     """The recomputation context of context_fn is not entered."""
     nothing = copy["nested.recomputation"].NOTHING
-    copy.wrap("nested.recomputation", "Recomputation.run", change_arguments(lambda given: given.update(context=nothing)))
+    copy.change_arguments("nested.recomputation", "Recomputation.run", lambda given: given.update(context=nothing))
 
 
 @mutant("nested.api", "errors", "contexts_are_entered_once_for_each_run")
@@ -222,7 +210,7 @@ def enters_no_context_in_forward(copy: Copy) -> None:
         contexts = given["context_fn"]
         given["context_fn"] = lambda: (copy["nested.api"].NOTHING, contexts()[1])
 
-    copy.wrap("nested.api", "_run", change_arguments(change))
+    copy.change_arguments("nested.api", "_run", change)
 
 
 @mutant("nested.recomputation", "errors", "a_function_runs_inside_of_its_context")
@@ -240,8 +228,10 @@ def shows_the_stop_to_its_context(copy: Copy) -> None:
         except stop:
             pass
 
-    change = change_arguments(lambda given: given.update(context=shown(given["self"], given["context"])))
-    copy.wrap("nested.recomputation", "Recomputation.run", change)
+    def change(given: dict[str, Any]) -> None:
+        given["context"] = shown(given["self"], given["context"])
+
+    copy.change_arguments("nested.recomputation", "Recomputation.run", change)
 
 
 @mutant("nested.api", "errors", "a_function_runs_inside_of_its_context")
@@ -252,7 +242,7 @@ def enters_no_context_without_grad(copy: Copy) -> None:
         if not torch.is_grad_enabled():
             given["context_fn"] = copy["nested.api"].noop_context_fn
 
-    copy.wrap("nested.api", "_run", change_arguments(change))
+    copy.change_arguments("nested.api", "_run", change)
 
 
 @mutant("nested.recomputation", "errors", "except_exception_does_not_catch_the_stop")
@@ -265,16 +255,13 @@ def stop_is_a_runtime_error(copy: Copy) -> None:
 def forgets_a_stop_that_was_swallowed(copy: Copy) -> None:
     """A recomputation does not remember that it was to end."""
 
-    def stop(there: Any) -> Any:
-        def stop(self: Any, mismatch: str | None = None) -> None:
-            try:
-                there(self, mismatch)
-            finally:
-                self.stopped = False
+    def stop(there: Any, self: Any, mismatch: str | None = None) -> None:
+        try:
+            there(self, mismatch)
+        finally:
+            self.stopped = False
 
-        return stop
-
-    copy.wrap("nested.recomputation", "Recomputation.stop", stop)
+    copy.call_instead("nested.recomputation", "Recomputation.stop", stop)
 
 
 @mutant("nested.region", "errors", "context_managers_without_finally")
@@ -284,45 +271,40 @@ def stops_early_inside_in_any_case(copy: Copy) -> None:
     def end(self: Any, output: Any) -> None:
         self.early_stop = self.early_stop or self.enclosing is not None
 
-    copy.wrap("nested.region", "Region.end", call_before(end))
+    copy.call_before("nested.region", "Region.end", end)
 
 
 @mutant("nested.region", "errors", "weights_changed_before_backward")
 def notes_versions_when_backward_asks(copy: Copy) -> None:
     """Versions of all saved tensors are noted as backward unpacks the first one."""
-    copy.wrap("nested.region", "Region.unpack", call_before(lambda self, _: forget_changes(self)))
+    copy.call_before("nested.region", "Region.unpack", lambda self, _: forget_changes(self))
 
 
 @mutant("nested.inputs", "errors", "changed_arguments_that_nothing_saved")
 def does_not_watch_keyword_arguments(copy: Copy) -> None:
     """Changes to tensors that were passed by keyword are not seen."""
 
-    def init(there: Any) -> Any:
-        def init(self: Any, args: Any, kwargs: Any) -> None:
-            there(self, args, {})
-            self.kwargs = kwargs
+    def init(there: Any, self: Any, args: Any, kwargs: Any) -> None:
+        there(self, args, {})
+        self.kwargs = kwargs
 
-        return init
-
-    copy.wrap("nested.inputs", "Held.__init__", init)
+    copy.call_instead("nested.inputs", "Held.__init__", init)
 
 
 @mutant("nested.inputs", "errors", "changed_arguments_that_nothing_saved")
 def does_not_watch_tensors_of_other_classes(copy: Copy) -> None:
     """Arguments of a subclass of Tensor are taken for objects that are no tensors."""
 
-    def take(there: Any) -> Any:
-        other = lambda value: isinstance(value, torch.Tensor) and type(value) not in _ORDINARY  # noqa: E731
-        return lambda self, value: value if other(value) else there(self, value)
+    def take(there: Any, self: Any, value: Any) -> Any:
+        return value if isinstance(value, torch.Tensor) and type(value) not in _ORDINARY else there(self, value)
 
-    copy.wrap("nested.inputs", "Inputs._take", take)
+    copy.call_instead("nested.inputs", "Inputs._take", take)
 
 
 @mutant("nested.inputs", "errors", "hooks_around_do_not_hide_changes")
 def follows_what_the_hooks_bring_back(copy: Copy) -> None:
     """Where hooks are around, the version of an input is followed by a copy of it."""
-    follow = copy["nested.inputs"].counter
-    copy["nested.inputs"].counter = lambda tensor: follow(tensor.clone())
+    copy.call_instead("nested.inputs", "counter", lambda counter, tensor: counter(tensor.clone()), only_here=True)
 
 
 @mutant("nested.region", "errors", "changed_arguments_that_nothing_saved")
@@ -333,7 +315,7 @@ def watches_arguments_up_to_the_first_backward(copy: Copy) -> None:
         if self.values:
             _renew_versions(self.inputs)
 
-    copy.wrap("nested.region", "Region.recompute", call_before(recompute))
+    copy.call_before("nested.region", "Region.recompute", recompute)
 
 
 @mutant("nested.region", "errors", "changes_inside_after_saving")
@@ -352,28 +334,25 @@ def takes_one_change_for_an_optimizers_step(copy: Copy) -> None:
             if slot[1]._version == slot[2][3] + 1:
                 forget_change(slot)
 
-    copy.wrap("nested.region", "Region.unpack", call_before(unpack))
+    copy.call_before("nested.region", "Region.unpack", unpack)
 
 
 @mutant("nested.region", "errors", "weights_changed_during_backward")
 def notes_versions_when_it_recomputes(copy: Copy) -> None:
     """Versions of all saved tensors are noted as the recomputation begins."""
-    copy.wrap("nested.region", "Region.recompute", call_before(lambda self, *_: forget_changes(self)))
+    copy.call_before("nested.region", "Region.recompute", lambda self, *_: forget_changes(self))
 
 
 @mutant("nested.region", "errors", "other_saved_tensors_are_reported")
 def forgives_a_mismatch_the_second_time(copy: Copy) -> None:
     """A region refuses once, and goes on with what it has when it is asked again."""
 
-    def refuse(there: Any) -> Any:
-        def refuse(self: Any, *args: Any) -> None:
-            if "told" not in vars(self):
-                self.told = True
-                there(self, *args)
+    def refuse(there: Any, self: Any, *args: Any) -> None:
+        if "told" not in vars(self):
+            self.told = True
+            there(self, *args)
 
-        return refuse
-
-    copy.wrap("nested.region", "Region.refuse", refuse)
+    copy.call_instead("nested.region", "Region.refuse", refuse)
 
 
 @mutant("nested.region", "errors", "changed_outputs")
@@ -397,23 +376,23 @@ def takes_versions_for_part_of_the_determinism_check(copy: Copy) -> None:
 @mutant("nested.recomputation", "errors", "changes_are_reported_in_any_case")
 def compares_versions_inside_as_part_of_the_determinism_check(copy: Copy) -> None:
     """Without the determinism check, forward and recomputation may see different versions."""
-    copy.wrap(
+    copy.call_instead(
         "nested.recomputation",
         "Recomputation.same_version",
-        lambda there: lambda self, *args: there(self, *args) if self.check else None,
+        lambda there, self, *args: there(self, *args) if self.check else None,
     )
 
 
 @mutant("nested.inputs", "errors", "changes_between_forward_and_backward")
 def watches_the_first_argument_alone(copy: Copy) -> None:
     """Of the arguments, only the first may not be changed."""
-    copy.wrap("nested.inputs", "Held.changed", change_result(lambda found, _: 0 if found == 0 else None))
+    copy.change_result("nested.inputs", "Held.changed", lambda found, _: 0 if found == 0 else None)
 
 
 @mutant("nested.recomputation", "errors", "context_managers_inside_are_left")
 def stops_again_in_what_is_being_left(copy: Copy) -> None:
     """What ends a recomputation early is raised once more for each tensor that is saved afterwards."""
-    copy.wrap("nested.recomputation", "Recomputation.stop", set_before(stopped=False))
+    copy.set_before("nested.recomputation", "Recomputation.stop", stopped=lambda _: False)
 
 
 @mutant("nested.region", "errors", "hooks_that_copy_after_changes")
@@ -427,8 +406,7 @@ def shares_looks_but_for_versions(copy: Copy) -> None:
         def __eq__(self, other: object) -> bool:
             return isinstance(other, tuple) and self[:3] == other[:3]
 
-    look = copy["nested.region"].look
-    copy["nested.region"].look = lambda tensor: Alike(look(tensor))
+    copy.change_result("nested.region", "look", lambda look, _: Alike(look), only_here=True)
 
 
 @mutant("nested.region", "errors", "gradients_beside_a_changed_weight")
@@ -446,7 +424,7 @@ def tells_the_parent_alone_what_it_saves(copy: Copy) -> None:
 @mutant("nested.recomputation", "errors", "gradients_beside_a_changed_weight")
 def does_not_compare_versions_inside(copy: Copy) -> None:
     """Versions of what regions inside save are not compared when a region is recomputed."""
-    copy.wrap("nested.recomputation", "Recomputation.saw", set_before(inside=()))
+    copy.set_before("nested.recomputation", "Recomputation.saw", inside=lambda _: ())
 
 
 @mutant("nested.region", "errors", "a_change_is_reported_however_late")
@@ -476,31 +454,28 @@ def forgets_versions_of_subclasses_when_it_recomputes(copy: Copy) -> None:
             if not isinstance(slot[1], torch.Tensor):
                 forget_change(slot)
 
-    copy.wrap("nested.region", "Region.recompute", call_before(recompute))
+    copy.call_before("nested.region", "Region.recompute", recompute)
 
 
 @mutant("nested.recomputation", "errors", "scripted_functions")
 def lets_interpreters_rename_the_stop(copy: Copy) -> None:
     """An exception that an interpreter makes of the one that ends a recomputation is raised."""
 
-    def collect(there: Any) -> Any:
-        def collect(self: Any, function: Callable[[], Any]) -> None:
-            raised: list[Exception] = []
+    def collect(there: Any, self: Any, function: Callable[[], Any]) -> None:
+        raised: list[Exception] = []
 
-            def noting() -> None:
-                try:
-                    function()
-                except Exception as error:
-                    raised.append(error)
-                    raise
+        def noting() -> None:
+            try:
+                function()
+            except Exception as error:
+                raised.append(error)
+                raise
 
-            there(self, noting)
-            if raised:
-                raise raised[0]
+        there(self, noting)
+        if raised:
+            raise raised[0]
 
-        return collect
-
-    copy.wrap("nested.recomputation", "Recomputation._collect", collect)
+    copy.call_instead("nested.recomputation", "Recomputation._collect", collect)
 
 
 @mutant("nested.recomputation", "errors", "weights_and_buffers_that_are_replaced")
@@ -518,19 +493,19 @@ def does_not_look_where_leaves_inside_are(copy: Copy) -> None:
 @mutant("nested.region", "errors", "names_that_are_bound_late")
 def looks_where_leaves_are_and_not_results(copy: Copy) -> None:
     """Results that were computed before the region are taken for its own, and not looked for."""
-    copy.wrap("nested.region", "Region.__init__", set_after(begun=lambda _: -1))
+    copy.set_after("nested.region", "Region.__init__", begun=lambda _: -1)
 
 
 @mutant("nested.region", "errors", "weights_and_buffers_that_are_replaced")
 def takes_views_for_wholes(copy: Copy) -> None:
     """A saved view is not looked for as a part of its base."""
-    copy.wrap("nested.outside_tensors", "origin", change_arguments(lambda given: given.update(whole=given["tensor"])))
+    copy.change_arguments("nested.outside_tensors", "origin", lambda given: given.update(whole=given["tensor"]))
 
 
 @mutant("nested.outside_tensors", "errors", "weights_and_buffers_that_are_replaced")
 def keeps_parameters_alone(copy: Copy) -> None:
     """The storages of tensors from outside that are no parameters are not kept for comparison."""
-    copy.wrap("nested.outside_tensors", "keep", change_arguments(lambda given: given.update(watched=True)))
+    copy.change_arguments("nested.outside_tensors", "keep", lambda given: given.update(watched=True))
 
 
 @mutant("nested.outside_tensors", "errors", "other_tensors_with_the_same_values")
@@ -585,30 +560,22 @@ def compares_addresses_alone(copy: Copy) -> None:
 def forgets_what_is_returned(copy: Copy) -> None:
     """What the function returns of what it read is compared with nothing."""
 
-    def forgetting(keep: Any) -> Any:
-        def kept(origins: Any, *args: Any, **kwargs: Any) -> None:
-            keep(origins, *args, **kwargs)
-            for one in origins:
-                one.whole = lambda: None
+    def keep(_: None, origins: Any, *__: Any, **___: Any) -> None:
+        for one in origins:
+            one.whole = lambda: None
 
-        return kept
-
-    copy.wrap("nested.outside_tensors", "keep", forgetting)
+    copy.call_after("nested.outside_tensors", "keep", keep)
 
 
 @mutant("nested.outside_tensors", "errors", "other_tensors_with_the_same_values")
 def takes_a_shape_for_another(copy: Copy) -> None:
     """How a tensor lay in memory is read from what it was given in forward."""
 
-    def without_shape(present: Any) -> Any:
-        def stored(self: Any) -> Any:
-            whole = self.whole()
-            self.layout = self.layout or (None if whole is None else copy["nested.outside_tensors"]._layout(whole))
-            return present(self)
+    def present(self: Any) -> None:
+        whole = self.whole()
+        self.layout = self.layout or (None if whole is None else copy["nested.outside_tensors"]._layout(whole))
 
-        return stored
-
-    copy.wrap("nested.outside_tensors", "Origin.present", without_shape)
+    copy.call_before("nested.outside_tensors", "Origin.present", present)
 
 
 @mutant("nested.outside_tensors", "errors", "other_tensors_with_the_same_values")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 import weakref
 from collections.abc import Callable
@@ -16,14 +15,11 @@ from conformance.mutants.mutant import Copy, mutant
 def find_passes_in(copy: Copy, table: Callable[[], Any]) -> None:
     """Have each registration keep what its backwards have brought in another kind of table."""
 
-    def around(there: Any) -> Any:
-        def made(self: Any, *args: Any) -> None:
-            there(self, *args)
-            self.passes = table()
+    def made(there: Any, self: Any, *args: Any) -> None:
+        there(self, *args)
+        self.passes = table()
 
-        return made
-
-    copy.wrap("graph.gradients", "_Registration.__init__", around)
+    copy.call_instead("graph.gradients", "_Registration.__init__", made)
 
 
 def find_passes_by(copy: Copy, key: Callable[[], object]) -> None:
@@ -43,14 +39,11 @@ def find_passes_by(copy: Copy, key: Callable[[], object]) -> None:
 def leaves_no_place_for_constants(copy: Copy) -> None:
     """The list of gradients is too short: tensors that do not require grad have no place in it."""
 
-    def around(there: Any) -> Any:
-        def made(self: Any, registration: Any) -> None:
-            there(self, registration)
-            self.grads = [None] * sum(map(bool, registration.watched))
+    def made(there: Any, self: Any, registration: Any) -> None:
+        there(self, registration)
+        self.grads = [None] * sum(map(bool, registration.watched))
 
-        return made
-
-    copy.wrap("graph.gradients", "_Pass.__init__", around)
+    copy.call_instead("graph.gradients", "_Pass.__init__", made)
 
 
 @mutant("graph.gradients", "gradient_hooks", "handles_pickle_and_copy")
@@ -74,10 +67,10 @@ def does_not_pickle(copy: Copy) -> None:
 @mutant("graph.gradients", "gradient_hooks", "a_hook_on_all_gets_final_gradients")
 def mixes_gradients_up(copy: Copy) -> None:
     """The hook gets the gradients in reverse order."""
-    copy.wrap(
+    copy.call_instead(
         "graph.gradients",
         "_Registration.hook",
-        lambda there: lambda self, index, grad: there(self, len(self.watched) - 1 - index, grad),
+        lambda there, self, index, grad: there(self, len(self.watched) - 1 - index, grad),
     )
 
 
@@ -85,14 +78,11 @@ def mixes_gradients_up(copy: Copy) -> None:
 def waits_for_nothing(copy: Copy) -> None:
     """The hook is called with the first gradient, when others are still to come."""
 
-    def around(there: Any) -> Any:
-        def arrived(self: Any, index: int, grad: Any) -> Any:
-            self.awaited.clear()
-            return there(self, index, grad)
+    def arrived(there: Any, self: Any, index: int, grad: Any) -> Any:
+        self.awaited.clear()
+        return there(self, index, grad)
 
-        return arrived
-
-    copy.wrap("graph.gradients", "_Pass.arrived", around)
+    copy.call_instead("graph.gradients", "_Pass.arrived", arrived)
 
 
 @mutant("graph.gradients", "gradient_hooks", "a_tensor_that_died_holds_nothing_up")
@@ -105,32 +95,31 @@ def does_not_call_at_the_end(copy: Copy) -> None:
 def asks_of_no_leaf(copy: Copy) -> None:
     """The engine is asked about leaves, also while torch.autograd.grad runs, when it refuses to answer."""
 
-    def around(there: Any) -> Any:
-        def stays_away(self: Any) -> Any:
-            tensor = self.tensor()
-            if tensor is not None and tensor.is_leaf and tensor.requires_grad:
-                return not torch._C._will_engine_execute_node(copy["graph.gradients"].node_of(tensor))
-            return there(self)
+    def stays_away(there: Any, self: Any) -> Any:
+        tensor = self.tensor()
+        if tensor is not None and tensor.is_leaf and tensor.requires_grad:
+            return not torch._C._will_engine_execute_node(copy["graph.gradients"].node_of(tensor))
+        return there(self)
 
-        return stays_away
-
-    copy.wrap("graph.gradients", "_Watched.stays_away", around)
+    copy.call_instead("graph.gradients", "_Watched.stays_away", stays_away)
 
 
 @mutant("graph.gradients", "gradient_hooks", "an_undefined_gradient_is_none")
 def waits_for_what_is_undefined(copy: Copy) -> None:
     """The hook gets zeros instead of None where no gradient flows."""
-    copy.wrap(
+    copy.call_instead(
         "graph.gradients",
         "_Pass.arrived",
-        lambda there: lambda self, index, grad: there(self, index, torch.zeros(2, 2) if grad is None else grad),
+        lambda there, self, index, grad: there(self, index, torch.zeros(2, 2) if grad is None else grad),
     )
 
 
 @mutant("graph.gradients", "gradient_hooks", "a_hook_on_any_gets_the_first_gradient")
 def calls_for_each_gradient(copy: Copy) -> None:
     """A hook on any gradient is called with each of them."""
-    copy.wrap("graph.gradients", "_Pass.finish", lambda there: lambda self: None if self.registration.any_mode else there(self))
+    copy.call_instead(
+        "graph.gradients", "_Pass.finish", lambda there, self: None if self.registration.any_mode else there(self)
+    )
 
 
 @mutant("graph.gradients", "gradient_hooks", "a_backward_inside_another_is_kept_apart")
@@ -167,14 +156,11 @@ def notes_every_backward(copy: Copy) -> None:
     """Each gradient that arrives leaves an object behind."""
     notes: list[list[None]] = []
 
-    def around(there: Any) -> Any:
-        def hook(self: Any, *args: Any) -> None:
-            notes.append([])
-            there(self, *args)
+    def hook(there: Any, self: Any, *args: Any) -> None:
+        notes.append([])
+        there(self, *args)
 
-        return hook
-
-    copy.wrap("graph.gradients", "_Registration.hook", around)
+    copy.call_instead("graph.gradients", "_Registration.hook", hook)
 
 
 @mutant("graph.gradients", "gradient_hooks", "a_removed_hook_is_not_called")
@@ -192,99 +178,77 @@ def calls_what_was_removed(copy: Copy) -> None:
 def keeps_what_was_removed(copy: Copy) -> None:
     """A removed hook is owned by its registration as before."""
 
-    def around(there: Any) -> Any:
-        def remove(self: Any) -> None:
-            self.registration.last = self.registration.fn
-            there(self)
+    def remove(there: Any, self: Any) -> None:
+        self.registration.last = self.registration.fn
+        there(self)
 
-        return remove
-
-    copy.wrap("graph.gradients", "_Handle.remove", around)
+    copy.call_instead("graph.gradients", "_Handle.remove", remove)
 
 
 @mutant("graph.gradients", "gradient_hooks", "hooks_that_come_and_go_leave_nothing_behind")
 def leaves_removed_hooks_on_tensors(copy: Copy) -> None:
     """What was attached to tensors stays there when a hook is removed."""
 
-    def around(there: Any) -> Any:
-        def remove(self: Any) -> None:
-            self.handles = ()
-            there(self)
+    def remove(there: Any, self: Any) -> None:
+        self.handles = ()
+        there(self)
 
-        return remove
-
-    copy.wrap("graph.gradients", "_Handle.remove", around)
+    copy.call_instead("graph.gradients", "_Handle.remove", remove)
 
 
 @mutant("graph.gradients", "gradient_hooks", "what_has_no_gradient_cannot_be_watched")
 def takes_any_mode(copy: Copy) -> None:
     """An unknown mode is taken for "all"."""
 
-    def around(there: Any) -> Any:
-        @functools.wraps(there)
-        def register(tensors: Any, fn: Any, *, mode: str = "all") -> Any:
-            return there(tensors, fn, mode="any" if mode == "any" else "all")
+    def change(given: dict[str, Any]) -> None:
+        given["mode"] = "any" if given.get("mode") == "any" else "all"
 
-        return register
-
-    copy.wrap("graph.gradients", "register_multi_grad_hook", around)
+    copy.change_arguments("graph.gradients", "register_multi_grad_hook", change)
 
 
 @mutant("graph.gradients", "gradient_hooks", "a_hook_on_all_gets_final_gradients", profile="default")
 def does_not_count_the_root(copy: Copy) -> None:
     """The node that a backward begins with is taken for one that takes no part in it."""
 
-    def around(there: Any) -> Any:
-        def stays_away(self: Any) -> Any:
-            tensor = self.tensor()
-            begun = tensor is not None and tensor.requires_grad and copy["graph.gradients"].node_of(tensor)
-            return begun == torch._C._current_autograd_node() or there(self)
+    def stays_away(there: Any, self: Any) -> Any:
+        tensor = self.tensor()
+        begun = tensor is not None and tensor.requires_grad and copy["graph.gradients"].node_of(tensor)
+        return begun == torch._C._current_autograd_node() or there(self)
 
-        return stays_away
-
-    copy.wrap("graph.gradients", "_Watched.stays_away", around)
+    copy.call_instead("graph.gradients", "_Watched.stays_away", stays_away)
 
 
 @mutant("graph.gradients", "gradient_hooks", "an_undefined_gradient_is_not_the_first")
 def takes_none_for_the_first(copy: Copy) -> None:
     """A hook on any gradient is not called after one that is undefined."""
 
-    def around(there: Any) -> Any:
-        def hook(self: Any, index: int, grad: Any) -> None:
-            there(self, index, grad)
-            for one in self.passes.values() if self.any_mode and grad is None else ():
-                one.finish()
+    def hook(there: Any, self: Any, index: int, grad: Any) -> None:
+        there(self, index, grad)
+        for one in self.passes.values() if self.any_mode and grad is None else ():
+            one.finish()
 
-        return hook
-
-    copy.wrap("graph.gradients", "_Registration.hook", around)
+    copy.call_instead("graph.gradients", "_Registration.hook", hook)
 
 
 @mutant("graph.gradients", "gradient_hooks", "a_watched_tensor_may_change_its_node", profile="default")
 def asks_the_node_after_a_change(copy: Copy) -> None:
     """The node of a tensor that was changed in place is asked for, which has not the hook."""
 
-    def around(there: Any) -> Any:
-        def stays_away(self: Any) -> Any:
-            tensor = self.tensor()
-            self.version = self.version if tensor is None else tensor._version
-            return there(self)
+    def stays_away(there: Any, self: Any) -> Any:
+        tensor = self.tensor()
+        self.version = self.version if tensor is None else tensor._version
+        return there(self)
 
-        return stays_away
-
-    copy.wrap("graph.gradients", "_Watched.stays_away", around)
+    copy.call_instead("graph.gradients", "_Watched.stays_away", stays_away)
 
 
 @mutant("graph.gradients", "gradient_hooks", "a_watched_tensor_may_change_its_node", profile="default")
 def takes_what_became_a_leaf_for_absent(copy: Copy) -> None:
     """Of a result that was detached in place, the node of the leaf that it is now is asked for."""
 
-    def around(there: Any) -> Any:
-        def stays_away(self: Any) -> Any:
-            tensor = self.tensor()
-            self.leaf = self.leaf if tensor is None else tensor.is_leaf
-            return there(self)
+    def stays_away(there: Any, self: Any) -> Any:
+        tensor = self.tensor()
+        self.leaf = self.leaf if tensor is None else tensor.is_leaf
+        return there(self)
 
-        return stays_away
-
-    copy.wrap("graph.gradients", "_Watched.stays_away", around)
+    copy.call_instead("graph.gradients", "_Watched.stays_away", stays_away)

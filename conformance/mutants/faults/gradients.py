@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 import impls
-from conformance.mutants.faults.structure import redirect, restore, return_as, take_inputs
+from conformance.mutants.faults.structure import restore, return_as, take_inputs
 from conformance.mutants.mutant import Copy, mutant
 
 _Tensors = tuple[torch.Tensor, ...]
@@ -27,7 +27,7 @@ def _bring_beside(copy: Copy, change: Callable[[Any, int, torch.Tensor], torch.T
         if instead is not None:
             put(values, index, instead)
 
-    redirect(copy, "nested.recomputation", "Values.__setitem__", changed)
+    copy.call_instead("nested.recomputation", "Values.__setitem__", changed)
 
 
 def _number(copy: Copy, change: Callable[[Any, int], int]) -> None:
@@ -40,7 +40,7 @@ def _number(copy: Copy, change: Callable[[Any, int], int]) -> None:
         values.update(numbered)
         return values
 
-    redirect(copy, "nested.recomputation", "Recomputation.run", changed)
+    copy.call_instead("nested.recomputation", "Recomputation.run", changed)
 
 
 def _call_instead(copy: Copy, name: str, where: Callable[[Any, Any], bool]) -> None:
@@ -51,7 +51,7 @@ def _call_instead(copy: Copy, name: str, where: Callable[[Any, Any], bool]) -> N
             return impls.get(name).checkpoint(function, *args)
         return run(function, args, kwargs, *options)
 
-    redirect(copy, "nested.api", "_run", changed)
+    copy.call_instead("nested.api", "_run", changed)
 
 
 def _call_without_grad(copy: Copy, where: Callable[[Any], bool]) -> None:
@@ -61,7 +61,7 @@ def _call_without_grad(copy: Copy, where: Callable[[Any], bool]) -> None:
         with torch.set_grad_enabled(torch.is_grad_enabled() and not where(args)):
             return run(function, args, *others)
 
-    redirect(copy, "nested.api", "_run", changed)
+    copy.call_instead("nested.api", "_run", changed)
 
 
 def _after_recomputation(copy: Copy, change: Callable[[], None]) -> None:
@@ -73,7 +73,7 @@ def _after_recomputation(copy: Copy, change: Callable[[], None]) -> None:
         finally:
             change()
 
-    redirect(copy, "nested.recomputation", "Recomputation._collect", changed)
+    copy.call_instead("nested.recomputation", "Recomputation._collect", changed)
 
 
 def _run_as_one_node(copy: Copy, backward: Callable[[_Tensors, _Tensors, _Tensors], Any], *, freed: bool = True) -> None:
@@ -99,7 +99,7 @@ def _run_as_one_node(copy: Copy, backward: Callable[[_Tensors, _Tensors, _Tensor
 
         return run(function, args, kwargs, *options) if kwargs else Node.apply(*args)
 
-    redirect(copy, "nested.api", "_run", changed)
+    copy.call_instead("nested.api", "_run", changed)
 
 
 @mutant("nested.recomputation", "gradients", "core_programs_equal_plain", profile="default")
@@ -117,8 +117,7 @@ def detaches_outputs_if_no_input_requires_grad(copy: Copy) -> None:
 @mutant("nested.recomputation", "gradients", "core_programs_equal_plain")
 def recomputes_without_a_graph(copy: Copy) -> None:
     """The function runs again without grad mode, and saves nothing."""
-    redirect(
-        copy,
+    copy.call_instead(
         "nested.recomputation",
         "Recomputation._collect",
         lambda collect, self, function: collect(self, torch.no_grad()(function)),
@@ -128,7 +127,7 @@ def recomputes_without_a_graph(copy: Copy) -> None:
 @mutant("nested.recomputation", "gradients", "saved_tensors_are_readable_twice")
 def lets_a_slot_be_read_once_in_a_backward(copy: Copy) -> None:
     """A saved tensor that was unpacked is taken for lost instead of being recomputed again."""
-    redirect(copy, "nested.recomputation", "Values.pop", lambda pop, self, index, *_: pop(self, index))
+    copy.call_instead("nested.recomputation", "Values.pop", lambda pop, self, index, *_: pop(self, index))
 
 
 @mutant("nested.recomputation", "gradients", "core_programs_equal_plain")
@@ -145,7 +144,7 @@ def lets_go_of_the_inputs_in_the_first_backward(copy: Copy) -> None:
         call, self.packed = restore(self), []
         return call
 
-    redirect(copy, "nested.inputs", "Inputs.restore", changed)
+    copy.call_instead("nested.inputs", "Inputs.restore", changed)
 
 
 @mutant("nested.recomputation", "gradients", "views_inside")
@@ -168,8 +167,7 @@ def brings_the_base_of_a_view(copy: Copy) -> None:
 @mutant("nested.region", "gradients", "in_place_on_intermediates")
 def takes_every_saved_tensor_for_unchanged(copy: Copy) -> None:
     """A saved tensor is taken for one that was never changed before it was saved."""
-    look = copy["nested.region"].look
-    copy["nested.region"].look = lambda tensor: (*look(tensor)[:3], 0, *look(tensor)[4:])
+    copy.change_result("nested.region", "look", lambda look, _: (*look[:3], 0, *look[4:]), only_here=True)
 
 
 @mutant("nested.recomputation", "gradients", "detached_islands")
@@ -196,7 +194,7 @@ def recovers_only_what_requires_grad(copy: Copy) -> None:
         finally:
             self.wanted = wanted
 
-    redirect(copy, "nested.recomputation", "Recomputation.pack", changed)
+    copy.call_instead("nested.recomputation", "Recomputation.pack", changed)
 
 
 @mutant("nested.recomputation", "gradients", "integer_tensors")
@@ -315,7 +313,7 @@ def detaches_the_output_where_nothing_was_saved(copy: Copy) -> None:
         end(self, output)
         ended[:] = [len(self.slots)]
 
-    redirect(copy, "nested.region", "Region.end", changed)
+    copy.call_instead("nested.region", "Region.end", changed)
     return_as(copy, lambda output, args: output if ended != [0] or type(output) is tuple else output.detach())
 
 
@@ -346,7 +344,7 @@ def refuses_what_is_not_a_whole_backward(copy: Copy) -> None:
             self.refuse("this is not a plain backward()")
         return recompute(self, task, slot)
 
-    redirect(copy, "nested.region", "Region.recompute", changed)
+    copy.call_instead("nested.region", "Region.recompute", changed)
 
 
 @mutant("nested.recomputation", "gradients", "autograd_grad_of_any_subset")
@@ -370,7 +368,7 @@ def takes_every_tensor_for_strided(copy: Copy) -> None:
             tensor.detach().data = torch.empty(0)
         return counter(tensor)
 
-    redirect(copy, "tensors.versions", "counter", changed)
+    copy.call_instead("tensors.versions", "counter", changed)
 
 
 @mutant("nested.recomputation", "gradients", "sparse_matrices")
@@ -389,7 +387,7 @@ def lets_go_of_the_inputs_with_its_first_tensor(copy: Copy) -> None:
             setattr(self.inputs, "packed" if hasattr(self.inputs, "packed") else "args", None)
         return tensor
 
-    redirect(copy, "nested.region", "Region.unpack", changed)
+    copy.call_instead("nested.region", "Region.unpack", changed)
 
 
 @mutant("nested.api", "gradients", "all_claimed_features_combined")

@@ -20,7 +20,7 @@ def do_nothing(*_: object) -> AbstractContextManager[None]:
 
 def change_edges(copy: Copy, changed: Callable[[torch.Tensor, Any], Any]) -> None:
     """Have ``get_gradient_edge`` return what is made of the tensor and its edge."""
-    copy.wrap("graph.edges", "get_gradient_edge", lambda there: lambda tensor: changed(tensor, there(tensor)))
+    copy.call_instead("graph.edges", "get_gradient_edge", lambda there, tensor: changed(tensor, there(tensor)))
 
 
 @mutant("graph.edges", "graph_tools", "an_edge_stands_for_an_input")
@@ -66,23 +66,20 @@ def owns_the_tensor(copy: Copy) -> None:
 def takes_what_has_no_gradient(copy: Copy) -> None:
     """A tensor that does not require grad gets an edge of another one that does."""
 
-    def around(there: Any) -> Any:
-        def edge(tensor: Any) -> Any:
-            lacks = isinstance(tensor, torch.Tensor) and not tensor.requires_grad
-            return there(torch.ones(2, requires_grad=True) if lacks else tensor)
+    def edge(there: Any, tensor: Any) -> Any:
+        lacks = isinstance(tensor, torch.Tensor) and not tensor.requires_grad
+        return there(torch.ones(2, requires_grad=True) if lacks else tensor)
 
-        return edge
-
-    copy.wrap("graph.edges", "get_gradient_edge", around)
+    copy.call_instead("graph.edges", "get_gradient_edge", edge)
 
 
 @mutant("graph.edges", "graph_tools", "an_incremented_version_is_a_change")
 def counts_the_first_alone(copy: Copy) -> None:
     """Of several tensors, the first alone gets another version."""
-    copy.wrap(
+    copy.call_instead(
         "graph.edges",
         "increment_version",
-        lambda there: lambda tensor: there(tensor if isinstance(tensor, torch.Tensor) else tuple(tensor)[:1]),
+        lambda there, tensor: there(tensor if isinstance(tensor, torch.Tensor) else tuple(tensor)[:1]),
     )
 
 
@@ -90,44 +87,35 @@ def counts_the_first_alone(copy: Copy) -> None:
 def counts_before_it_looks(copy: Copy) -> None:
     """The versions of several tensors are changed before something else than a tensor is found among them."""
 
-    def around(there: Any) -> Any:
-        def increment(tensor: Any) -> None:
-            several = isinstance(tensor, Iterable) and not isinstance(tensor, torch.Tensor)
-            for each in [(each,) for each in tensor] if several else [tensor]:
-                there(each)
+    def increment(there: Any, tensor: Any) -> None:
+        several = isinstance(tensor, Iterable) and not isinstance(tensor, torch.Tensor)
+        for each in [(each,) for each in tensor] if several else [tensor]:
+            there(each)
 
-        return increment
-
-    copy.wrap("graph.edges", "increment_version", around)
+    copy.call_instead("graph.edges", "increment_version", increment)
 
 
 @mutant("graph.edges", "graph_tools", "inference_tensors_have_no_version")
 def counts_beside_inference_tensors_not(copy: Copy) -> None:
     """No version is changed if an inference tensor is among the tensors."""
 
-    def around(there: Any) -> Any:
-        def increment(tensor: Any) -> None:
-            tensors = (tensor,) if isinstance(tensor, torch.Tensor) else tuple(tensor)
-            if not any(each.is_inference() for each in tensors):
-                there(tensors)
+    def increment(there: Any, tensor: Any) -> None:
+        tensors = (tensor,) if isinstance(tensor, torch.Tensor) else tuple(tensor)
+        if not any(each.is_inference() for each in tensors):
+            there(tensors)
 
-        return increment
-
-    copy.wrap("graph.edges", "increment_version", around)
+    copy.call_instead("graph.edges", "increment_version", increment)
 
 
 @mutant("graph.executed", "graph_tools", "one_backward_alone_is_logged")
 def logs_every_backward_inside(copy: Copy) -> None:
     """Each backward in the context is logged."""
 
-    def around(there: Any) -> Any:
-        def call(self: Any, *args: Any) -> None:
-            self.task = None
-            there(self, *args)
+    def call(there: Any, self: Any, *args: Any) -> None:
+        self.task = None
+        there(self, *args)
 
-        return call
-
-    copy.wrap("graph.executed", "_FirstBackward.__call__", around)
+    copy.call_instead("graph.executed", "_FirstBackward.__call__", call)
 
 
 @mutant("graph.executed", "graph_tools", "logging_ends_with_an_error")
@@ -138,41 +126,35 @@ def never_ends_logging(copy: Copy) -> None:
         node.register_prehook(hook)
         return SimpleNamespace(remove=lambda: setattr(hook, "task", None))
 
-    def around(there: Any) -> Any:
-        def nodes(outputs: Any) -> Iterator[Any]:
-            for node in there(outputs):
-                yield SimpleNamespace(register_prehook=functools.partial(attached, node))
+    def nodes(there: Any, outputs: Any) -> Iterator[Any]:
+        for node in there(outputs):
+            yield SimpleNamespace(register_prehook=functools.partial(attached, node))
 
-        return nodes
-
-    copy.wrap("graph.executed", "_nodes", around)
+    copy.call_instead("graph.executed", "_nodes", nodes)
 
 
 @mutant("graph.executed", "graph_tools", "nothing_is_logged_below_debug_level")
 def logs_at_any_level(copy: Copy) -> None:
     """That a backward is to be logged is logged at a level that is always on."""
 
-    def around(there: Any) -> Any:
-        def logged(*outputs: Any) -> Any:
-            copy["graph.executed"].log.critical("logging")
-            return there(*outputs)
+    def logged(there: Any, *outputs: Any) -> Any:
+        copy["graph.executed"].log.critical("logging")
+        return there(*outputs)
 
-        return logged
-
-    copy.wrap("graph.executed", "logged_backward", around)
+    copy.call_instead("graph.executed", "logged_backward", logged)
 
 
 @mutant("graph.executed", "graph_tools", "a_backward_of_several_outputs_is_logged")
 def logs_below_the_first_output_alone(copy: Copy) -> None:
     """Of several outputs, the nodes of the first alone are logged."""
-    copy.wrap("graph.executed", "_nodes", lambda there: lambda outputs: there(outputs[:1]))
+    copy.call_instead("graph.executed", "_nodes", lambda there, outputs: there(outputs[:1]))
 
 
 @mutant("graph.executed", "graph_tools", "a_backward_of_several_outputs_is_logged")
 def logs_what_outputs_share_for_each(copy: Copy) -> None:
     """A node that several outputs lead to is logged once for each of them."""
-    copy.wrap(
-        "graph.executed", "_nodes", lambda there: lambda outputs: (node for output in outputs for node in there([output]))
+    copy.call_instead(
+        "graph.executed", "_nodes", lambda there, outputs: (node for output in outputs for node in there([output]))
     )
 
 
@@ -221,18 +203,15 @@ def calls_at_once(copy: Copy) -> None:
 def calls_from_outside(copy: Copy) -> None:
     """A callback is called at once where no backward runs, before it is refused."""
 
-    def around(there: Any) -> Any:
-        def queue(callback: Any) -> None:
-            if callable(callback) and torch._C._current_graph_task_id() == -1:
-                callback()
-            there(callback)
+    def queue(there: Any, callback: Any) -> None:
+        if callable(callback) and torch._C._current_graph_task_id() == -1:
+            callback()
+        there(callback)
 
-        return queue
-
-    copy.wrap("graph.callbacks", "queue_callback", around)
+    copy.call_instead("graph.callbacks", "queue_callback", queue)
 
 
 @mutant("graph.callbacks", "graph_tools", "a_callback_that_has_no_backward_is_refused")
 def looks_at_a_callback_too_late(copy: Copy) -> None:
     """That a callback is not callable shows only when it is called."""
-    copy.wrap("graph.callbacks", "queue_callback", lambda there: lambda callback: there(lambda: callback()))
+    copy.call_instead("graph.callbacks", "queue_callback", lambda there, callback: there(lambda: callback()))

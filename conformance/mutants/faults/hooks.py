@@ -15,39 +15,31 @@ from conformance.mutants.mutant import Copy, mutant
 def change_init(copy: Copy, kind: str, more: Callable[..., None]) -> None:
     """Have a new object of a class changed at once, given what it was made from."""
 
-    def around(there: Any) -> Any:
-        def made(self: Any, *args: Any) -> None:
-            there(self, *args)
-            more(self, *args)
+    def made(there: Any, self: Any, *args: Any) -> None:
+        there(self, *args)
+        more(self, *args)
 
-        return made
-
-    copy.wrap("graph.hooks", f"{kind}.__init__", around)
+    copy.call_instead("graph.hooks", f"{kind}.__init__", made)
 
 
 def change_argument_of_pack(copy: Copy, changed: Callable[[torch.Tensor], torch.Tensor]) -> None:
     """Have a pack hook given something that is made of the tensor."""
 
-    def around(there: Any) -> Any:
-        def pack(self: Any, tensor: torch.Tensor) -> Any:
-            return copy["graph.hooks"]._Saved(self.pack_hook(changed(tensor)), tensor)
+    def pack(there: Any, self: Any, tensor: torch.Tensor) -> Any:
+        return copy["graph.hooks"]._Saved(self.pack_hook(changed(tensor)), tensor)
 
-        return pack
-
-    copy.wrap("graph.hooks", "saved_tensors_hooks._pack", around)
+    copy.call_instead("graph.hooks", "saved_tensors_hooks._pack", pack)
 
 
 def change_result_of_unpack(copy: Copy, changed: Callable[[torch.Tensor], torch.Tensor]) -> None:
     """Have autograd given something that is made of what the unpack hook brings."""
-    copy.wrap("graph.hooks", "saved_tensors_hooks._unpack", lambda there: lambda *args: changed(there(*args)))
+    copy.call_instead("graph.hooks", "saved_tensors_hooks._unpack", lambda there, *args: changed(there(*args)))
 
 
 def check_if(copy: Copy, wanted: Callable[[Any, Any], bool]) -> None:
     """Have versions compared for some tensors alone."""
-    copy.wrap(
-        "graph.hooks",
-        "_Saved.check",
-        lambda there: lambda saved, tensor: there(saved, tensor) if wanted(saved, tensor) else None,
+    copy.call_instead(
+        "graph.hooks", "_Saved.check", lambda there, saved, tensor: there(saved, tensor) if wanted(saved, tensor) else None
     )
 
 
@@ -70,16 +62,13 @@ def own(self: Any, _: object, tensor: torch.Tensor) -> None:
 def rename_errors(copy: Copy, path: str) -> None:
     """Have the errors of a method come as another one."""
 
-    def around(there: Any) -> Any:
-        def failing(*args: Any) -> Any:
-            try:
-                return there(*args)
-            except Exception as error:
-                raise RuntimeError("a hook failed") from error
+    def failing(there: Any, *args: Any) -> Any:
+        try:
+            return there(*args)
+        except Exception as error:
+            raise RuntimeError("a hook failed") from error
 
-        return failing
-
-    copy.wrap("graph.hooks", path, around)
+    copy.call_instead("graph.hooks", path, failing)
 
 
 @mutant("graph.hooks", "hooks", "a_pair_that_returns_its_argument_makes_no_cycle", profile="default")
@@ -87,15 +76,12 @@ def looks_into_the_outer_tuple_alone(copy: Copy) -> None:
     """A result keeps its graph in a tuple that is in a tuple."""
     hooks = copy["graph.hooks"]
 
-    def around(there: Any) -> Any:
-        def detached(value: Any, *rest: Any) -> Any:
-            if not hooks._is_tuple(value):
-                return there(value, *rest)
-            return hooks._rebuilt(value, [part if hooks._is_tuple(part) else there(part, *rest) for part in value])
+    def detached(there: Any, value: Any, *rest: Any) -> Any:
+        if not hooks._is_tuple(value):
+            return there(value, *rest)
+        return hooks._rebuilt(value, [part if hooks._is_tuple(part) else there(part, *rest) for part in value])
 
-        return detached
-
-    copy.wrap("graph.hooks", "_detached", around)
+    copy.call_instead("graph.hooks", "_detached", detached)
 
 
 @mutant("graph.hooks", "hooks", "a_pair_that_returns_its_argument_makes_no_cycle", profile="default")
@@ -225,23 +211,20 @@ def makes_up_what_unpack_does_not_bring(copy: Copy) -> None:
 def packs_twice(copy: Copy) -> None:
     """A pack hook is called twice for each tensor."""
 
-    def around(there: Any) -> Any:
-        def pack(self: Any, tensor: torch.Tensor) -> Any:
-            self.pack_hook(tensor)
-            return there(self, tensor)
+    def pack(there: Any, self: Any, tensor: torch.Tensor) -> Any:
+        self.pack_hook(tensor)
+        return there(self, tensor)
 
-        return pack
-
-    copy.wrap("graph.hooks", "saved_tensors_hooks._pack", around)
+    copy.call_instead("graph.hooks", "saved_tensors_hooks._pack", pack)
 
 
 @mutant("graph.hooks", "hooks", "the_innermost_pair_alone_is_asked")
 def leaves_its_pair_on_after_an_error(copy: Copy) -> None:
     """A pair that is left through an error stays on."""
-    copy.wrap(
+    copy.call_instead(
         "graph.hooks",
         "saved_tensors_hooks.__exit__",
-        lambda there: lambda self, *error: there(self, *error) if error[0] is None else None,
+        lambda there, self, *error: there(self, *error) if error[0] is None else None,
     )
 
 
@@ -250,29 +233,23 @@ def can_be_entered_once(copy: Copy) -> None:
     """A pair that is entered for the second time is not put on."""
     entered: weakref.WeakSet[Any] = weakref.WeakSet()
 
-    def around(there: Any) -> Any:
-        def enter(self: Any) -> None:
-            if self not in entered:
-                entered.add(self)
-                there(self)
+    def enter(there: Any, self: Any) -> None:
+        if self not in entered:
+            entered.add(self)
+            there(self)
 
-        return enter
-
-    copy.wrap("graph.hooks", "saved_tensors_hooks.__enter__", around)
+    copy.call_instead("graph.hooks", "saved_tensors_hooks.__enter__", enter)
 
 
 @mutant("graph.hooks", "hooks", "what_a_pair_packed_it_unpacks")
 def asks_the_pair_around_backward(copy: Copy) -> None:
     """What comes back is unpacked by the pair that is on during backward."""
 
-    def around(there: Any) -> Any:
-        def unpack(self: Any, saved: Any) -> torch.Tensor:
-            top: Any = torch._C._autograd._top_saved_tensors_default_hooks(True)
-            return there(self if top is None else top[0].__self__, saved)
+    def unpack(there: Any, self: Any, saved: Any) -> torch.Tensor:
+        top: Any = torch._C._autograd._top_saved_tensors_default_hooks(True)
+        return there(self if top is None else top[0].__self__, saved)
 
-        return unpack
-
-    copy.wrap("graph.hooks", "saved_tensors_hooks._unpack", around)
+    copy.call_instead("graph.hooks", "saved_tensors_hooks._unpack", unpack)
 
 
 @mutant("graph.hooks", "hooks", "a_graph_under_hooks_is_freed")
@@ -330,16 +307,13 @@ def hides_its_hooks(copy: Copy) -> None:
 def enables_hooks_in_any_case(copy: Copy) -> None:
     """When the inner of two contexts that disable hooks is left, hooks are enabled."""
 
-    def around(there: Any) -> Any:
-        @contextmanager
-        def disabled(message: str) -> Iterator[None]:
-            with there(message):
-                yield
-            torch._C._autograd._saved_tensors_hooks_enable()
+    @contextmanager
+    def disabled(there: Any, message: str) -> Iterator[None]:
+        with there(message):
+            yield
+        torch._C._autograd._saved_tensors_hooks_enable()
 
-        return disabled
-
-    copy.wrap("graph.hooks", "disable_saved_tensors_hooks", around)
+    copy.call_instead("graph.hooks", "disable_saved_tensors_hooks", disabled)
 
 
 @mutant("graph.hooks", "hooks", "hooks_cannot_be_disabled_while_they_are_on")

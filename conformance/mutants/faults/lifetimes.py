@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from types import MethodType, SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
 from conformance.mutants.mutant import Copy, mutant
-from conformance.mutants.wrappers import (
-    call_after,
-    call_before,
-    change_result,
-    raising,
-    set_after,
-)
 
 _ORDINARY = (torch.Tensor, torch.nn.Parameter)
 
@@ -31,7 +25,7 @@ def _keep_values(copy: Copy, keep: Callable[[Any, Any, Any, Any], object]) -> No
             keep(self, task, slot, values)
 
     copy.replace("nested.recomputation", "Values.__call__", lambda _: None)
-    copy.wrap("nested.region", "Region.recompute", call_after(recompute))
+    copy.call_after("nested.region", "Region.recompute", recompute)
 
 
 def _keep_saved_if(copy: Copy, kept: Callable[[torch.Tensor], object]) -> None:
@@ -41,23 +35,20 @@ def _keep_saved_if(copy: Copy, kept: Callable[[torch.Tensor], object]) -> None:
         if kept(tensor):
             self.kept = [*vars(self).get("kept", ()), tensor]
 
-    copy.wrap("nested.region", "Region.pack", call_before(pack))
+    copy.call_before("nested.region", "Region.pack", pack)
 
 
 def _when_bring_fails(copy: Copy, note: Callable[[Any, BaseException], object]) -> None:
     """Let ``note`` know a region and the error of its recomputation."""
 
-    def bring(there: Any) -> Any:
-        def bring(self: Any, task: int, slot: Any) -> torch.Tensor:
-            try:
-                return there(self, task, slot)
-            except BaseException as error:
-                note(self, error)
-                raise
+    def bring(there: Any, self: Any, task: int, slot: Any) -> torch.Tensor:
+        try:
+            return there(self, task, slot)
+        except BaseException as error:
+            note(self, error)
+            raise
 
-        return bring
-
-    copy.wrap("nested.region", "Region.bring", bring)
+    copy.call_instead("nested.region", "Region.bring", bring)
 
 
 @mutant("nested.region", "lifetimes", "a_backward_of_some_outputs_keeps_nothing")
@@ -70,56 +61,55 @@ def keeps_recomputed_tensors_after_backward(copy: Copy) -> None:
 def never_forgets_a_backward(copy: Copy) -> None:
     """A region keeps an entry for each backward that there ever was."""
 
-    def recompute(there: Any) -> Any:
-        def recompute(self: Any, task: int, slot: Any) -> Any:
-            before = self.values
-            values = there(self, task, slot)
-            self.values = before | self.values
-            return values
+    def recompute(there: Any, self: Any, task: int, slot: Any) -> Any:
+        before = self.values
+        values = there(self, task, slot)
+        self.values = before | self.values
+        return values
 
-        return recompute
-
-    copy.wrap("nested.region", "Region.recompute", recompute)
+    copy.call_instead("nested.region", "Region.recompute", recompute)
 
 
 @mutant("nested.recomputation", "lifetimes", "each_recomputed_tensor_dies_at_its_unpack")
 def keeps_what_was_unpacked(copy: Copy) -> None:
     """A recomputed tensor, but for the first, lives until the end of the backward that has unpacked it."""
-    copy.wrap(
+    copy.call_instead(
         "nested.recomputation",
         "Values.pop",
-        lambda there: lambda self, *given: self.get(*given) if len(given) > 1 else there(self, *given),
+        lambda there, self, *given: self.get(*given) if len(given) > 1 else there(self, *given),
     )
 
 
 @mutant("nested.region", "lifetimes", "dropping_the_outputs_frees_everything")
 def waits_for_the_collector(copy: Copy) -> None:
     """A region refers to itself."""
-    copy.wrap("nested.region", "Region.__init__", set_after(itself=lambda self: self))
+    copy.set_after("nested.region", "Region.__init__", itself=lambda self: self)
 
 
 @mutant("tensors.versions", "lifetimes", "nothing_of_the_inside_is_alive_after_forward")
 def keeps_the_storage_with_the_counter(copy: Copy) -> None:
     """What follows the version of a tensor shares its storage, too."""
     detached = copy["tensors.versions"].detached
-    copy.wrap(
-        "tensors.versions",
-        "counter",
-        lambda there: lambda tensor: detached(tensor) if type(tensor) in _ORDINARY else there(tensor),
+    copy.call_instead(
+        "tensors.versions", "counter", lambda there, tensor: detached(tensor) if type(tensor) in _ORDINARY else there(tensor)
     )
 
 
 @mutant("nested.region", "lifetimes", "dropping_the_outputs_frees_everything")
 def keeps_the_output_with_the_region(copy: Copy) -> None:
     """A region refers to the output of its forward."""
-    copy.wrap("nested.region", "Region.end", call_before(lambda self, output: setattr(self, "output", output)))
+    copy.call_before("nested.region", "Region.end", lambda self, output: setattr(self, "output", output))
 
 
 @mutant("nested.api", "lifetimes", "an_error_leaves_hooks_and_grad_mode")
 def leaves_its_hooks_on_after_an_error(copy: Copy) -> None:
     """The hooks of a region whose forward raises an error stay on top."""
-    pop = copy["nested.api"]._pop_hooks
-    copy["nested.api"]._pop_hooks = lambda: None if isinstance(sys.exc_info()[1], Exception) else pop()
+
+    def pop(there: Any) -> None:
+        if not isinstance(sys.exc_info()[1], Exception):
+            there()
+
+    copy.call_instead("nested.api", "_pop_hooks", pop, only_here=True)
 
 
 @mutant("nested.region", "lifetimes", "a_request_for_some_gradients_keeps_nothing")
@@ -131,8 +121,11 @@ def lets_go_at_the_next_backward(copy: Copy) -> None:
 @mutant("nested.recomputation", "lifetimes", "a_differentiable_backward_keeps_nothing")
 def recomputed_graph_owns_its_tensors(copy: Copy) -> None:
     """The graph that a recomputation makes holds the tensors themselves that it saves."""
-    change = change_result(lambda packed, _, tensor: tensor if isinstance(packed, tuple) else packed)
-    copy.wrap("nested.recomputation", "Recomputation.pack", change)
+
+    def pack(packed: Any, _: Any, tensor: torch.Tensor) -> Any:
+        return tensor if isinstance(packed, tuple) else packed
+
+    copy.change_result("nested.recomputation", "Recomputation.pack", pack)
 
 
 @mutant("nested.region", "lifetimes", "partial_backward_passes_over_one_graph")
@@ -150,7 +143,7 @@ def lets_the_graph_own_what_is_left(copy: Copy) -> None:
 @mutant("nested.region", "lifetimes", "a_backward_that_is_refused_keeps_nothing")
 def remembers_what_it_unpacked_last(copy: Copy) -> None:
     """A region keeps the tensor that it has brought last."""
-    copy.wrap("nested.region", "Region.unpack", call_after(lambda tensor, self, _: setattr(self, "newest", tensor)))
+    copy.call_after("nested.region", "Region.unpack", lambda tensor, self, _: setattr(self, "newest", tensor))
 
 
 @mutant("nested.region", "lifetimes", "a_second_backward_raises_what_plain_raises")
@@ -166,23 +159,23 @@ def has_its_own_words_for_a_second_backward(copy: Copy) -> None:
         if isinstance(output, torch.Tensor) and output.requires_grad and self.slots:
             output.register_hook(hook)
 
-    copy.wrap("nested.region", "Region.end", call_before(end))
+    copy.call_before("nested.region", "Region.end", end)
 
 
 @mutant("nested.recomputation", "lifetimes", "recomputed_tensors_live_no_longer_than_saved_ones")
 def keeps_the_tensor_that_was_asked_for_first(copy: Copy) -> None:
     """The tensor that a recomputation was begun for lives until the end of the backward."""
-    copy.wrap(
+    copy.call_instead(
         "nested.recomputation",
         "Values.pop",
-        lambda there: lambda self, *given: there(self, *given) if len(given) > 1 else self[given[0]],
+        lambda there, self, *given: there(self, *given) if len(given) > 1 else self[given[0]],
     )
 
 
 @mutant("nested.recomputation", "lifetimes", "early_stop_leaves_the_tail_unrun")
 def always_waits_with_the_stop(copy: Copy) -> None:
     """The operator that saves last runs before the recomputation ends, even if it has no buffer to write."""
-    copy.wrap("nested.recomputation", "_written_late", change_result(lambda found, _, last: last if found < 0 else found))
+    copy.change_result("nested.recomputation", "_written_late", lambda found, _, last: last if found < 0 else found)
 
 
 @mutant("nested.region", "lifetimes", "early_stop_leaves_the_tail_unrun")
@@ -192,14 +185,13 @@ def stops_early_in_outermost_regions_alone(copy: Copy) -> None:
     def end(self: Any, output: Any) -> None:
         self.early_stop = self.early_stop and self.enclosing is None
 
-    copy.wrap("nested.region", "Region.end", call_before(end))
+    copy.call_before("nested.region", "Region.end", end)
 
 
 @mutant("nested.region", "lifetimes", "a_callable_of_any_kind_makes_no_cycle")
 def writes_the_region_down_on_the_function(copy: Copy) -> None:
     """A region becomes an attribute of its function."""
-    write = call_after(lambda _, self, function, *__: setattr(function, "region", self))
-    copy.wrap("nested.region", "Region.__init__", write)
+    copy.call_after("nested.region", "Region.__init__", lambda _, self, function, *__: setattr(function, "region", self))
 
 
 @mutant("nested.region", "lifetimes", "hooks_of_the_user_make_no_cycle")
@@ -219,41 +211,35 @@ def keeps_inputs_that_were_changed(copy: Copy) -> None:
 def keeps_inputs_changed_before_an_error(copy: Copy) -> None:
     """A region keeps its inputs after forward has changed them in place and then raised an error."""
 
-    def end(there: Any) -> Any:
-        def end(self: Any, output: Any) -> None:
-            inputs = self.inputs
-            if not self.complete:
-                self.inputs = SimpleNamespace(end=lambda: None, watched=inputs.watched)
-            there(self, output)
-            self.inputs = inputs
+    def end(there: Any, self: Any, output: Any) -> None:
+        inputs = self.inputs
+        if not self.complete:
+            self.inputs = SimpleNamespace(end=lambda: None, watched=inputs.watched)
+        there(self, output)
+        self.inputs = inputs
 
-        return end
-
-    copy.wrap("nested.region", "Region.end", end)
+    copy.call_instead("nested.region", "Region.end", end)
 
 
 @mutant("nested.region", "lifetimes", "an_error_in_forward_keeps_nothing")
 def keeps_the_error_of_forward(copy: Copy) -> None:
     """A region keeps the exception that its forward has raised."""
-    copy.wrap("nested.region", "Region.end", set_after(error=lambda _: sys.exc_info()[1]))
+    copy.set_after("nested.region", "Region.end", error=lambda _: sys.exc_info()[1])
 
 
 @mutant("nested.recomputation", "lifetimes", "an_error_in_recomputation_keeps_nothing")
 def lets_go_only_when_all_went_well(copy: Copy) -> None:
     """A recomputation that raises an error keeps the tensors that it has recomputed."""
 
-    def collect(there: Any) -> Any:
-        def collect(self: Any, function: Callable[[], Any]) -> None:
-            values, wanted = self.values, self.wanted
-            try:
-                there(self, function)
-            except BaseException:
-                self.values, self.wanted = values, wanted
-                raise
+    def collect(there: Any, self: Any, function: Callable[[], Any]) -> None:
+        values, wanted = self.values, self.wanted
+        try:
+            there(self, function)
+        except BaseException:
+            self.values, self.wanted = values, wanted
+            raise
 
-        return collect
-
-    copy.wrap("nested.recomputation", "Recomputation._collect", collect)
+    copy.call_instead("nested.recomputation", "Recomputation._collect", collect)
 
 
 @mutant("nested.region", "lifetimes", "a_graph_that_failed_is_freed_when_dropped")
@@ -270,7 +256,7 @@ def puts_the_stream_back_after_exceptions_alone(copy: Copy) -> None:
         if isinstance(error, KeyboardInterrupt):
             self.before = []
 
-    copy.wrap("state.restoration", "Restoration.__exit__", call_before(leave))
+    copy.call_before("state.restoration", "Restoration.__exit__", leave)
 
 
 @mutant("state.restoration", "lifetimes", "an_error_leaves_autocast")
@@ -281,14 +267,16 @@ def leaves_autocast_on_after_an_error(copy: Copy) -> None:
         if error is not None:
             self.stack = None
 
-    copy.wrap("state.restoration", "Restoration.__exit__", call_before(leave))
+    copy.call_before("state.restoration", "Restoration.__exit__", leave)
 
 
 def _refuse_to_wait(copy: Copy) -> None:
     """Raise an error where a thread would wait until another one has recomputed a region."""
-    clock = copy["state.under_way"].time
-    sleep = raising(lambda: RuntimeError("another thread recomputes this region"))
-    copy["state.under_way"].time = SimpleNamespace(monotonic=clock.monotonic, sleep=sleep)
+
+    def sleep(_: float) -> NoReturn:
+        raise RuntimeError("another thread recomputes this region")
+
+    copy.replace("state.under_way", "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep), only_here=True)
 
 
 @mutant("state.under_way", "lifetimes", "two_threads_over_one_graph")
@@ -332,7 +320,7 @@ def saves_in_the_newest_region(copy: Copy) -> None:
             newest[:] = [weakref.ref(self.enclosing)]
 
     copy.replace("nested.user_hooks", "push", push)
-    copy.wrap("nested.region", "Region.end", call_before(end))
+    copy.call_before("nested.region", "Region.end", end)
 
 
 @mutant("nested.region", "lifetimes", "backward_of_a_region_that_is_under_way")
@@ -343,7 +331,7 @@ def refuses_while_forward_is_under_way_elsewhere(copy: Copy) -> None:
         if not self.complete and copy["nested.region"]._enclosing() is None:
             self.refuse("its forward has not ended")
 
-    copy.wrap("nested.region", "Region.recompute", call_before(recompute))
+    copy.call_before("nested.region", "Region.recompute", recompute)
 
 
 @mutant("nested.recomputation", "lifetimes", "a_retained_backward_keeps_nothing")
@@ -357,7 +345,7 @@ def raises_one_stop_for_all(copy: Copy) -> None:
 @mutant("nested.recomputation", "lifetimes", "reading_saved_tensors_keeps_nothing")
 def saves_unneeded_outputs_in_their_own_graph(copy: Copy) -> None:
     """The graph that a recomputation makes holds what is not needed together with its history."""
-    copy["nested.recomputation"].detached = lambda tensor: tensor
+    copy.replace("nested.recomputation", "detached", lambda tensor: tensor, only_here=True)
 
 
 class _Everything:
@@ -369,7 +357,7 @@ class _Everything:
 def brings_all_that_is_alive_for_a_second_reading(copy: Copy) -> None:
     """A backward that unpacks a tensor again gets all others again, too."""
     inside = torch._C._current_graph_task_id
-    copy.wrap("nested.region", "_read_with", change_result(lambda asked, _: asked if inside() == -1 else _Everything()))
+    copy.change_result("nested.region", "_read_with", lambda asked, _: asked if inside() == -1 else _Everything())
 
 
 @mutant("nested.region", "lifetimes", "what_a_group_left_dies_with_it")
@@ -380,27 +368,33 @@ def keeps_what_it_recomputed_for_a_group(copy: Copy) -> None:
         if copy["nested.region"]._group() is not None:
             self.kept = values
 
-    copy.wrap("nested.region", "Region.recompute", call_after(recompute))
+    copy.call_after("nested.region", "Region.recompute", recompute)
 
 
 @mutant("nested.recomputation", "lifetimes", "schedules_in_any_order")
 def keeps_the_inputs_it_restored(copy: Copy) -> None:
     """A region keeps the arguments with which its function has run again."""
-    keep = call_before(lambda self, function, *_: vars(self.again.__self__).update(restored=function))
-    copy.wrap("nested.recomputation", "Recomputation.run", keep)
+
+    def run(self: Any, function: Any, *_: Any) -> None:
+        self.again.__self__.restored = function
+
+    copy.call_before("nested.recomputation", "Recomputation.run", run)
 
 
 @mutant("nested.inputs", "lifetimes", "arguments_in_containers_are_freed")
 def lets_pytree_keep_the_arguments(copy: Copy) -> None:
     """The function that pytree is given, and keeps until the garbage collector runs, refers to the container."""
-    flatten = copy["nested.inputs"].tree_flatten
-    copy["nested.inputs"].tree_flatten = lambda value, leaf: flatten(value, lambda node: (value, leaf(node))[1])
+
+    def flatten(there: Any, value: Any, is_leaf: Any) -> Any:
+        return there(value, lambda node: (value, is_leaf(node))[1])
+
+    copy.call_instead("nested.inputs", "tree_flatten", flatten, only_here=True)
 
 
 @mutant("nested.inputs", "lifetimes", "arguments_in_containers_are_freed")
 def keeps_what_it_looks_after(copy: Copy) -> None:
     """What is looked after later on is referred to strongly."""
-    copy["nested.inputs"].weakref = SimpleNamespace(ref=lambda inputs: lambda: inputs)
+    copy.replace("nested.inputs", "weakref", SimpleNamespace(ref=lambda inputs: lambda: inputs), only_here=True)
 
 
 @mutant("nested.inputs", "lifetimes", "lists_that_outputs_are_appended_to")
@@ -413,15 +407,12 @@ def does_not_look_after_lists(copy: Copy) -> None:
 def keeps_lists_that_forward_appended_to(copy: Copy) -> None:
     """A container into which forward has put something is kept."""
 
-    def end(there: Any) -> Any:
-        def end(self: Any) -> None:
-            containers, self.containers = self.containers, []
-            there(self)
-            self.containers = [] if self.packed is None else containers
+    def end(there: Any, self: Any) -> None:
+        containers, self.containers = self.containers, []
+        there(self)
+        self.containers = [] if self.packed is None else containers
 
-        return end
-
-    copy.wrap("nested.inputs", "Inputs.end", end)
+    copy.call_instead("nested.inputs", "Inputs.end", end)
 
 
 @mutant("tensors.packed", "lifetimes", "attributes_that_are_tensors_are_freed")
@@ -432,7 +423,7 @@ def keeps_attributes_that_are_tensors(copy: Copy) -> None:
         packed = [name for name, one in self.attributes.items() if isinstance(one, copy["tensors.packed"].Packed)]
         self.attributes.update({name: getattr(tensor, name) for name in packed})
 
-    copy.wrap("tensors.packed", "Packed.__init__", call_after(init))
+    copy.call_after("tensors.packed", "Packed.__init__", init)
 
 
 @mutant("nested.api", "lifetimes", "objects_are_let_go_with_the_graph")
@@ -443,21 +434,21 @@ def remembers_the_objects_of_the_last_call(copy: Copy) -> None:
     def run(function: Any, args: tuple[Any, ...], *_: Any) -> None:
         last[:] = [one for one in args if not isinstance(one, torch.Tensor)]
 
-    copy.wrap("nested.api", "_run", call_before(run))
+    copy.call_before("nested.api", "_run", run)
 
 
 @mutant("nested.api", "lifetimes", "objects_are_let_go_with_the_graph")
 def remembers_the_last_function(copy: Copy) -> None:
     """The function of the last call is kept."""
     last: dict[str, Any] = {}
-    copy.wrap("nested.api", "_run", call_before(lambda function, *_: last.update(function=function)))
+    copy.call_before("nested.api", "_run", lambda function, *_: last.update(function=function))
 
 
 @mutant("state.restoration", "lifetimes", "regions_of_two_threads_run_at_once")
 def has_one_lock_for_all(copy: Copy) -> None:
     """Recomputations take turns even if they replay no random numbers."""
     always = type("Always", (list,), {"__bool__": lambda _: True})
-    copy.wrap("state.restoration", "Restoration.__init__", set_after(states=lambda self: always(self.states)))
+    copy.set_after("state.restoration", "Restoration.__init__", states=lambda self: always(self.states))
 
 
 @mutant("nested.api", "lifetimes", "regions_of_two_threads_run_at_once")
@@ -465,14 +456,11 @@ def lets_one_forward_run_at_a_time(copy: Copy) -> None:
     """One thread at a time may be in the forward of a region."""
     turn = threading.RLock()
 
-    def run(there: Any) -> Any:
-        def run(*given: Any) -> Any:
-            with turn:
-                return there(*given)
+    def run(there: Any, *given: Any) -> Any:
+        with turn:
+            return there(*given)
 
-        return run
-
-    copy.wrap("nested.api", "_run", run)
+    copy.call_instead("nested.api", "_run", run)
 
 
 @mutant("tensors.packed", "lifetimes", "attributes_that_are_tensors_are_freed")
@@ -483,7 +471,7 @@ def keeps_tensors_of_subclasses(copy: Copy) -> None:
         if type(tensor) is not torch.Tensor:
             self.parameter = tensor
 
-    copy.wrap("tensors.packed", "Packed.__init__", call_after(init))
+    copy.call_after("tensors.packed", "Packed.__init__", init)
 
 
 @mutant("nested.region", "lifetimes", "steps_leave_nothing_behind")
@@ -500,7 +488,7 @@ def keeps_its_lock_after_an_error(copy: Copy) -> None:
         if sys.exc_info()[0] is not None:
             self.holders.append(holder)
 
-    copy.wrap("state.turns", "Turn.give_back", call_after(give_back))
+    copy.call_after("state.turns", "Turn.give_back", give_back)
     copy.replace("state.turns", "LIMIT", 5.0)  # so that a thread that waits in vain ends when the law has seen it
 
 

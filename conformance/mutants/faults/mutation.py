@@ -15,32 +15,25 @@ from conformance.mutants.mutant import Copy, mutant
 
 def overlook(copy: Copy, overlooked: Callable[[torch.Tensor], bool]) -> None:
     """Have some of the tensors that operators write to overlooked."""
-    copy.wrap(
-        "graph.mutation",
-        "_written",
-        lambda there: lambda *args: (tensor for tensor in there(*args) if not overlooked(tensor)),
+    copy.call_instead(
+        "graph.mutation", "_written", lambda there, *args: (tensor for tensor in there(*args) if not overlooked(tensor))
     )
 
 
 def overlook_operators(copy: Copy, overlooked: Callable[[Any, list[torch.Tensor]], bool]) -> None:
     """Have some operators taken for ones that write to nothing."""
 
-    def around(there: Any) -> Any:
-        def written(func: Any, *args: Any) -> list[torch.Tensor]:
-            found = list(there(func, *args))
-            return [] if overlooked(func, found) else found
+    def written(there: Any, func: Any, *args: Any) -> list[torch.Tensor]:
+        found = list(there(func, *args))
+        return [] if overlooked(func, found) else found
 
-        return written
-
-    copy.wrap("graph.mutation", "_written", around)
+    copy.call_instead("graph.mutation", "_written", written)
 
 
 def overlook_arguments(copy: Copy, left: Callable[[Any], Any]) -> None:
     """Have what operators write to looked for in what is left of each positional argument."""
-    copy.wrap(
-        "graph.mutation",
-        "_written",
-        lambda there: lambda func, args, kwargs: there(func, [left(each) for each in args], kwargs),
+    copy.call_instead(
+        "graph.mutation", "_written", lambda there, func, args, kwargs: there(func, [left(each) for each in args], kwargs)
     )
 
 
@@ -101,16 +94,14 @@ def overlooks_views_in_lists(copy: Copy) -> None:
 @mutant("graph.mutation", "mutation", "a_saved_tensor_as_out")
 def overlooks_out(copy: Copy) -> None:
     """Tensors that are given by name are not seen to be written to."""
-    copy.wrap("graph.mutation", "_written", lambda there: lambda func, args, _: there(func, args, {}))
+    copy.call_instead("graph.mutation", "_written", lambda there, func, args, _: there(func, args, {}))
 
 
 @mutant("graph.mutation", "mutation", "saved_tensors_as_several_outs")
 def looks_for_one_out(copy: Copy) -> None:
     """Of tensors that are given by name, only one named `out` is seen to be written to."""
-    copy.wrap(
-        "graph.mutation",
-        "_written",
-        lambda there: lambda func, args, kwargs: there(func, args, {"out": kwargs.get("out")}),
+    copy.call_instead(
+        "graph.mutation", "_written", lambda there, func, args, kwargs: there(func, args, {"out": kwargs.get("out")})
     )
 
 
@@ -124,45 +115,36 @@ def counts_every_save(copy: Copy) -> None:
 def clones_what_nothing_writes(copy: Copy) -> None:
     """An operator that gives a view of a tensor is taken for one that writes to it."""
 
-    def around(there: Any) -> Any:
-        def written(func: Any, args: Any, kwargs: Any) -> Iterator[torch.Tensor]:
-            yield from there(func, args, kwargs)
-            for argument, value in zip(func._schema.arguments, args, strict=False):
-                if argument.alias_info is not None and not argument.alias_info.is_write:
-                    yield from (each for each in [value] if isinstance(each, torch.Tensor))
+    def written(there: Any, func: Any, args: Any, kwargs: Any) -> Iterator[torch.Tensor]:
+        yield from there(func, args, kwargs)
+        for argument, value in zip(func._schema.arguments, args, strict=False):
+            if argument.alias_info is not None and not argument.alias_info.is_write:
+                yield from (each for each in [value] if isinstance(each, torch.Tensor))
 
-        return written
-
-    copy.wrap("graph.mutation", "_written", around)
+    copy.call_instead("graph.mutation", "_written", written)
 
 
 @mutant("graph.mutation", "mutation", "changes_between_backward_passes")
 def gives_a_clone_once(copy: Copy) -> None:
     """A clone is let go when backward has got it."""
 
-    def around(there: Any) -> Any:
-        def unpack(self: Any, handle: Any) -> Any:
-            tensor = there(self, handle)
-            self.cloned.pop(handle, None)
-            return tensor
+    def unpack(there: Any, self: Any, handle: Any) -> Any:
+        tensor = there(self, handle)
+        self.cloned.pop(handle, None)
+        return tensor
 
-        return unpack
-
-    copy.wrap("graph.mutation", "SavedTensors.unpack", around)
+    copy.call_instead("graph.mutation", "SavedTensors.unpack", unpack)
 
 
 @mutant("graph.mutation", "mutation", "tensors_changed_in_forward", profile="default")
 def clones_too_late(copy: Copy) -> None:
     """What is kept as a clone has the values after the change."""
 
-    def around(there: Any) -> Any:
-        def replace(self: Any, handle: Any, _: object) -> None:
-            there(self, handle, self.original[handle])
-            handle.due = 1
+    def replace(there: Any, self: Any, handle: Any, _: object) -> None:
+        there(self, handle, self.original[handle])
+        handle.due = 1
 
-        return replace
-
-    copy.wrap("graph.mutation", "SavedTensors.replace", around)
+    copy.call_instead("graph.mutation", "SavedTensors.replace", replace)
 
 
 @mutant("graph.mutation", "mutation", "tensors_changed_after_forward")
@@ -170,20 +152,17 @@ def clones_results_alone(copy: Copy) -> None:
     """A saved leaf is not cloned before a change that the context has seen."""
     leaves: weakref.WeakSet[Any] = weakref.WeakSet()
 
-    def noting(there: Any) -> Any:
-        def pack(self: Any, tensor: torch.Tensor) -> Any:
-            handle = there(self, tensor)
-            if tensor.is_leaf:
-                leaves.add(handle)
-            return handle
+    def pack(there: Any, self: Any, tensor: torch.Tensor) -> Any:
+        handle = there(self, tensor)
+        if tensor.is_leaf:
+            leaves.add(handle)
+        return handle
 
-        return pack
+    def replace(there: Any, self: Any, handle: Any, clone: Any) -> None:
+        self.spare(handle, 1) if handle in leaves else there(self, handle, clone)
 
-    def sparing(there: Any) -> Any:
-        return lambda self, handle, clone: self.spare(handle, 1) if handle in leaves else there(self, handle, clone)
-
-    copy.wrap("graph.mutation", "SavedTensors.pack", noting)
-    copy.wrap("graph.mutation", "SavedTensors.replace", sparing)
+    copy.call_instead("graph.mutation", "SavedTensors.pack", pack)
+    copy.call_instead("graph.mutation", "SavedTensors.replace", replace)
 
 
 @mutant("graph.mutation", "mutation", "a_saved_index_or_condition_changed")
@@ -246,30 +225,24 @@ def has_one_context_for_all_threads(copy: Copy) -> None:
     """When a context is left, the last one that was entered on any thread is over."""
     entered: list[Any] = []
 
-    def remembering(there: Any) -> Any:
-        def made(self: Any) -> None:
-            there(self)
-            entered[:] = [self]
+    def made(there: Any, self: Any) -> None:
+        there(self)
+        entered[:] = [self]
 
-        return made
-
-    copy.wrap("graph.mutation", "SavedTensors.__init__", remembering)
-    copy.wrap("graph.mutation", "SavedTensors.close", lambda there: lambda _: there(entered[0]))
+    copy.call_instead("graph.mutation", "SavedTensors.__init__", made)
+    copy.call_instead("graph.mutation", "SavedTensors.close", lambda there, _: there(entered[0]))
 
 
 @mutant("graph.mutation", "mutation", "originals_and_clones_die_with_their_graph")
 def owns_results_with_their_graph(copy: Copy) -> None:
     """A result that its own operator saves owns itself through its graph."""
 
-    def around(there: Any) -> Any:
-        def pack(self: Any, tensor: torch.Tensor) -> Any:
-            handle = there(self, tensor)
-            self.original[handle] = tensor
-            return handle
+    def pack(there: Any, self: Any, tensor: torch.Tensor) -> Any:
+        handle = there(self, tensor)
+        self.original[handle] = tensor
+        return handle
 
-        return pack
-
-    copy.wrap("graph.mutation", "SavedTensors.pack", around)
+    copy.call_instead("graph.mutation", "SavedTensors.pack", pack)
 
 
 @mutant("graph.mutation", "mutation", "a_context_leaves_nothing_behind")
@@ -281,12 +254,10 @@ def never_forgets_a_storage(copy: Copy) -> None:
 @mutant("graph.mutation", "mutation", "changes_beside_checkpointed_regions")
 def clones_what_is_beside(copy: Copy) -> None:
     """Ones come back in the place of what was cloned."""
-    copy.wrap(
+    copy.call_instead(
         "graph.mutation",
         "SavedTensors.unpack",
-        lambda there: (
-            lambda self, handle: torch.ones_like(there(self, handle)) if handle in self.cloned else there(self, handle)
-        ),
+        (lambda there, self, handle: torch.ones_like(there(self, handle)) if handle in self.cloned else there(self, handle)),
     )
 
 
@@ -299,10 +270,8 @@ def overlooks_compressed_memory(copy: Copy) -> None:
 @mutant("graph.mutation", "mutation", "a_change_that_the_context_does_not_see")
 def does_not_look_at_clones(copy: Copy) -> None:
     """That a clone was changed in backward is not noticed."""
-    copy.wrap(
-        "graph.mutation",
-        "SavedTensors.untouched",
-        lambda there: lambda self, handle: handle in self.cloned or there(self, handle),
+    copy.call_instead(
+        "graph.mutation", "SavedTensors.untouched", lambda there, self, handle: handle in self.cloned or there(self, handle)
     )
 
 
@@ -310,16 +279,13 @@ def does_not_look_at_clones(copy: Copy) -> None:
 def expects_a_change_too_many(copy: Copy) -> None:
     """One more change than the context has seen is taken for expected."""
 
-    def around(there: Any) -> Any:
-        def untouched(self: Any, handle: Any) -> Any:
-            handle.due += 1
-            unchanged = there(self, handle)
-            handle.due -= 1
-            return unchanged
+    def untouched(there: Any, self: Any, handle: Any) -> Any:
+        handle.due += 1
+        unchanged = there(self, handle)
+        handle.due -= 1
+        return unchanged
 
-        return untouched
-
-    copy.wrap("graph.mutation", "SavedTensors.untouched", around)
+    copy.call_instead("graph.mutation", "SavedTensors.untouched", untouched)
 
 
 @mutant("graph.mutation", "mutation", "a_change_that_the_context_does_not_see")
@@ -327,15 +293,12 @@ def takes_what_was_changed_unseen_for_the_same(copy: Copy) -> None:
     """A tensor that is saved again is taken for the same, also after a change that the context has not seen."""
     mutation = copy["graph.mutation"]
 
-    def around(there: Any) -> Any:
-        def pack(self: Any, tensor: torch.Tensor) -> Any:
-            new = there(self, tensor)
-            before = (one for one in list(self.original) if one.regions == new.regions)
-            return next((one for one in before if mutation._same(one.place, new.place)), new)
+    def pack(there: Any, self: Any, tensor: torch.Tensor) -> Any:
+        new = there(self, tensor)
+        before = (one for one in list(self.original) if one.regions == new.regions)
+        return next((one for one in before if mutation._same(one.place, new.place)), new)
 
-        return pack
-
-    copy.wrap("graph.mutation", "SavedTensors.pack", around)
+    copy.call_instead("graph.mutation", "SavedTensors.pack", pack)
 
 
 @mutant("graph.mutation", "mutation", "saved_tensors_changed_in_inference_mode")
@@ -369,10 +332,7 @@ def counts_for_all_that_was_parted(copy: Copy) -> None:
 def sees_no_other_memory_before_it_saves(copy: Copy) -> None:
     """That a tensor is given other memory is not seen while nothing is saved."""
 
-    def around(there: Any) -> Any:
-        def dispatch(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            return there(self, func, types, args, kwargs) if self.saved.readers else func(*args, **(kwargs or {}))
+    def dispatch(there: Any, self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return there(self, func, types, args, kwargs) if self.saved.readers else func(*args, **(kwargs or {}))
 
-        return dispatch
-
-    copy.wrap("graph.mutation", "_CloneFirst.__torch_dispatch__", around)
+    copy.call_instead("graph.mutation", "_CloneFirst.__torch_dispatch__", dispatch)

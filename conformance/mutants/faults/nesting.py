@@ -8,7 +8,6 @@ import torch
 
 import impls.reentrant
 from conformance.mutants.mutant import Copy, mutant
-from conformance.mutants.wrappers import call_after, call_before, change_arguments, change_result, raising
 
 _hooks = torch._C._autograd
 
@@ -30,7 +29,7 @@ def _show_to_hooks_around(owner: Any, tensor: torch.Tensor) -> None:
 @mutant("nested.region", "nesting", "backward_inside_a_region")
 def numbers_only_the_slots_that_are_alive(copy: Copy) -> None:
     """Slots that the graph has cleared are left out, so that those after them have other indices."""
-    copy.wrap("nested.region", "_in_graph", change_result(lambda slots, _: [slot for slot in slots if slot is not None]))
+    copy.change_result("nested.region", "_in_graph", lambda slots, _: [slot for slot in slots if slot is not None])
 
 
 @mutant("nested.recomputation", "nesting", "no_except_exception_catches_the_stop")
@@ -48,13 +47,13 @@ def keeps_inputs_by_reference(copy: Copy) -> None:
 @mutant("nested.region", "nesting", "hooks_see_the_outermost_inputs_alone")
 def lets_outer_hooks_see_what_is_inside(copy: Copy) -> None:
     """Hooks around a region see what it saves."""
-    copy.wrap("nested.region", "Region.pack", call_after(lambda _, self, tensor: _show_to_hooks_around(self, tensor)))
+    copy.call_after("nested.region", "Region.pack", lambda _, self, tensor: _show_to_hooks_around(self, tensor))
 
 
 @mutant("nested.inputs", "nesting", "hooks_see_inputs_in_containers")
 def does_not_take_lists_apart(copy: Copy) -> None:
     """Tensors in lists are no inputs."""
-    copy.wrap("nested.inputs", "_apart", lambda there: lambda value: None if type(value) is list else there(value))
+    copy.call_instead("nested.inputs", "_apart", lambda there, value: None if type(value) is list else there(value))
 
 
 @mutant("nested.inputs", "nesting", "hooks_see_inputs_in_containers", profile="default")
@@ -66,59 +65,49 @@ def does_not_take_dataclasses_apart(copy: Copy) -> None:
 @mutant("nested.inputs", "nesting", "hooks_see_repeated_inputs_once")
 def packs_a_repeated_argument_twice(copy: Copy) -> None:
     """A tensor that is an argument twice is saved twice."""
-    copy.wrap("nested.inputs", "Inputs._tensor", call_before(lambda self, tensor: self.indices.pop(id(tensor), None)))
+    copy.call_before("nested.inputs", "Inputs._tensor", lambda self, tensor: self.indices.pop(id(tensor), None))
 
 
 @mutant("tensors.packed", "nesting", "trees_of_regions")
 def detaches_what_a_region_inside_is_given(copy: Copy) -> None:
     """An input that is saved for the recomputation loses its history."""
-    detach = change_arguments(lambda given: given.update(tensor=given["tensor"].detach()))
-    copy.wrap("tensors.packed", "Packed.__init__", detach)
+    copy.change_arguments("tensors.packed", "Packed.__init__", lambda given: given.update(tensor=given["tensor"].detach()))
 
 
 @mutant("nested.api", "nesting", "trees_of_regions_that_share_values_through_closures", profile="default")
 def takes_the_reentrant_way_inside_a_region(copy: Copy) -> None:
     """A region inside of another one is checkpointed by a reentrant backward."""
 
-    def run(there: Any) -> Any:
-        def run(function: Any, args: tuple[Any, ...], *options: Any) -> Any:
-            if _hooks._top_saved_tensors_default_hooks(True) is not None:
-                return impls.reentrant.checkpoint(function, *args)
-            return there(function, args, *options)
+    def run(there: Any, function: Any, args: tuple[Any, ...], *options: Any) -> Any:
+        if _hooks._top_saved_tensors_default_hooks(True) is not None:
+            return impls.reentrant.checkpoint(function, *args)
+        return there(function, args, *options)
 
-        return run
-
-    copy.wrap("nested.api", "_run", run)
+    copy.call_instead("nested.api", "_run", run)
 
 
 @mutant("nested.inputs", "nesting", "hooks_see_inputs_passed_by_keyword")
 def saves_no_keyword_arguments(copy: Copy) -> None:
     """Arguments that are passed by keyword are kept as they are, not saved."""
 
-    def init(there: Any) -> Any:
-        def init(self: Any, args: Any, kwargs: Any) -> None:
-            there(self, args, {})
-            self.kwargs = dict(kwargs)
+    def init(there: Any, self: Any, args: Any, kwargs: Any) -> None:
+        there(self, args, {})
+        self.kwargs = dict(kwargs)
 
-        return init
-
-    copy.wrap("nested.inputs", "Inputs.__init__", init)
+    copy.call_instead("nested.inputs", "Inputs.__init__", init)
 
 
 @mutant("nested.inputs", "nesting", "hooks_see_the_outermost_inputs_alone", profile="default")
 def saves_no_inputs_without_grad(copy: Copy) -> None:
     """Inputs that do not require grad are kept as they are, not saved."""
 
-    def tensor(there: Any) -> Any:
-        def tensor(self: Any, tensor: torch.Tensor) -> Any:
-            watched, self.watched = self.watched, self.watched and tensor.requires_grad
-            position = there(self, tensor)
-            self.watched = watched
-            return position
+    def tensor(there: Any, self: Any, tensor: torch.Tensor) -> Any:
+        watched, self.watched = self.watched, self.watched and tensor.requires_grad
+        position = there(self, tensor)
+        self.watched = watched
+        return position
 
-        return tensor
-
-    copy.wrap("nested.inputs", "Inputs._tensor", tensor)
+    copy.call_instead("nested.inputs", "Inputs._tensor", tensor)
 
 
 @mutant("nested.inputs", "nesting", "trees_of_regions", profile="default")
@@ -131,13 +120,13 @@ def saves_a_tensor_once_for_all_regions(copy: Copy) -> None:
             vars(tensor)["packed"] = pack(tensor)
         return vars(tensor)["packed"]
 
-    copy["nested.inputs"].Packed = once
+    copy.replace("nested.inputs", "Packed", once, only_here=True)
 
 
 @mutant("nested.recomputation", "nesting", "recomputation_is_hidden_from_hooks")
 def hands_on_what_it_recomputes(copy: Copy) -> None:
     """Hooks around backward see what a recomputation saves."""
-    copy.wrap("nested.recomputation", "Recomputation.pack", call_before(_show_to_hooks_around))
+    copy.call_before("nested.recomputation", "Recomputation.pack", _show_to_hooks_around)
 
 
 @mutant("nested.recomputation", "nesting", "hooks_around_and_inside_regions")
@@ -149,7 +138,7 @@ def lets_hooks_change_what_it_recomputes(copy: Copy) -> None:
         if outer is not None:
             given["tensor"] = outer[1](outer[0](given["tensor"]))
 
-    copy.wrap("nested.recomputation", "Recomputation.pack", change_arguments(change))
+    copy.change_arguments("nested.recomputation", "Recomputation.pack", change)
 
 
 @mutant("nested.recomputation", "nesting", "gradient_penalty_inside_a_region")
@@ -160,7 +149,7 @@ def uses_up_what_it_recomputes_inside(copy: Copy) -> None:
         if isinstance(packed, tuple):
             self.values.pop(packed[0], None)
 
-    copy.wrap("nested.recomputation", "Recomputation.unpack", call_after(unpack))
+    copy.call_after("nested.recomputation", "Recomputation.unpack", unpack)
 
 
 @mutant("nested.region", "nesting", "backward_of_another_region_inside_a_region")
@@ -172,21 +161,21 @@ def refuses_to_recompute_inside_a_recomputation(copy: Copy) -> None:
         if isinstance(region._enclosing(), region.Recomputation):
             self.refuse("another one is being recomputed")
 
-    copy.wrap("nested.region", "Region.recompute", call_before(recompute))
+    copy.call_before("nested.region", "Region.recompute", recompute)
 
 
 @mutant("nested.region", "nesting", "any_implementation_inside_any_other")
 def refuses_regions_of_others_around_it(copy: Copy) -> None:
     """Hooks that belong to no region of its own are an error."""
-    refuse = raising(lambda: RuntimeError("hooks on saved tensors that are of no region are active"))
 
-    def enclosing(found: Any) -> Any:
-        return refuse() if found is None and _hooks._top_saved_tensors_default_hooks(True) is not None else found
+    def enclosing(found: Any) -> None:
+        if found is None and _hooks._top_saved_tensors_default_hooks(True) is not None:
+            raise RuntimeError("hooks on saved tensors that are of no region are active")
 
-    copy.wrap("nested.region", "_enclosing", change_result(enclosing))
+    copy.call_after("nested.region", "_enclosing", enclosing)
 
 
 @mutant("nested.recomputation", "nesting", "backward_inside_a_region_without_early_stop")
 def takes_a_forward_for_ended_when_backward_runs(copy: Copy) -> None:
     """A region that is recomputed while its forward is under way is expected to save no more than it has so far."""
-    copy.wrap("nested.recomputation", "Recomputation.__init__", change_arguments(lambda given: given.update(complete=True)))
+    copy.change_arguments("nested.recomputation", "Recomputation.__init__", lambda given: given.update(complete=True))

@@ -13,35 +13,13 @@ from torch.utils._pytree import tree_map_only
 from conformance.mutants.mutant import Copy, mutant
 
 
-def around(copy: Copy, part: str, path: str, faulty: Callable[..., Any]) -> None:
-    """Put ``faulty`` in the place of a function or method: it is called with what is there, and then with the arguments."""
-
-    def put(there: Any) -> Any:
-        if isinstance(there, staticmethod):
-            return staticmethod(partial(faulty, there.__func__))
-        return lambda *args, **kwargs: faulty(there, *args, **kwargs)
-
-    copy.wrap(part, path, put)
-
-
-def after(copy: Copy, part: str, path: str, then: Callable[..., Any]) -> None:
-    """Call ``then`` after a function or method, with the same arguments."""
-
-    def faulty(there: Any, *args: Any, **kwargs: Any) -> Any:
-        value = there(*args, **kwargs)
-        then(*args, **kwargs)
-        return value
-
-    around(copy, part, path, faulty)
-
-
 def change_gradients(copy: Copy, changed: Callable[[torch.Tensor], torch.Tensor]) -> None:
     """Change the gradients of loaded copies before they are sent to the parameters."""
 
     def backward(there: Any, ctx: Any, *grads: torch.Tensor | None) -> Any:
         return there(ctx, *(None if grad is None else changed(grad) for grad in grads))
 
-    around(copy, "offload.attachment", "_Attach.backward", backward)
+    copy.call_instead("offload.attachment", "_Attach.backward", backward)
 
 
 def replay_no_random_numbers(copy: Copy) -> None:
@@ -55,17 +33,17 @@ def change_loaded(copy: Copy, changed: Callable[[torch.Tensor], torch.Tensor]) -
     def load(there: Any, self: Any, originals: Any) -> Any:
         return there(self, {name: changed(tensor.detach()) for name, tensor in originals.items()})
 
-    around(copy, "offload.route", "Route.load", load)
+    copy.call_instead("offload.route", "Route.load", load)
 
 
 def share_boundaries(copy: Copy, place: Callable[[Any], dict[str, Any]]) -> None:
     """Keep one boundary for each slice, which the latest one overwrites, in the place that a turn has for it."""
 
-    def share(region: Any, turn: Any, boundary: Any) -> None:
+    def share(_: Any, region: Any, turn: Any, boundary: Any) -> None:
         region.boundary = place(turn).setdefault(f"kept {turn.index}", boundary)
         vars(region.boundary).update(vars(boundary))
 
-    after(copy, "offload.turn", "_Region.__init__", share)
+    copy.call_after("offload.turn", "_Region.__init__", share)
 
 
 @mutant("offload.route", "offload", "parameters_are_updated_as_plain_updates_them")
@@ -77,18 +55,18 @@ def loads_in_less_precision(copy: Copy) -> None:
 @mutant("offload.saved", "offload", "parameters_are_updated_as_plain_updates_them")
 def rounds_what_it_loads_again(copy: Copy) -> None:
     """A parameter that backward loads again is rounded to bfloat16."""
-    around(copy, "offload.saved", "_Reference.unpack", lambda there, self: (one := there(self)).bfloat16().to(one.dtype))
+    copy.call_instead("offload.saved", "_Reference.unpack", lambda there, self: (one := there(self)).bfloat16().to(one.dtype))
 
 
 @mutant("offload.saved", "offload", "parameters_are_updated_as_plain_updates_them")
 def forgets_strides(copy: Copy) -> None:
     """A view of a parameter is loaded again as if it were contiguous."""
 
-    def forget(self: Any, run: Any, name: str, tensor: torch.Tensor) -> None:
+    def forget(_: Any, self: Any, run: Any, name: str, tensor: torch.Tensor) -> None:
         size = tensor.size()
         self.layout = size, torch.empty(size, device="meta").stride(), tensor.storage_offset()
 
-    after(copy, "offload.saved", "_Reference.__init__", forget)
+    copy.call_after("offload.saved", "_Reference.__init__", forget)
 
 
 @mutant("offload.attachment", "offload", "parameters_are_updated_as_plain_updates_them")
@@ -125,10 +103,10 @@ def overlooks_running_statistics(copy: Copy) -> None:
 def recomputes_from_what_forward_left(copy: Copy) -> None:
     """A recomputation starts from the buffers that forward left."""
 
-    def forget(self: Any, turn: Any, boundary: Any) -> None:
+    def forget(_: Any, self: Any, turn: Any, boundary: Any) -> None:
         self.start = copy["offload.use"].Start()
 
-    after(copy, "offload.turn", "_Region.__init__", forget)
+    copy.call_after("offload.turn", "_Region.__init__", forget)
 
 
 @mutant("offload.changes", "offload", "buffers_advance_once_a_step", profile="default")
@@ -141,7 +119,7 @@ def forgets_what_was_assigned(copy: Copy) -> None:
         for module, buffers in before:
             module._buffers.update(buffers)
 
-    around(copy, "offload.changes", "Changes.write_back", write_back)
+    copy.call_instead("offload.changes", "Changes.write_back", write_back)
 
 
 @mutant("offload.model", "offload", "gradients_accumulate_over_batches")
@@ -152,7 +130,7 @@ def drops_gradients_in_forward(copy: Copy) -> None:
         self.zero_grad()
         return there(self, *args, **kwargs)
 
-    around(copy, "offload.model", "OffloadModel.forward", forward)
+    copy.call_instead("offload.model", "OffloadModel.forward", forward)
 
 
 @mutant("offload.turn", "offload", "several_forwards_before_their_backwards", profile="default")
@@ -181,7 +159,7 @@ def detaches_inputs(copy: Copy) -> None:
     def to_device(there: Any, *args: Any) -> Any:
         return tree_map_only(torch.Tensor, torch.Tensor.detach, there(*args))
 
-    around(copy, "offload.model", "_to_device", to_device)
+    copy.call_instead("offload.model", "_to_device", to_device)
 
 
 @mutant("offload.attachment", "offload", "some_gradients_can_be_asked_for")
@@ -193,7 +171,7 @@ def brings_more_in_each_backward(copy: Copy) -> None:
         ctx.mail.events[len(ctx.mail.events)] = None
         return arrived * len(ctx.mail.events), *others
 
-    around(copy, "offload.attachment", "_Arrive.backward", backward)
+    copy.call_instead("offload.attachment", "_Arrive.backward", backward)
 
 
 @mutant("offload.attachment", "offload", "gradients_can_be_differentiated")
@@ -210,7 +188,7 @@ def always_trains(copy: Copy) -> None:
         chain.train()
         return there(use, chain, *args)
 
-    around(copy, "offload.execution", "execute", execute)
+    copy.call_instead("offload.execution", "execute", execute)
 
 
 @mutant("offload.execution", "offload", "autocast_equals_plain")
@@ -221,19 +199,19 @@ def runs_slices_without_autocast(copy: Copy) -> None:
         with torch.autocast("cpu", enabled=False):
             return there(*args)
 
-    around(copy, "offload.execution", "execute", execute)
+    copy.call_instead("offload.execution", "execute", execute)
 
 
 @mutant("offload.microbatches", "offload", "microbatches_sum_up_to_the_whole", profile="default")
 def squeezes_what_it_joins(copy: Copy) -> None:
     """Joined outputs lose a last dimension of size 1."""
-    around(copy, "offload.microbatches", "_joined", lambda there, *args: there(*args).squeeze(-1))
+    copy.call_instead("offload.microbatches", "_joined", lambda there, *args: there(*args).squeeze(-1))
 
 
 @mutant("offload.microbatches", "offload", "two_microbatches_are_the_plain_model_on_each")
 def joins_the_other_way_round(copy: Copy) -> None:
     """Outputs are joined with the last microbatch first."""
-    around(copy, "offload.microbatches", "_joined", lambda there, parts, joined: there(parts[::-1], joined))
+    copy.call_instead("offload.microbatches", "_joined", lambda there, parts, joined: there(parts[::-1], joined))
 
 
 @mutant("offload.residence", "offload", "two_threads_do_not_meet", profile="default")
@@ -264,4 +242,4 @@ def sends_gradients_to_the_host(copy: Copy) -> None:
         sent, *others = there(ctx, *grads)
         return None if sent is None else sent.cpu(), *others
 
-    around(copy, "offload.attachment", "_Attach.backward", backward)
+    copy.call_instead("offload.attachment", "_Attach.backward", backward)

@@ -10,18 +10,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from conformance.mutants.faults.offload import after, around
 from conformance.mutants.mutant import Copy, mutant
 
 
 def refer_to(copy: Copy, **wrong: Callable[[Any], Any]) -> None:
     """Give references to saved views wrong attributes, each computed from the reference."""
 
-    def change(self: Any, *_: Any) -> None:
+    def change(_: Any, self: Any, *__: Any) -> None:
         for name, value in wrong.items():
             setattr(self, name, value(self))
 
-    after(copy, "offload.saved", "_Reference.__init__", change)
+    copy.call_after("offload.saved", "_Reference.__init__", change)
 
 
 def overlook_writes(copy: Copy, overlooked: Callable[[Any, Any, Any], bool]) -> None:
@@ -34,7 +33,7 @@ def overlook_writes(copy: Copy, overlooked: Callable[[Any, Any, Any], bool]) -> 
             self.updated = before
         return value
 
-    around(copy, "offload.statistics", "Statistics.__torch_dispatch__", dispatch)
+    copy.call_instead("offload.statistics", "Statistics.__torch_dispatch__", dispatch)
 
 
 @mutant("offload.boundary", "offload-models", "a_generator_that_a_slice_is_given_is_replayed", profile="default")
@@ -52,7 +51,7 @@ def remembers_the_last_microbatch(copy: Copy) -> None:
         there(self, name)
         self.starts = starts
 
-    around(copy, "offload.changes", "Changes.remember", remember)
+    copy.call_instead("offload.changes", "Changes.remember", remember)
 
 
 @mutant("offload.use", "offload-models", "a_weight_that_changes_before_its_slice_runs")
@@ -79,7 +78,7 @@ def takes_flags_when_it_recomputes(copy: Copy) -> None:
         self.flags = {name: self.use.tensors[name].requires_grad for name in self.flags}
         return there(self, *args)
 
-    around(copy, "offload.turn", "_Region.__call__", call)
+    copy.call_instead("offload.turn", "_Region.__call__", call)
 
 
 @mutant("offload.saved", "offload-models", "a_backward_inside_a_slice_sees_its_weights", profile="default")
@@ -93,7 +92,7 @@ def loads_again_inside(copy: Copy) -> None:
         finally:
             self.run.copies = copies
 
-    around(copy, "offload.saved", "_Reference.unpack", unpack)
+    copy.call_instead("offload.saved", "_Reference.unpack", unpack)
 
 
 @mutant("offload.turn", "offload-models", "a_backward_inside_a_slice_sees_its_weights", profile="default")
@@ -110,7 +109,7 @@ def runs_forward_again_inside(copy: Copy) -> None:
         self.first = None if first is None else forward
         return there(self, *args)
 
-    around(copy, "offload.turn", "_Region.__call__", call)
+    copy.call_instead("offload.turn", "_Region.__call__", call)
 
 
 @mutant("offload.saved", "offload-models", "a_view_of_a_weight_is_loaded_again", profile="default")
@@ -169,7 +168,7 @@ def takes_a_resized_buffer(copy: Copy) -> None:
         if now is not one or one.shape == self.use.tensors[name].shape:
             there(self, name, one, now, rewritten)
 
-    around(copy, "offload.changes", "Changes.refuse", refuse)
+    copy.call_instead("offload.changes", "Changes.refuse", refuse)
 
 
 @mutant("offload.changes", "offload-models", "a_buffer_that_cannot_be_written_back_is_refused", profile="default")
@@ -179,7 +178,7 @@ def takes_a_buffer_with_a_graph(copy: Copy) -> None:
     def refuse(there: Any, self: Any, name: str, one: Any, now: Any, rewritten: bool) -> None:
         there(self, name, one, now, rewritten and self.use.tensors[name].requires_grad)
 
-    around(copy, "offload.changes", "Changes.refuse", refuse)
+    copy.call_instead("offload.changes", "Changes.refuse", refuse)
 
 
 @mutant("offload.changes", "offload-models", "a_buffer_that_cannot_be_written_back_is_refused", profile="default")
@@ -189,7 +188,7 @@ def takes_an_assigned_buffer_with_a_graph(copy: Copy) -> None:
     def refuse(there: Any, self: Any, name: str, one: Any, now: Any, rewritten: bool) -> None:
         there(self, name, one, now if now is one or now is None else now.detach(), rewritten)
 
-    around(copy, "offload.changes", "Changes.refuse", refuse)
+    copy.call_instead("offload.changes", "Changes.refuse", refuse)
 
 
 @mutant("offload.changes", "offload-models", "a_buffer_that_cannot_be_written_back_is_refused", profile="default")
@@ -199,7 +198,7 @@ def takes_a_parameter_that_was_replaced(copy: Copy) -> None:
     def refuse(there: Any, self: Any, name: str, one: Any, now: Any, rewritten: bool) -> None:
         there(self, name, one, one if isinstance(self.use.tensors[name], nn.Parameter) else now, rewritten)
 
-    around(copy, "offload.changes", "Changes.refuse", refuse)
+    copy.call_instead("offload.changes", "Changes.refuse", refuse)
 
 
 @mutant("offload.changes", "offload-models", "a_buffer_that_cannot_be_written_back_is_refused", profile="default")
@@ -209,7 +208,7 @@ def takes_a_buffer_that_is_gone(copy: Copy) -> None:
     def refuse(there: Any, self: Any, name: str, one: Any, now: Any, rewritten: bool) -> None:
         there(self, name, one, now if isinstance(now, torch.Tensor) else one, rewritten)
 
-    around(copy, "offload.changes", "Changes.refuse", refuse)
+    copy.call_instead("offload.changes", "Changes.refuse", refuse)
 
 
 @mutant("offload.execution", "offload-models", "a_buffer_that_cannot_be_written_back_is_refused", profile="default")
@@ -226,11 +225,11 @@ def takes_a_shared_buffer_that_one_assigned(copy: Copy) -> None:
 def refuses_a_buffer_that_grows(copy: Copy) -> None:
     """A tensor of another shape that forward assigned to a buffer is refused."""
 
-    def refuse(self: Any, name: str, one: Any, now: Any, rewritten: bool) -> None:
+    def refuse(_: Any, self: Any, name: str, one: Any, now: Any, rewritten: bool) -> None:
         if now.shape != self.use.tensors[name].shape:
             raise RuntimeError(f"{self.title} assigned another shape to buffer {name!r}")
 
-    after(copy, "offload.changes", "Changes.refuse", refuse)
+    copy.call_after("offload.changes", "Changes.refuse", refuse)
 
 
 @mutant("offload.microbatches", "offload-models", "rows_are_divided_as_by_tensor_split", profile="default")
@@ -243,7 +242,7 @@ def divides_rows_in_chunks(copy: Copy) -> None:
         pieces = [(torch.chunk(tensor, parts) + (tensor[:0],) * parts)[:parts] for tensor in tensors]
         return [whole.of([piece[index] for piece in pieces]) for index in range(parts)]
 
-    around(copy, "offload.microbatches", "split", split)
+    copy.call_instead("offload.microbatches", "split", split)
 
 
 @mutant("offload.statistics", "offload-models", "buffers_may_change_where_no_version_tells", profile="default")
@@ -268,22 +267,22 @@ def overlooks_changes_through_data(copy: Copy) -> None:
 def forgets_what_changed_before_it_was_replaced(copy: Copy) -> None:
     """What forward changed before it assigned another tensor is not written back."""
 
-    def note(self: Any, *_: Any) -> None:
+    def note(_: Any, self: Any, *__: Any) -> None:
         self.assigned = dict.fromkeys(self.assigned)
 
-    after(copy, "offload.changes", "Changes.note", note)
+    copy.call_after("offload.changes", "Changes.note", note)
 
 
 @mutant("offload.changes", "offload-models", "buffers_may_change_where_no_version_tells", profile="default")
 def forgets_data_that_changed_before_it_was_replaced(copy: Copy) -> None:
     """What forward changed silently before it assigned another tensor is not written back."""
 
-    def note(self: Any, copies: Any, before: Any, *_: Any) -> None:
+    def note(_: Any, self: Any, copies: Any, before: Any, *__: Any) -> None:
         for name, one in self.assigned.items():
             if one is copies[name] and one._version == before[name].version:
                 self.assigned[name] = None
 
-    after(copy, "offload.changes", "Changes.note", note)
+    copy.call_after("offload.changes", "Changes.note", note)
 
 
 @mutant("offload.cutting", "offload-models", "wrong_models_and_options_are_refused", profile="default")
@@ -296,13 +295,13 @@ def overlooks_a_forward_of_an_instance(copy: Copy) -> None:
             vars(model).pop("forward", None)
         return there(model)
 
-    around(copy, "offload.cutting", "children", children)
+    copy.call_instead("offload.cutting", "children", children)
 
 
 @mutant("offload.cutting", "offload-models", "wrong_models_and_options_are_refused", profile="default")
 def overlooks_buffers_without_a_shape(copy: Copy) -> None:
     """A model that has buffers without a shape is not refused."""
-    around(copy, "offload.cutting", "is_lazy", lambda there, tensor: isinstance(tensor, nn.Parameter) and there(tensor))
+    copy.call_instead("offload.cutting", "is_lazy", lambda there, tensor: isinstance(tensor, nn.Parameter) and there(tensor))
 
 
 @mutant("offload.model", "offload-models", "wrong_models_and_options_are_refused", profile="default")
@@ -312,7 +311,7 @@ def takes_any_text_for_true(copy: Copy) -> None:
     def make(there: Any, self: Any, *args: Any, checkpoint_activation: Any = False, **options: Any) -> None:
         there(self, *args, checkpoint_activation=bool(checkpoint_activation), **options)
 
-    around(copy, "offload.model", "OffloadModel.__init__", make)
+    copy.call_instead("offload.model", "OffloadModel.__init__", make)
 
 
 @mutant("offload.model", "offload-models", "modules_may_change_their_input_in_place", profile="default")
@@ -323,7 +322,7 @@ def takes_a_device_without_its_index(copy: Copy) -> None:
         there(name, given)
         return torch.device(given)
 
-    around(copy, "offload.model", "_device", device)
+    copy.call_instead("offload.model", "_device", device)
 
 
 @mutant("offload.turn", "offload-models", "a_buffer_made_in_forward_is_not_made_twice", profile="default")
@@ -338,7 +337,7 @@ def leaves_a_buffer_that_it_refused(copy: Copy) -> None:
             for module, buffers in before:
                 module._buffers.update(buffers)
 
-    around(copy, "offload.turn", "Turn.refuse_new_buffers", refuse)
+    copy.call_instead("offload.turn", "Turn.refuse_new_buffers", refuse)
 
 
 @mutant("offload.microbatches", "offload-models", "rows_that_cannot_be_split_are_refused", profile="default")
@@ -351,7 +350,7 @@ def takes_one_for_true(copy: Copy) -> None:
             return parts[0]
         return there(parts, known)
 
-    around(copy, "offload.microbatches", "_joined", joined)
+    copy.call_instead("offload.microbatches", "_joined", joined)
 
 
 @mutant("offload.model", "offload-models", "a_model_keeps_its_mode_and_gradients", profile="default")
@@ -361,7 +360,7 @@ def leaves_buffers_on_the_device(copy: Copy) -> None:
     def move(there: Any, model: Any, route: Any) -> None:
         there(SimpleNamespace(parameters=model.parameters, buffers=lambda: ()), route)
 
-    around(copy, "offload.model", "_move", move)
+    copy.call_instead("offload.model", "_move", move)
 
 
 @mutant("offload.model", "offload-models", "a_model_keeps_its_mode_and_gradients", profile="default")
@@ -374,7 +373,7 @@ def leaves_gradients_on_the_device(copy: Copy) -> None:
                 one.grad = None
         there(model, route)
 
-    around(copy, "offload.model", "_move", move)
+    copy.call_instead("offload.model", "_move", move)
 
 
 @mutant("offload.model", "offload-models", "a_model_keeps_its_mode_and_gradients", profile="default")
@@ -387,7 +386,7 @@ def thaws_what_it_moves(copy: Copy) -> None:
         for one in moved:
             one.requires_grad_()
 
-    around(copy, "offload.model", "_move", move)
+    copy.call_instead("offload.model", "_move", move)
 
 
 @mutant("offload.attachment", "offload-models", "a_weight_that_changes_before_its_slice_runs", profile="default")
@@ -397,7 +396,7 @@ def brings_every_gradient_to_the_host(copy: Copy) -> None:
     def attach(there: Any, values: Any, parameter: Any, route: Any) -> Any:
         return there(values, parameter, SimpleNamespace(lane=route.lane, offload_device=parameter.device))
 
-    around(copy, "offload.attachment", "attach", attach)
+    copy.call_instead("offload.attachment", "attach", attach)
 
 
 @mutant("offload.attachment", "offload-models", "a_backward_inside_a_slice_sees_its_weights", profile="default")
@@ -409,7 +408,7 @@ def attaches_nothing_without_grad_mode(copy: Copy) -> None:
             return there(values, parameter, route)
         return copy["offload.attachment"].like(values.detach(), parameter)
 
-    around(copy, "offload.attachment", "attach", attach)
+    copy.call_instead("offload.attachment", "attach", attach)
 
 
 @mutant("offload.changes", "offload-models", "a_buffer_that_two_slices_share", profile="default")
@@ -427,7 +426,7 @@ def loads_what_the_last_microbatch_left(copy: Copy) -> None:
         self.refuse_overtaken(name, start)
         return there(self, name, copy["offload.use"].Start())
 
-    around(copy, "offload.use", "Use.again", again)
+    copy.call_instead("offload.use", "Use.again", again)
 
 
 @mutant("offload.saved", "offload-models", "a_buffer_that_some_microbatches_change", profile="default")

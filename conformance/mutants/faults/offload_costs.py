@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from conformance.mutants.faults.offload import after, around
 from conformance.mutants.mutant import Copy, mutant
 
 
@@ -37,13 +36,13 @@ def never_recomputes(copy: Copy) -> None:
     def run(there: Any, self: Any, calls: Any, below: Any, checkpointed: bool, earlier: Any) -> Any:
         return there(self, calls, below, False, earlier)
 
-    around(copy, "offload.turn", "Turn.run", run)
+    copy.call_instead("offload.turn", "Turn.run", run)
 
 
 @mutant("offload.cutting", "offload-costs", "slices_are_those_of_the_greedy_rule", profile="default")
 def cuts_by_number_of_modules(copy: Copy) -> None:
     """All modules count the same, however many parameters they have."""
-    around(copy, "offload.cutting", "slices", lambda there, counts, num_slices: there([1 for _ in counts], num_slices))
+    copy.call_instead("offload.cutting", "slices", lambda there, counts, num_slices: there([1 for _ in counts], num_slices))
 
 
 @mutant("offload.cutting", "offload-costs", "slices_are_those_of_the_greedy_rule", profile="default")
@@ -68,20 +67,20 @@ def counts_what_was_cut_off(copy: Copy) -> None:
 def keeps_inputs_beside_their_copies(copy: Copy) -> None:
     """The inputs of a slice are kept beside the copies of them."""
 
-    def keep(self: Any, args: Any, kwargs: Any, route: Any) -> None:
+    def keep(_: Any, self: Any, args: Any, kwargs: Any, route: Any) -> None:
         self.inputs = args, kwargs
 
-    after(copy, "offload.boundary", "Boundary.__init__", keep)
+    copy.call_after("offload.boundary", "Boundary.__init__", keep)
 
 
 @mutant("offload.turn", "offload-costs", "two_slices_of_parameters_are_resident_at_most")
 def drops_slices_at_the_end_of_forward(copy: Copy) -> None:
     """What was loaded for a turn is kept until the whole forward is over."""
 
-    def keep(self: Any) -> None:
+    def keep(_: Any, self: Any) -> None:
         self.kept = self.loaded
 
-    after(copy, "offload.turn", "Turn.load", keep)
+    copy.call_after("offload.turn", "Turn.load", keep)
 
 
 @mutant("offload.saved", "offload-costs", "two_slices_of_parameters_are_resident_at_most")
@@ -93,7 +92,7 @@ def keeps_copies_with_what_is_saved(copy: Copy) -> None:
         there(self, *error)
         self.copies, self.storages = copies, storages
 
-    around(copy, "offload.saved", "Run.__exit__", leave)
+    copy.call_instead("offload.saved", "Run.__exit__", leave)
 
 
 @mutant("offload.residence", "offload-costs", "two_slices_of_parameters_are_resident_at_most")
@@ -104,7 +103,7 @@ def drops_slices_at_the_end_of_backward(copy: Copy) -> None:
         vars(self).setdefault("kept", []).append(self.current)
         return there(self, use, names)
 
-    around(copy, "offload.residence", "_Task.take", take)
+    copy.call_instead("offload.residence", "_Task.take", take)
 
 
 @mutant("offload.model", "offload-costs", "parameters_stay_where_they_are")
@@ -114,7 +113,7 @@ def moves_parameters_to_the_device(copy: Copy) -> None:
     def move(there: Any, model: Any, route: Any) -> None:
         there(model, copy["offload.route"].Route(route.device, route.device))
 
-    around(copy, "offload.model", "_move", move)
+    copy.call_instead("offload.model", "_move", move)
 
 
 @mutant("offload.residence", "offload-costs", "traffic_is_parameters_twice_in_and_gradients_out")
@@ -125,7 +124,7 @@ def loads_for_every_saved_tensor(copy: Copy) -> None:
         self.current = None
         return there(self, use, names)
 
-    around(copy, "offload.residence", "_Task.take", take)
+    copy.call_instead("offload.residence", "_Task.take", take)
 
 
 @mutant("offload.changes", "offload-costs", "only_what_changed_is_copied_back")
@@ -136,7 +135,7 @@ def copies_unchanged_buffers_back(copy: Copy) -> None:
         self.names = set(copies)
         there(self, copies)
 
-    around(copy, "offload.changes", "Changes.write_back", write_back)
+    copy.call_instead("offload.changes", "Changes.write_back", write_back)
 
 
 @mutant("offload.model", "offload-costs", "without_gradients_parameters_come_in_once")
@@ -147,7 +146,7 @@ def loads_the_first_slice_twice(copy: Copy) -> None:
         turns[0].load()
         return there(self, turns, calls)
 
-    around(copy, "offload.model", "OffloadModel._run", run)
+    copy.call_instead("offload.model", "OffloadModel._run", run)
 
 
 @mutant("offload.turn", "offload-costs", "dropped_outputs_free_everything_of_a_model")
@@ -159,17 +158,17 @@ def knows_its_own_nodes(copy: Copy) -> None:
         self.use.mine = self.use, copy["offload.turn"].nodes_of(values)
         return values
 
-    around(copy, "offload.turn", "Turn.run", run)
+    copy.call_instead("offload.turn", "Turn.run", run)
 
 
 @mutant("offload.residence", "offload-costs", "an_error_leaves_nothing_of_a_model_behind")
 def owns_what_a_backward_loaded(copy: Copy) -> None:
     """A model keeps what its backward passes have loaded."""
 
-    def keep(self: Any, use: Any, names: Any) -> None:
+    def keep(_: Any, self: Any, use: Any, names: Any) -> None:
         vars(self).setdefault("owned", []).append([task() for task in self.tasks.values()])
 
-    after(copy, "offload.residence", "Residence.take", keep)
+    copy.call_after("offload.residence", "Residence.take", keep)
 
 
 @mutant("offload.boundary", "offload-costs", "a_retained_backward_leaves_what_was_there")
@@ -180,7 +179,7 @@ def keeps_what_it_restored(copy: Copy) -> None:
         self.last = there(self)
         return self.last
 
-    around(copy, "offload.boundary", "Boundary.restore", restore)
+    copy.call_instead("offload.boundary", "Boundary.restore", restore)
 
 
 @mutant("offload.residence", "offload-costs", "steps_of_a_model_leave_nothing_behind", profile="default")
@@ -193,7 +192,7 @@ def never_forgets_a_backward_of_a_model(copy: Copy) -> None:
         self.tasks = before | self.tasks
         return loaded
 
-    around(copy, "offload.residence", "Residence.take", take)
+    copy.call_instead("offload.residence", "Residence.take", take)
 
 
 @mutant("offload.route", "offload-costs", "copies_do_not_race")
@@ -207,7 +206,7 @@ def uses_memory_before_it_is_free(copy: Copy) -> None:
         with side.module.stream(side.back):
             return there(self, originals)
 
-    around(copy, "offload.route", "Route.load", load)
+    copy.call_instead("offload.route", "Route.load", load)
 
 
 @mutant("offload.attachment", "offload-costs", "copies_do_not_race")
@@ -218,7 +217,7 @@ def lets_gradients_be_read_early(copy: Copy) -> None:
         ctx.mail.events.pop(torch._C._current_graph_task_id(), None)
         return there(ctx, *grads)
 
-    around(copy, "offload.attachment", "_Arrive.backward", backward)
+    copy.call_instead("offload.attachment", "_Arrive.backward", backward)
 
 
 @mutant("offload.turn", "offload-costs", "copies_do_not_race")
@@ -238,7 +237,7 @@ def loads_a_slice_when_it_runs(copy: Copy) -> None:
         return there(self, *args)
 
     copy.replace("offload.turn", "Turn.load", lambda self: None)
-    around(copy, "offload.turn", "Turn.run", run)
+    copy.call_instead("offload.turn", "Turn.run", run)
 
 
 @mutant("offload.use", "offload-costs", "the_next_slice_is_on_its_way")
@@ -250,7 +249,7 @@ def looks_at_no_slice_but_its_own(copy: Copy) -> None:
 @mutant("offload.boundary", "offload-costs", "hooks_around_get_the_inputs_of_slices")
 def asks_no_hooks_around(copy: Copy) -> None:
     """The hooks around a model get no inputs of slices."""
-    copy["offload.boundary"].hooks_are_active = lambda: False
+    copy.replace("offload.boundary", "hooks_are_active", lambda: False, only_here=True)
 
 
 @mutant("offload.turn", "offload-costs", "hooks_around_get_the_inputs_of_slices")
@@ -263,20 +262,20 @@ def hands_everything_to_the_hooks_around(copy: Copy) -> None:
 def keeps_all_from_the_hooks_around(copy: Copy) -> None:
     """The hooks around a model get nothing that slices save."""
 
-    def forget(self: Any) -> None:
+    def forget(_: Any, self: Any) -> None:
         self.outer = None
 
-    after(copy, "offload.saved", "Run.__enter__", forget)
+    copy.call_after("offload.saved", "Run.__enter__", forget)
 
 
 @mutant("offload.changes", "offload-costs", "copies_of_microbatches_do_not_race", profile="default")
 def waits_for_no_start_of_a_microbatch(copy: Copy) -> None:
     """Nobody waits until what a microbatch started from is on the host."""
 
-    def forget(self: Any, tensor: torch.Tensor) -> None:
+    def forget(_: Any, self: Any, tensor: torch.Tensor) -> None:
         self.pending.pop()
 
-    after(copy, "offload.changes", "Changes.away", forget)
+    copy.call_after("offload.changes", "Changes.away", forget)
 
 
 @mutant("offload.model", "offload-costs", "copies_of_microbatches_do_not_race", profile="default")
@@ -290,7 +289,7 @@ def reads_on_after_an_error(copy: Copy) -> None:
             turns.clear()
             raise
 
-    around(copy, "offload.model", "OffloadModel._run", run)
+    copy.call_instead("offload.model", "OffloadModel._run", run)
 
 
 @mutant("offload.turn", "offload-costs", "copies_of_microbatches_do_not_race", profile="default")
@@ -301,15 +300,15 @@ def reads_what_is_still_written(copy: Copy) -> None:
         stand_ins = [SimpleNamespace(changes=turn.changes, settle=lambda: None) for turn in earlier]
         return there(self, calls, below, checkpointed, stand_ins)
 
-    around(copy, "offload.turn", "Turn.run", run)
+    copy.call_instead("offload.turn", "Turn.run", run)
 
 
 @mutant("offload.changes", "offload-costs", "parameters_stay_where_they_are", profile="default")
 def leaves_assigned_buffers_on_the_device(copy: Copy) -> None:
     """A buffer that forward assigns stays on the device that computes."""
 
-    def leave(self: Any, copies: Any) -> None:
+    def leave(_: Any, self: Any, copies: Any) -> None:
         for path, _, own in (name.rpartition(".") for name in self.assigned):
             self.chain.get_submodule(path)._buffers[own] = copies[f"{path}.{own}"].detach()
 
-    after(copy, "offload.changes", "Changes.write_back", leave)
+    copy.call_after("offload.changes", "Changes.write_back", leave)

@@ -12,23 +12,23 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from conformance.mutants.faults.offload import after, around, change_gradients, change_loaded, replay_no_random_numbers
+from conformance.mutants.faults.offload import change_gradients, change_loaded, replay_no_random_numbers
 from conformance.mutants.mutant import Copy, mutant
 
 
 def change_modules(copy: Copy, changed: Callable[[dict[str, nn.Module]], dict[str, nn.Module]]) -> None:
     """Change the modules of a model, or their names, before it is cut."""
-    around(copy, "offload.cutting", "children", lambda there, model: changed(there(model)))
+    copy.call_instead("offload.cutting", "children", lambda there, model: changed(there(model)))
 
 
 def change_boundaries(copy: Copy, **wrong: Callable[[torch.Tensor, Any], Any]) -> None:
     """Give copies at boundaries wrong attributes, each computed from the tensor that is copied and the route."""
 
-    def change(self: Any, tensor: torch.Tensor, route: Any) -> None:
+    def change(_: Any, self: Any, tensor: torch.Tensor, route: Any) -> None:
         for name, value in wrong.items():
             setattr(self, name, value(tensor, route))
 
-    after(copy, "offload.boundary", "_Copy.__init__", change)
+    copy.call_after("offload.boundary", "_Copy.__init__", change)
 
 
 def compare_no(copy: Copy, field: str) -> None:
@@ -40,7 +40,7 @@ def compare_no(copy: Copy, field: str) -> None:
             self.stamps[name] = self.stamps[name]._replace(**{field: getattr(now, field)})
         there(self, names)
 
-    around(copy, "offload.use", "Use.check", check)
+    copy.call_instead("offload.use", "Use.check", check)
 
 
 def forget_numbers(copy: Copy, forgotten: Callable[[Any], bool]) -> None:
@@ -51,7 +51,7 @@ def forget_numbers(copy: Copy, forgotten: Callable[[Any], bool]) -> None:
             known.pop(id(value), None)
         return there(value, tensors, whole, known)
 
-    around(copy, "offload.containers", "_take", take)
+    copy.call_instead("offload.containers", "_take", take)
 
 
 def hide_extras(copy: Copy, *names: str) -> None:
@@ -60,7 +60,7 @@ def hide_extras(copy: Copy, *names: str) -> None:
     def refuse(there: Any, model: Any) -> None:
         there(SimpleNamespace(**vars(model) | {name: {} for name in names}))
 
-    around(copy, "offload.cutting", "_refuse_extras", refuse)
+    copy.call_instead("offload.cutting", "_refuse_extras", refuse)
 
 
 def is_size(value: Any) -> bool:
@@ -71,7 +71,7 @@ def is_size(value: Any) -> bool:
 @mutant("offload.microbatches", "offload-models", "the_first_module_gets_every_input")
 def drops_keyword_arguments(copy: Copy) -> None:
     """A model's keyword arguments are dropped."""
-    around(copy, "offload.microbatches", "split", lambda there, args, kwargs, parts: there(args, {}, parts))
+    copy.call_instead("offload.microbatches", "split", lambda there, args, kwargs, parts: there(args, {}, parts))
 
 
 @mutant("offload.model", "offload-models", "the_first_module_gets_every_input")
@@ -88,7 +88,7 @@ def joins_shapes_away(copy: Copy) -> None:
         made = there(parts, known)
         return made.squeeze() if isinstance(made, torch.Tensor) else made
 
-    around(copy, "offload.microbatches", "_joined", joined)
+    copy.call_instead("offload.microbatches", "_joined", joined)
 
 
 @mutant("offload.containers", "offload-models", "a_container_that_is_there_twice_is_one")
@@ -106,7 +106,7 @@ def makes_a_tensor_at_each_place(copy: Copy) -> None:
 @mutant("offload.boundary", "offload-models", "a_container_that_is_there_twice_is_one", profile="default")
 def recomputes_from_a_container_at_each_place(copy: Copy) -> None:
     """In a recomputation a container that is there twice is two."""
-    around(copy, "offload.boundary", "Boundary.restore", lambda there, self: tree_map(lambda leaf: leaf, there(self)))
+    copy.call_instead("offload.boundary", "Boundary.restore", lambda there, self: tree_map(lambda leaf: leaf, there(self)))
 
 
 @mutant("offload.attachment", "offload-models", "hooks_of_parameters_see_their_gradients")
@@ -138,7 +138,7 @@ def hands_other_values_to_the_hooks_around(copy: Copy) -> None:
     def hand(there: Any, self: Any, tensor: torch.Tensor, *hooks: Any) -> None:
         there(self, tensor * 2, *hooks)
 
-    around(copy, "offload.saved", "_Handed.__init__", hand)
+    copy.call_instead("offload.saved", "_Handed.__init__", hand)
 
 
 @mutant("offload.cutting", "offload-models", "training_goes_on_after_saving_and_loading")
@@ -174,7 +174,7 @@ def lets_data_be_replaced(copy: Copy) -> None:
 @mutant("offload.use", "offload-models", "a_parameter_that_changes_before_backward", profile="default")
 def checks_one_parameter_of_a_slice(copy: Copy) -> None:
     """Whether parameters have changed before backward is checked for the first of a slice only."""
-    around(copy, "offload.use", "Use.check", lambda there, self, names: there(self, list(names)[:1]))
+    copy.call_instead("offload.use", "Use.check", lambda there, self, names: there(self, list(names)[:1]))
 
 
 @mutant("offload.saved", "offload-models", "an_input_that_changes_before_backward")
@@ -214,7 +214,7 @@ def looks_at_a_module_twice(copy: Copy) -> None:
     def make(there: Any, self: Any, index: int, chain: Any, residence: Any) -> None:
         there(self, index, SimpleNamespace(named_modules=partial(chain.named_modules, remove_duplicate=False)), residence)
 
-    around(copy, "offload.use", "Use.__init__", make)
+    copy.call_instead("offload.use", "Use.__init__", make)
 
 
 @mutant("offload.attachment", "offload-models", "sparse_gradients_stay_sparse")
@@ -233,7 +233,7 @@ def sends_sparse_gradients_as_others(copy: Copy) -> None:
             return there(ctx, *grads)
         return attachment._Send.apply(grads[0], ctx.lane, ctx.mail), None, None, None
 
-    around(copy, "offload.attachment", "_Attach.backward", backward)
+    copy.call_instead("offload.attachment", "_Attach.backward", backward)
 
 
 @mutant("offload.model", "offload-models", "wrong_models_and_options_are_refused", profile="default")
@@ -245,13 +245,13 @@ def takes_microbatches_without_checkpoints(copy: Copy) -> None:
         self._num_microbatches = num_microbatches
         copy["offload.model"]._count("num_microbatches", num_microbatches)
 
-    around(copy, "offload.model", "OffloadModel.__init__", make)
+    copy.call_instead("offload.model", "OffloadModel.__init__", make)
 
 
 @mutant("offload.model", "offload-models", "wrong_models_and_options_are_refused", profile="default")
 def takes_any_number(copy: Copy) -> None:
     """Any number is taken for the options that are numbers."""
-    around(copy, "offload.model", "_count", lambda there, name, value, *_: there(name, 1 if type(value) is int else value))
+    copy.call_instead("offload.model", "_count", lambda there, name, value, *_: there(name, 1 if type(value) is int else value))
 
 
 @mutant("offload.model", "offload-models", "wrong_models_and_options_are_refused", profile="default")
@@ -261,7 +261,7 @@ def takes_true_for_a_number(copy: Copy) -> None:
     def count(there: Any, name: str, value: Any, *most: Any) -> None:
         there(name, int(value) if isinstance(value, bool) else value, *most)
 
-    around(copy, "offload.model", "_count", count)
+    copy.call_instead("offload.model", "_count", count)
 
 
 @mutant("offload.cutting", "offload-models", "wrong_models_and_options_are_refused", profile="default")
@@ -280,7 +280,7 @@ def takes_a_forward_of_its_own(copy: Copy) -> None:
             model.__class__ = nn.Sequential
         return there(model)
 
-    around(copy, "offload.cutting", "children", children)
+    copy.call_instead("offload.cutting", "children", children)
 
 
 @mutant("offload.cutting", "offload-models", "wrong_models_and_options_are_refused", profile="default")
@@ -309,23 +309,23 @@ def takes_a_list_with_a_parameter(copy: Copy) -> None:
         if isinstance(model, nn.Sequential):
             there(model)
 
-    around(copy, "offload.cutting", "_refuse_extras", refuse)
+    copy.call_instead("offload.cutting", "_refuse_extras", refuse)
 
 
 @mutant("offload.model", "offload-models", "a_model_keeps_its_mode_and_gradients")
 def always_begins_in_training(copy: Copy) -> None:
     """An offloaded model is in training mode at first."""
 
-    def make(self: Any, *_: Any, **options: Any) -> None:
+    def make(_: Any, self: Any, *__: Any, **options: Any) -> None:
         self.training = True
 
-    after(copy, "offload.model", "OffloadModel.__init__", make)
+    copy.call_after("offload.model", "OffloadModel.__init__", make)
 
 
 @mutant("offload.model", "offload-models", "a_model_keeps_its_mode_and_gradients")
 def begins_without_gradients(copy: Copy) -> None:
     """A model's gradients are dropped."""
-    after(copy, "offload.model", "_move", lambda model, route: model.zero_grad())
+    copy.call_after("offload.model", "_move", lambda _, model, route: model.zero_grad())
 
 
 @mutant("offload.microbatches", "offload-models", "rows_that_cannot_be_split_are_refused", profile="default")
@@ -336,7 +336,7 @@ def joins_what_differs_in_structure(copy: Copy) -> None:
         leaves, structures = zip(*(tree_flatten(value, is_size) for value in values), strict=True)
         return there([tree_unflatten(each, structures[0]) for each in leaves])
 
-    around(copy, "offload.microbatches", "join", join)
+    copy.call_instead("offload.microbatches", "join", join)
 
 
 @mutant("offload.microbatches", "offload-models", "rows_that_cannot_be_split_are_refused", profile="default")
@@ -346,7 +346,7 @@ def takes_the_number_of_the_first_microbatch(copy: Copy) -> None:
     def joined(there: Any, parts: Any, known: Any) -> Any:
         return there(parts, known) if isinstance(parts[0], torch.Tensor) else parts[0]
 
-    around(copy, "offload.microbatches", "_joined", joined)
+    copy.call_instead("offload.microbatches", "_joined", joined)
 
 
 @mutant("offload.microbatches", "offload-models", "rows_that_cannot_be_split_are_refused")
@@ -360,13 +360,13 @@ def takes_fewer_rows_than_microbatches(copy: Copy) -> None:
         pieces = [torch.tensor_split(tensor, parts) for tensor in tensors]
         return [whole.of([piece[index] for piece in pieces]) for index in range(parts)]
 
-    around(copy, "offload.microbatches", "split", split)
+    copy.call_instead("offload.microbatches", "split", split)
 
 
 @mutant("offload.microbatches", "offload-models", "outputs_have_their_structure", profile="default")
 def joins_what_is_the_same_at_each_place(copy: Copy) -> None:
     """An output that is there twice is two."""
-    around(copy, "offload.microbatches", "_joined", lambda there, parts, known: there(parts, {}))
+    copy.call_instead("offload.microbatches", "_joined", lambda there, parts, known: there(parts, {}))
 
 
 @mutant("offload.microbatches", "offload-models", "outputs_have_their_structure", profile="default")
@@ -378,7 +378,7 @@ def joins_one_object_alone(copy: Copy) -> None:
             raise ValueError(f"outputs of microbatches are {parts}; what is no tensor must be one object")
         return there(parts, known)
 
-    around(copy, "offload.microbatches", "_joined", joined)
+    copy.call_instead("offload.microbatches", "_joined", joined)
 
 
 @mutant("offload.microbatches", "offload-models", "an_output_that_is_changed_in_place", profile="default")
@@ -390,7 +390,7 @@ def copies_the_only_output(copy: Copy) -> None:
         joined = copy["offload.microbatches"]._joined
         return there([tree_map(lambda leaf: joined((leaf,), known), value, is_leaf=is_size) for value in values])
 
-    around(copy, "offload.microbatches", "join", join)
+    copy.call_instead("offload.microbatches", "join", join)
 
 
 @mutant("offload.model", "offload-models", "statistics_of_a_microbatch_are_warned_of", profile="default")
@@ -401,7 +401,7 @@ def warns_in_training_alone(copy: Copy) -> None:
         training = [(name, module) for name, module in self.named_modules() if module.training]
         there(SimpleNamespace(named_modules=lambda: training, _num_microbatches=self._num_microbatches))
 
-    around(copy, "offload.model", "OffloadModel._warn_of_statistics", warn)
+    copy.call_instead("offload.model", "OffloadModel._warn_of_statistics", warn)
 
 
 @mutant("offload.model", "offload-models", "statistics_of_a_microbatch_are_warned_of")
@@ -413,7 +413,7 @@ def warns_always(copy: Copy) -> None:
             self._warn_of_statistics()
         return there(self, *args, **kwargs)
 
-    around(copy, "offload.model", "OffloadModel.forward", forward)
+    copy.call_instead("offload.model", "OffloadModel.forward", forward)
 
 
 @mutant("offload.route", "offload-models", "modules_may_checkpoint_themselves")
@@ -433,7 +433,7 @@ def attaches_to_each_parameter_once(copy: Copy) -> None:
         seen.add(id(parameter))
         return there(values, parameter, route)
 
-    around(copy, "offload.attachment", "attach", attach)
+    copy.call_instead("offload.attachment", "attach", attach)
 
 
 @mutant("offload.turn", "offload-models", "a_checkpoint_around_a_model")
@@ -456,19 +456,19 @@ def leaves_hooks_on_after_an_offload_error(copy: Copy) -> None:
         if kind is None:
             there(self, kind, *error)
 
-    around(copy, "offload.saved", "Run.__exit__", leave)
+    copy.call_instead("offload.saved", "Run.__exit__", leave)
 
 
 @mutant("offload.attachment", "offload-models", "undefined_gradients_stay_undefined")
 def gives_zeros_for_no_gradient(copy: Copy) -> None:
     """A parameter that has no gradient gets one of zeros."""
-    after(copy, "offload.attachment", "_Attach.forward", lambda ctx, *_: ctx.set_materialize_grads(True))
+    copy.call_after("offload.attachment", "_Attach.forward", lambda _, ctx, *__: ctx.set_materialize_grads(True))
 
 
 @mutant("offload.attachment", "offload-models", "undefined_gradients_stay_undefined", profile="default")
 def gives_zeros_for_no_second_gradient(copy: Copy) -> None:
     """A gradient that has no gradient gets one of zeros."""
-    after(copy, "offload.attachment", "_Send.forward", lambda ctx, *_: ctx.set_materialize_grads(True))
+    copy.call_after("offload.attachment", "_Send.forward", lambda _, ctx, *__: ctx.set_materialize_grads(True))
 
 
 @mutant("offload.turn", "offload-models", "a_buffer_made_in_forward_is_not_made_twice")
@@ -486,7 +486,7 @@ def takes_lists_alone(copy: Copy) -> None:
             raise TypeError(f"model is of type {type(model).__name__}")
         return there(model)
 
-    around(copy, "offload.cutting", "children", children)
+    copy.call_instead("offload.cutting", "children", children)
 
 
 @mutant("offload.model", "offload-models", "modules_come_in_any_sequence_and_may_be_replaced", profile="default")
@@ -497,7 +497,7 @@ def keeps_the_modules_it_was_made_of(copy: Copy) -> None:
         kept: dict[str, nn.Module] = vars(self).setdefault("_kept", dict(self._modules))
         return kept[name]
 
-    around(copy, "offload.model", "OffloadModel.get_submodule", submodule)
+    copy.call_instead("offload.model", "OffloadModel.get_submodule", submodule)
 
 
 @mutant("offload.model", "offload-models", "modules_come_in_any_sequence_and_may_be_replaced", profile="default")
@@ -513,7 +513,7 @@ def drops_modules_that_were_added(copy: Copy) -> None:
         finally:
             self._modules.update(modules)
 
-    around(copy, "offload.model", "OffloadModel.forward", forward)
+    copy.call_instead("offload.model", "OffloadModel.forward", forward)
 
 
 @mutant("offload.containers", "offload-models", "attributes_and_sizes_are_handed_on", profile="default")
@@ -523,13 +523,13 @@ def makes_a_tuple_of_a_size(copy: Copy) -> None:
     def take(there: Any, value: Any, *others: Any) -> Any:
         return there(tuple(value) if is_size(value) else value, *others)
 
-    around(copy, "offload.containers", "_take", take)
+    copy.call_instead("offload.containers", "_take", take)
 
 
 @mutant("offload.boundary", "offload-models", "attributes_and_sizes_are_handed_on", profile="default")
 def recomputes_without_attributes(copy: Copy) -> None:
     """The inputs of a recomputation have no attributes."""
-    copy["offload.boundary"].attributes = lambda tensor: {}
+    copy.replace("offload.boundary", "attributes", lambda tensor: {}, only_here=True)
 
 
 @mutant("offload.boundary", "offload-models", "the_first_module_gets_every_input", profile="default")

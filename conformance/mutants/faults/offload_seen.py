@@ -8,7 +8,6 @@ from typing import Any
 
 from torch import nn
 
-from conformance.mutants.faults.offload import around
 from conformance.mutants.mutant import Copy, mutant
 
 
@@ -39,7 +38,7 @@ def gives_tensors_for_parameters(copy: Copy) -> None:
         vars(made).pop("_is_param", None)
         return made
 
-    around(copy, "offload.attachment", "like", like)
+    copy.call_instead("offload.attachment", "like", like)
 
 
 @mutant("offload.attachment", "offload-models", "a_parameter_looks_like_one")
@@ -51,19 +50,19 @@ def gives_everything_as_parameters(copy: Copy) -> None:
         made._is_param = True
         return made
 
-    around(copy, "offload.attachment", "like", like)
+    copy.call_instead("offload.attachment", "like", like)
 
 
 @mutant("offload.attachment", "offload-models", "a_parameter_looks_like_one")
 def forgets_attributes_of_copies(copy: Copy) -> None:
     """A copy has none of the attributes of its parameter."""
-    copy["offload.attachment"].attributes = lambda tensor: {}
+    copy.replace("offload.attachment", "attributes", lambda tensor: {}, only_here=True)
 
 
 @mutant("offload.turn", "offload-models", "a_parameter_looks_like_one", profile="default")
 def forgets_attributes_when_it_runs_again(copy: Copy) -> None:
     """In a recomputation copies are no parameters, and have no attributes."""
-    copy["offload.turn"].like = lambda alias, original: alias
+    copy.replace("offload.turn", "like", lambda alias, original: alias, only_here=True)
 
 
 @mutant("offload.changes", "offload-models", "memory_that_is_shared_is_changed_for_all")
@@ -82,4 +81,4 @@ def loses_hooks_of_forward(copy: Copy) -> None:
                 one._backward_hooks = None
         there(self, copies, *others)
 
-    around(copy, "offload.changes", "Changes.note", note)
+    copy.call_instead("offload.changes", "Changes.note", note)

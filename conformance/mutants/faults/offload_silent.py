@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from conformance.mutants.faults.offload import after, around
 from conformance.mutants.mutant import Copy, mutant
 
 
@@ -17,7 +16,7 @@ def reads_what_a_silent_change_began_with(copy: Copy) -> None:
         told.overtaken = start.overtaken
         return there(self, name, told)
 
-    around(copy, "offload.use", "Use.again", again)
+    copy.call_instead("offload.use", "Use.again", again)
 
 
 @mutant("offload.use", "offload-models", "microbatches_that_read_a_buffer_which_they_change")
@@ -28,7 +27,7 @@ def reads_what_a_later_microbatch_changed(copy: Copy) -> None:
         if start.overtaken.get(name) is None:
             there(self, name, start)
 
-    around(copy, "offload.use", "Use.refuse_overtaken", refuse)
+    copy.call_instead("offload.use", "Use.refuse_overtaken", refuse)
 
 
 @mutant("offload.changes", "offload-models", "microbatches_that_read_a_buffer_which_they_change", profile="default")
@@ -41,7 +40,7 @@ def keeps_what_a_later_microbatch_changed(copy: Copy) -> None:
         for start, overtaken in before:
             start.overtaken = overtaken
 
-    around(copy, "offload.changes", "Changes.overtake", overtake)
+    copy.call_instead("offload.changes", "Changes.overtake", overtake)
 
 
 @mutant("offload.use", "offload-models", "a_later_forward_changes_what_an_earlier_one_read", profile="default")
@@ -57,7 +56,7 @@ def looks_at_operators_where_there_are_buffers(copy: Copy) -> None:
     def note(there: Any, self: Any, copies: Any, before: Any, now: Any, updated: set[int], start: Any) -> None:
         there(self, copies, before, now, updated if [*self.chain.buffers()] else set(), start)
 
-    around(copy, "offload.changes", "Changes.note", note)
+    copy.call_instead("offload.changes", "Changes.note", note)
 
 
 @mutant("offload.changes", "offload-models", "weights_may_change_where_no_version_tells")
@@ -68,15 +67,15 @@ def overlooks_other_data(copy: Copy) -> None:
         number = copy["offload.saved"].storage_number
         there(self, copies, {name: one._replace(storage=number(copies[name])) for name, one in before.items()}, *others)
 
-    around(copy, "offload.changes", "Changes.note", note)
+    copy.call_instead("offload.changes", "Changes.note", note)
 
 
 @mutant("offload.changes", "offload-models", "a_weight_that_is_given_other_data_after_it_was_read")
 def reads_other_data(copy: Copy) -> None:
     """What was saved of a parameter before it was given other data is read from that."""
 
-    def forget(self: Any, copies: Any, before: Any, now: Any, updated: Any, start: Any) -> None:
+    def forget(_: Any, self: Any, copies: Any, before: Any, now: Any, updated: Any, start: Any) -> None:
         for name in self.redirected:
             start.overtaken.pop(name, None)
 
-    after(copy, "offload.changes", "Changes.note", forget)
+    copy.call_after("offload.changes", "Changes.note", forget)

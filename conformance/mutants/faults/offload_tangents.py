@@ -4,46 +4,45 @@ from __future__ import annotations
 
 from typing import Any
 
-from conformance.mutants.faults.offload import after
 from conformance.mutants.mutant import Copy, mutant
 
 
 @mutant("offload.attachment", "offload-models", "tangents_go_through_a_model")
 def loses_tangents_of_frozen_parameters(copy: Copy) -> None:
     """A copy of a parameter that requires no grad has no tangent."""
-    copy["offload.attachment"].tangent_of = lambda tensor: None
+    copy.replace("offload.attachment", "tangent_of", lambda tensor: None, only_here=True)
 
 
 @mutant("offload.attachment", "offload-models", "tangents_go_through_a_model")
 def halves_tangents(copy: Copy) -> None:
     """A copy has half the tangent of its parameter."""
-    copy.replace("offload.attachment", "_Arrive.jvp", staticmethod(lambda ctx, *tangents: tangents[0] / 2))
+    copy.replace("offload.attachment", "_Arrive.jvp", lambda ctx, *tangents: tangents[0] / 2)
 
 
 @mutant("offload.attachment", "offload-models", "gradients_have_tangents")
 def sends_no_tangents_of_gradients(copy: Copy) -> None:
     """The tangent of a gradient is doubled on its way to the host."""
-    copy.replace("offload.attachment", "_Send.jvp", staticmethod(lambda ctx, *tangents: tangents[0].to("cpu") * 2))
+    copy.replace("offload.attachment", "_Send.jvp", lambda ctx, *tangents: tangents[0].to("cpu") * 2)
 
 
 @mutant("offload.turn", "offload-models", "a_slice_that_ran_on_tangents_does_not_run_again")
 def runs_again_without_tangents(copy: Copy) -> None:
     """A slice that ran on tangents is recomputed without them."""
 
-    def forget(self: Any, turn: Any, boundary: Any) -> None:
+    def forget(_: Any, self: Any, turn: Any, boundary: Any) -> None:
         self.has_tangents = False
 
-    after(copy, "offload.turn", "_Region.__init__", forget)
+    copy.call_after("offload.turn", "_Region.__init__", forget)
 
 
 @mutant("offload.boundary", "offload-models", "a_slice_that_ran_on_tangents_does_not_run_again")
 def overlooks_tangents_of_inputs(copy: Copy) -> None:
     """Tangents of a slice's inputs are not noticed."""
 
-    def forget(self: Any, *_: Any) -> None:
+    def forget(_: Any, self: Any, *__: Any) -> None:
         self.has_tangents = False
 
-    after(copy, "offload.boundary", "Boundary.__init__", forget)
+    copy.call_after("offload.boundary", "Boundary.__init__", forget)
 
 
 @mutant("offload.model", "offload-models", "transforms_are_right_or_refused")

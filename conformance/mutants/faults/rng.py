@@ -8,7 +8,6 @@ from typing import Any, NoReturn
 
 import torch
 
-from conformance.mutants.faults.structure import redirect
 from conformance.mutants.mutant import Copy, mutant
 
 
@@ -23,7 +22,7 @@ def recompute_with(copy: Copy, name: str, value: Callable[[Any, Any], Any]) -> N
         finally:
             setattr(self, name, before)
 
-    redirect(copy, "nested.region", "Region.recompute", changed)
+    copy.call_instead("nested.region", "Region.recompute", changed)
 
 
 def run_number(region: Any) -> int:
@@ -39,7 +38,7 @@ def on_main_thread() -> bool:
 
 def _after_forward(copy: Copy, change: Callable[[Any], object]) -> None:
     """A region is changed as its forward ends."""
-    redirect(copy, "nested.region", "Region.end", lambda end, self, output: (end(self, output), change(self))[0])
+    copy.call_instead("nested.region", "Region.end", lambda end, self, output: (end(self, output), change(self))[0])
 
 
 def _before_exit(copy: Copy, change: Callable[[Any, Any], object]) -> None:
@@ -49,12 +48,12 @@ def _before_exit(copy: Copy, change: Callable[[Any, Any], object]) -> None:
         change(self, error)
         leave(self, kind, error, trace)
 
-    redirect(copy, "state.restoration", "Restoration.__exit__", changed)
+    copy.call_instead("state.restoration", "Restoration.__exit__", changed)
 
 
 def _before_turn_ends(copy: Copy, change: Callable[[Any], object]) -> None:
     """The restoration that has the turn is changed before it gives the turn back."""
-    redirect(copy, "state.turns", "Turn.give_back", lambda there, self, holder: (change(holder), there(self, holder))[1])
+    copy.call_instead("state.turns", "Turn.give_back", lambda there, self, holder: (change(holder), there(self, holder))[1])
 
 
 def _without_second_normal(state: torch.Tensor) -> torch.Tensor:
@@ -65,13 +64,13 @@ def _without_second_normal(state: torch.Tensor) -> torch.Tensor:
 @mutant("state.restoration", "rng", "dropout_masks_are_replayed")
 def replays_no_random_numbers(copy: Copy) -> None:
     """A recomputation draws from the generators as it finds them."""
-    copy["state.restoration"].set_states = lambda states: None
+    copy.replace("state.restoration", "set_states", lambda states: None, only_here=True)
 
 
 @mutant("state.turns", "rng", "ambient_stream_is_left_alone")
 def does_not_put_the_stream_back(copy: Copy) -> None:
     """Generators stay where a recomputation left them."""
-    copy["state.turns"].set_states = lambda states: None
+    copy.replace("state.turns", "set_states", lambda states: None, only_here=True)
 
 
 @mutant("state.restoration", "rng", "an_error_leaves_the_stream_alone")
@@ -87,8 +86,12 @@ def does_not_put_the_stream_back_after_an_error(copy: Copy) -> None:
 @mutant("state.restoration", "rng", "every_backward_draws_the_same")
 def replays_in_the_first_backward_only(copy: Copy) -> None:
     """The states of generators are gone once they were set."""
-    set_states = copy["state.restoration"].set_states
-    copy["state.restoration"].set_states = lambda states: (set_states(states), states.clear())
+
+    def set_states(there: Any, states: Any) -> None:
+        there(states)
+        states.clear()
+
+    copy.call_instead("state.restoration", "set_states", set_states, only_here=True)
 
 
 @mutant("state.random_numbers", "rng", "draws_between_regions")
@@ -105,8 +108,7 @@ def replays_from_the_seed(copy: Copy) -> None:
 @mutant("nested.api", "rng", "preserve_rng_state_switched_off")
 def always_preserves_random_numbers(copy: Copy) -> None:
     """The option preserve_rng_state is taken for True."""
-    redirect(
-        copy,
+    copy.call_instead(
         "nested.api",
         "_run",
         lambda run, function, args, kwargs, preserve, *options: run(function, args, kwargs, True, *options),
@@ -116,8 +118,7 @@ def always_preserves_random_numbers(copy: Copy) -> None:
 @mutant("nested.inputs", "rng", "explicit_generators_are_replayed")
 def overlooks_explicit_generators(copy: Copy) -> None:
     """A generator that is an argument is none to be replayed."""
-    redirect(
-        copy,
+    copy.call_instead(
         "nested.inputs",
         "Inputs._take",
         lambda take, self, value: value if isinstance(value, torch.Generator) else take(self, value),
@@ -169,8 +170,7 @@ def refuses_while_another_thread_recomputes(copy: Copy) -> None:
 @mutant("state.random_numbers", "rng", "all_distributions_are_replayed", profile="default")
 def forgets_the_second_normal(copy: Copy) -> None:
     """A state is set without the normal number that the generator kept for the next call."""
-    redirect(
-        copy,
+    copy.call_instead(
         "state.random_numbers",
         "set_states",
         lambda there, states: there([(source, _without_second_normal(state)) for source, state in states]),
@@ -191,7 +191,7 @@ def knows_noise_by_its_version(copy: Copy) -> None:
         index = int(written_late(slots, last))
         return index if index < 0 or slots[index][2][3] == 0 else -1
 
-    redirect(copy, "nested.recomputation", "_written_late", changed)
+    copy.call_instead("nested.recomputation", "_written_late", changed)
 
 
 @mutant("nested.recomputation", "rng", "noise_that_is_saved_before_it_is_drawn")
@@ -204,14 +204,13 @@ def expects_every_recomputation_to_stop_early(copy: Copy) -> None:
             self.mismatch = "recomputation did not stop early"
         return values
 
-    redirect(copy, "nested.recomputation", "Recomputation.run", changed)
+    copy.call_instead("nested.recomputation", "Recomputation.run", changed)
 
 
 @mutant("nested.recomputation", "rng", "noise_that_is_saved_before_it_is_drawn")
 def stops_in_what_the_operator_calls(copy: Copy) -> None:
     """A recomputation ends before the next kernel, also if that is part of the operator that is under way."""
-    redirect(
-        copy,
+    copy.call_instead(
         "nested.recomputation",
         "_Ending.__torch_dispatch__",
         lambda dispatch, self, *call: (self.run.stop(), dispatch(self, *call))[1],
@@ -227,15 +226,21 @@ def replays_if_the_last_tensor_is_asked_for(copy: Copy) -> None:
 @mutant("state.restoration", "rng", "second_derivatives_see_the_same_masks")
 def replays_while_grad_mode_is_off(copy: Copy) -> None:
     """Random numbers are not replayed in a backward that makes a graph."""
-    set_states = copy["state.restoration"].set_states
-    copy["state.restoration"].set_states = lambda states: set_states([] if torch.is_grad_enabled() else states)
+
+    def set_states(there: Any, states: Any) -> None:
+        there([] if torch.is_grad_enabled() else states)
+
+    copy.call_instead("state.restoration", "set_states", set_states, only_here=True)
 
 
 @mutant("state.turns", "rng", "generator_state_is_left_alone")
 def puts_back_all_but_the_second_normal(copy: Copy) -> None:
     """Generators lose the normal number that they kept for the next call as they are put back."""
-    set_states = copy["state.turns"].set_states
-    copy["state.turns"].set_states = lambda states: set_states([(one, _without_second_normal(state)) for one, state in states])
+
+    def set_states(there: Any, states: Any) -> None:
+        there([(source, _without_second_normal(state)) for source, state in states])
+
+    copy.call_instead("state.turns", "set_states", set_states, only_here=True)
 
 
 @mutant("state.turns", "rng", "seeding_inside")
@@ -268,7 +273,7 @@ def replays_one_generator_alone(copy: Copy) -> None:
         init(self, args, kwargs)
         del self.generators[1:]
 
-    redirect(copy, "nested.inputs", "Inputs.__init__", changed)
+    copy.call_instead("nested.inputs", "Inputs.__init__", changed)
 
 
 @mutant("nested.inputs", "rng", "explicit_generators_by_keyword")
@@ -279,14 +284,13 @@ def overlooks_generators_by_keyword(copy: Copy) -> None:
         init(self, args, kwargs)
         self.generators = [one for one in self.generators if not any(one is value for value in kwargs.values())]
 
-    redirect(copy, "nested.inputs", "Inputs.__init__", changed)
+    copy.call_instead("nested.inputs", "Inputs.__init__", changed)
 
 
 @mutant("state.random_numbers", "rng", "every_device_is_replayed")
 def overlooks_the_generator_of_the_host(copy: Copy) -> None:
     """The CPU's generator is not replayed."""
-    redirect(
-        copy,
+    copy.call_instead(
         "state.random_numbers",
         "states",
         lambda states, *explicit: [pair for pair in states(*explicit) if pair[0] is not torch.default_generator],

@@ -15,50 +15,41 @@ from conformance.mutants.mutant import Copy, mutant
 def change_init(copy: Copy, kind: str, more: Callable[..., object]) -> None:
     """Have a new object of a class changed at once, given what it was made from."""
 
-    def around(there: Any) -> Any:
-        def made(self: Any, *args: Any) -> None:
-            there(self, *args)
-            more(self, *args)
+    def made(there: Any, self: Any, *args: Any) -> None:
+        there(self, *args)
+        more(self, *args)
 
-        return made
-
-    copy.wrap("graph.host", f"{kind}.__init__", around)
+    copy.call_instead("graph.host", f"{kind}.__init__", made)
 
 
 def change_what_stays(copy: Copy, changed: Callable[[torch.Tensor], torch.Tensor]) -> None:
     """Have something kept that is made of a tensor which stays where it is."""
 
-    def around(there: Any) -> Any:
-        def pack(self: Any, tensor: torch.Tensor) -> Any:
-            packed = there(self, tensor)
-            return changed(tensor) if packed is tensor else packed
+    def pack(there: Any, self: Any, tensor: torch.Tensor) -> Any:
+        packed = there(self, tensor)
+        return changed(tensor) if packed is tensor else packed
 
-        return pack
-
-    copy.wrap("graph.host", "_Mover.pack", around)
+    copy.call_instead("graph.host", "_Mover.pack", pack)
 
 
 def leave(copy: Copy, left: Callable[[torch.Tensor], bool]) -> None:
     """Have some tensors stay where they are."""
-    copy.wrap("graph.host", "_Mover.pack", lambda there: lambda self, tensor: tensor if left(tensor) else there(self, tensor))
+    copy.call_instead("graph.host", "_Mover.pack", lambda there, self, tensor: tensor if left(tensor) else there(self, tensor))
 
 
 def find_copies_by(copy: Copy, key: Callable[[torch.Tensor], tuple[object, ...]]) -> None:
     """Have what is saved again found by something else than its object, version and place."""
     copies: weakref.WeakValueDictionary[tuple[object, ...], Any] = weakref.WeakValueDictionary()
 
-    def around(there: Any) -> Any:
-        def pack(self: Any, tensor: torch.Tensor) -> Any:
-            shape = copy["graph.host"].form(tensor)
-            if shape is None:
-                return there(self, tensor)
-            known = (id(self), shape, *key(tensor))
-            packed = copies.get(known) or there(self, tensor)
-            return packed if packed is tensor else copies.setdefault(known, packed)
+    def pack(there: Any, self: Any, tensor: torch.Tensor) -> Any:
+        shape = copy["graph.host"].form(tensor)
+        if shape is None:
+            return there(self, tensor)
+        known = (id(self), shape, *key(tensor))
+        packed = copies.get(known) or there(self, tensor)
+        return packed if packed is tensor else copies.setdefault(known, packed)
 
-        return pack
-
-    copy.wrap("graph.host", "_Mover.pack", around)
+    copy.call_instead("graph.host", "_Mover.pack", pack)
 
 
 def change_copies(copy: Copy, changed: Callable[[torch.Tensor], torch.Tensor]) -> None:
@@ -74,31 +65,25 @@ def change_copies(copy: Copy, changed: Callable[[torch.Tensor], torch.Tensor]) -
 def call_on_another_stream(copy: Copy, path: str) -> None:
     """Have a method of a lane take a stream for the current one on which nothing happens."""
 
-    def around(there: Any) -> Any:
-        def called(self: Any, *args: Any) -> Any:
-            with self.module.stream(self.module.Stream(device=self.device)):
-                return there(self, *args)
+    def called(there: Any, self: Any, *args: Any) -> Any:
+        with self.module.stream(self.module.Stream(device=self.device)):
+            return there(self, *args)
 
-        return called
-
-    copy.wrap("graph.streams", path, around)
+    copy.call_instead("graph.streams", path, called)
 
 
 def change_snapshots(copy: Copy, snapshot: Callable[[torch.Tensor], torch.Tensor]) -> None:
     """Have copies out read something else than a clone of the tensor."""
 
-    def around(there: Any) -> Any:
-        def fetch(self: Any, source: Any) -> Any:
-            taken = snapshot(source)
-            source.clone = lambda **_: taken
-            try:
-                return there(self, source)
-            finally:
-                del source.clone
+    def fetch(there: Any, self: Any, source: Any) -> Any:
+        taken = snapshot(source)
+        source.clone = lambda **_: taken
+        try:
+            return there(self, source)
+        finally:
+            del source.clone
 
-        return fetch
-
-    copy.wrap("graph.streams", "Lane.fetch", around)
+    copy.call_instead("graph.streams", "Lane.fetch", fetch)
 
 
 @mutant("graph.host", "saving_on_cpu", "saving_on_the_cpu_notices_any_change")
@@ -135,14 +120,11 @@ def keeps_the_graph_of_a_result_on_the_cpu(copy: Copy) -> None:
 def copies_at_every_save(copy: Copy) -> None:
     """A tensor that is saved twice is copied twice."""
 
-    def around(there: Any) -> Any:
-        def pack(self: Any, tensor: torch.Tensor) -> Any:
-            self.copies.clear()
-            return there(self, tensor)
+    def pack(there: Any, self: Any, tensor: torch.Tensor) -> Any:
+        self.copies.clear()
+        return there(self, tensor)
 
-        return pack
-
-    copy.wrap("graph.host", "_Mover.pack", around)
+    copy.call_instead("graph.host", "_Mover.pack", pack)
 
 
 @mutant("graph.host", "saving_on_cpu", "what_is_saved_again_is_moved_again_only_if_it_must_be")
@@ -196,21 +178,18 @@ def keeps_the_tensor_with_its_copy(copy: Copy) -> None:
 @mutant("graph.host", "saving_on_cpu", "small_tensors_stay", profile="default")
 def moves_what_is_just_too_small(copy: Copy) -> None:
     """A tensor of the least size that is to be moved stays where it is."""
-    copy.wrap("graph.host", "size_in_bytes", lambda there: lambda *args: there(*args) - 1)
+    copy.call_instead("graph.host", "size_in_bytes", lambda there, *args: there(*args) - 1)
 
 
 @mutant("graph.host", "saving_on_cpu", "a_size_must_be_a_number_of_bytes")
 def takes_any_size(copy: Copy) -> None:
     """A negative size is taken for 0."""
 
-    def around(there: Any) -> Any:
-        def made(*args: Any) -> Any:
-            *others, size = args
-            return there(*others, 0 if isinstance(size, int) and size < 0 else size)
+    def made(there: Any, *args: Any) -> Any:
+        *others, size = args
+        return there(*others, 0 if isinstance(size, int) and size < 0 else size)
 
-        return made
-
-    copy.wrap("graph.host", "_mover", around)
+    copy.call_instead("graph.host", "_mover", made)
 
 
 @mutant("graph.host", "saving_on_cpu", "around_regions_their_inputs_are_moved", profile="default")
@@ -228,26 +207,22 @@ def leaves_results_where_they_are(copy: Copy) -> None:
 @mutant("graph.replicas", "saving_on_cpu", "views_come_back_with_their_strides")
 def loses_strides(copy: Copy) -> None:
     """What comes back has lost its strides."""
-    copy.wrap("graph.replicas", "Form.dressed", lambda there: lambda *args: there(*args).contiguous())
+    copy.call_instead("graph.replicas", "Form.dressed", lambda there, *args: there(*args).contiguous())
 
 
 @mutant("graph.replicas", "saving_on_cpu", "what_comes_back_looks_the_same", profile="default")
 def loses_conjugation(copy: Copy) -> None:
     """What comes back of a conjugated view is not conjugated."""
-    copy.wrap(
-        "graph.replicas",
-        "Form.dressed",
-        lambda there: lambda self, stored: there(dataclasses.replace(self, conjugated=False), stored),
+    copy.call_instead(
+        "graph.replicas", "Form.dressed", lambda there, self, stored: there(dataclasses.replace(self, conjugated=False), stored)
     )
 
 
 @mutant("graph.replicas", "saving_on_cpu", "what_comes_back_from_pinned_memory_looks_the_same", profile="default")
 def loses_negation(copy: Copy) -> None:
     """What comes back of a negated view is not negated."""
-    copy.wrap(
-        "graph.replicas",
-        "Form.dressed",
-        lambda there: lambda self, stored: there(dataclasses.replace(self, negated=False), stored),
+    copy.call_instead(
+        "graph.replicas", "Form.dressed", lambda there, self, stored: there(dataclasses.replace(self, negated=False), stored)
     )
 
 
@@ -255,14 +230,11 @@ def loses_negation(copy: Copy) -> None:
 def loses_an_offset(copy: Copy) -> None:
     """Of a view, what is copied begins where its storage does."""
 
-    def around(there: Any) -> Any:
-        def stored(*args: Any) -> torch.Tensor:
-            view: torch.Tensor = there(*args)
-            return view.as_strided(view.size(), view.stride(), 0)
+    def stored(there: Any, *args: Any) -> torch.Tensor:
+        view: torch.Tensor = there(*args)
+        return view.as_strided(view.size(), view.stride(), 0)
 
-        return stored
-
-    copy.wrap("graph.replicas", "stored", around)
+    copy.call_instead("graph.replicas", "stored", stored)
 
 
 @mutant("graph.host", "saving_on_cpu", "saved_tensors_come_back_to_the_device", profile="default")
@@ -280,10 +252,8 @@ def brings_back_the_wrong_way_round(copy: Copy) -> None:
 @mutant("graph.streams", "saving_on_cpu", "pinned_copies_do_not_race")
 def does_not_wait_for_the_way_out(copy: Copy) -> None:
     """A copy back does not wait for the one out."""
-    copy.wrap(
-        "graph.streams",
-        "Lane.send",
-        lambda there: lambda self, source, make, _: there(self, source, make, self.module.Event()),
+    copy.call_instead(
+        "graph.streams", "Lane.send", lambda there, self, source, make, _: there(self, source, make, self.module.Event())
     )
 
 

@@ -16,14 +16,9 @@ _Args = tuple[Any, ...]
 _Kwargs = dict[str, Any]
 
 
-def redirect(copy: Copy, part: str, path: str, new: Callable[..., Any]) -> None:
-    """Calls of the function or method at a path within a module go to ``new``, which gets what was there, and the arguments."""
-    copy.wrap(part, path, lambda there: lambda *args, **kwargs: new(there, *args, **kwargs))
-
-
 def return_as(copy: Copy, change: Callable[[Any, _Args], Any]) -> None:
     """A call returns ``change(output, args)`` in place of its output."""
-    redirect(copy, "nested.api", "_run", lambda run, function, args, *others: change(run(function, args, *others), args))
+    copy.call_instead("nested.api", "_run", lambda run, function, args, *others: change(run(function, args, *others), args))
 
 
 def restore(copy: Copy, change: Callable[[_Args, _Kwargs], tuple[_Args, _Kwargs]], kind: str = "Held") -> None:
@@ -33,13 +28,12 @@ def restore(copy: Copy, change: Callable[[_Args, _Kwargs], tuple[_Args, _Kwargs]
         args, kwargs, *others = there(self)
         return *change(args, kwargs), *others
 
-    redirect(copy, "nested.inputs", f"{kind}.restore", changed)
+    copy.call_instead("nested.inputs", f"{kind}.restore", changed)
 
 
 def take_inputs(copy: Copy, change: Callable[[Any, Any], Any]) -> None:
     """A region is made of ``change(function, inputs)`` in place of its inputs."""
-    redirect(
-        copy,
+    copy.call_instead(
         "nested.region",
         "Region.__init__",
         lambda init, self, function, inputs, context: init(self, function, change(function, inputs), context),
@@ -54,20 +48,19 @@ def _put_records_together(copy: Copy, change: Callable[[Any, dict[str, Any]], An
             return change(form, dict(zip(form.names, children, strict=True)))
         return together(children, form)
 
-    redirect(copy, "nested.inputs", "_together", changed)
+    copy.call_instead("nested.inputs", "_together", changed)
 
 
 def _keep_containers(copy: Copy, where: Callable[[Any], bool]) -> None:
     """A container goes through as it is only if ``where`` is true of its form."""
-    redirect(
-        copy, "nested.inputs", "_Container.holds", lambda holds, self, children: where(self.form) and holds(self, children)
+    copy.call_instead(
+        "nested.inputs", "_Container.holds", lambda holds, self, children: where(self.form) and holds(self, children)
     )
 
 
 def _register(copy: Copy, change: Callable[[Any, Any, Any], tuple[Any, Any]]) -> None:
     """Hooks are left as they were by ``change(hooks, before, mine)``, which stand for those before, and those that came."""
-    redirect(
-        copy,
+    copy.call_instead(
         "nested.hook_registrations",
         "_restore",
         lambda there, hooks, before, mine: there(hooks, *change(hooks, before, mine)),
@@ -118,8 +111,7 @@ def rebuilds_a_dataclass_as_a_dict(copy: Copy) -> None:
 @mutant("nested.inputs", "structure", "containers_as_arguments")
 def rebuilds_lists_the_other_way_round(copy: Copy) -> None:
     """A list or tuple that is made anew is in the opposite order."""
-    redirect(
-        copy,
+    copy.call_instead(
         "nested.inputs",
         "_together",
         lambda together, children, form: together(children[::-1] if isinstance(form, type) else children, form),
@@ -164,7 +156,7 @@ def puts_back_what_was_changed_since(copy: Copy) -> None:
             through.append((value, value.itself, [changed(whole, one, tensors, made, through) for one in value.children]))
         return made_of_it
 
-    redirect(copy, "nested.inputs", "_whole", changed)
+    copy.call_instead("nested.inputs", "_whole", changed)
 
 
 @mutant("nested.inputs", "structure", "containers_that_change_after_the_call")
@@ -177,8 +169,7 @@ def compares_keys_by_value(copy: Copy) -> None:
 def puts_back_what_is_still_kept(copy: Copy) -> None:
     """A container that was let go of during the recomputation is not put back."""
     gone = copy["nested.inputs"]._GONE
-    redirect(
-        copy,
+    copy.call_instead(
         "nested.inputs",
         "_Container.refill",
         lambda refill, self, value, children: self.itself is not gone and refill(self, value, children),
@@ -194,8 +185,7 @@ def leaves_containers_as_the_stop_found_them(copy: Copy) -> None:
 @mutant("nested.inputs", "structure", "containers_that_the_function_changes_for_a_while")
 def puts_lists_back_alone(copy: Copy) -> None:
     """What a recomputation did to a dict or deque is not undone."""
-    redirect(
-        copy,
+    copy.call_instead(
         "nested.inputs",
         "_Container.refill",
         lambda refill, self, value, children: isinstance(value, dict | deque) or refill(self, value, children),
@@ -209,7 +199,7 @@ def takes_an_int_for_a_position(copy: Copy) -> None:
     def changed(whole: Any, value: Any, tensors: Any, *others: Any) -> Any:
         return tensors[value] if isinstance(value, int) else whole(value, tensors, *others)
 
-    redirect(copy, "nested.inputs", "_whole", changed)
+    copy.call_instead("nested.inputs", "_whole", changed)
 
 
 @mutant("nested.inputs", "structure", "non_tensor_arguments")
@@ -233,13 +223,15 @@ def puts_containers_together_once(copy: Copy) -> None:
         self.known["call"] = *call[:3], ()
         return call
 
-    redirect(copy, "nested.inputs", "Inputs.restore", changed)
+    copy.call_instead("nested.inputs", "Inputs.restore", changed)
 
 
 @mutant("nested.inputs", "structure", "a_container_passed_twice")
 def puts_a_container_together_at_each_place(copy: Copy) -> None:
     """A container that is passed twice comes back as two."""
-    redirect(copy, "nested.inputs", "_whole", lambda whole, value, tensors, made, through: whole(value, tensors, {}, through))
+    copy.call_instead(
+        "nested.inputs", "_whole", lambda whole, value, tensors, made, through: whole(value, tensors, {}, through)
+    )
 
 
 @mutant("nested.inputs", "structure", "a_container_passed_twice")
@@ -252,14 +244,14 @@ def puts_a_dataclass_together_at_each_place(copy: Copy) -> None:
             made.pop(id(value), None)
         return whole(value, tensors, made, through)
 
-    redirect(copy, "nested.inputs", "_whole", changed)
+    copy.call_instead("nested.inputs", "_whole", changed)
 
 
 @mutant("nested.inputs", "structure", "a_container_passed_twice")
 def takes_a_repeated_container_apart_at_each_place(copy: Copy) -> None:
     """A container that is passed twice is taken for two."""
-    redirect(
-        copy, "nested.inputs", "Inputs._take", lambda take, self, value: (self.known.pop(id(value), None), take(self, value))[1]
+    copy.call_instead(
+        "nested.inputs", "Inputs._take", lambda take, self, value: (self.known.pop(id(value), None), take(self, value))[1]
     )
 
 
@@ -281,7 +273,7 @@ def knows_the_fields_of_a_dataclass_alone(copy: Copy) -> None:
         names = tuple(one.name for one in dataclasses.fields(value))
         return part._Parts([getattr(value, name) for name in names], part._Fields(type(value), names))
 
-    redirect(copy, "nested.inputs", "_apart", changed)
+    copy.call_instead("nested.inputs", "_apart", changed)
 
 
 @mutant("nested.inputs", "structure", "keyword_arguments", profile="default")
@@ -292,7 +284,7 @@ def swaps_keyword_arguments_each_time(copy: Copy) -> None:
         self.kwargs = dict(zip(self.kwargs, reversed(self.kwargs.values()), strict=True))
         return there(self)
 
-    redirect(copy, "nested.inputs", "Held.restore", changed)
+    copy.call_instead("nested.inputs", "Held.restore", changed)
 
 
 @mutant("nested.inputs", "structure", "keyword_arguments_that_are_false")
@@ -310,7 +302,7 @@ def expects_backward_to_read_all_it_recomputes(copy: Copy) -> None:
             raise RuntimeError(f"{len(self)} recomputed tensors were never unpacked")
         there(self)
 
-    redirect(copy, "nested.recomputation", "Values.__call__", changed)
+    copy.call_instead("nested.recomputation", "Values.__call__", changed)
 
 
 @mutant("nested.api", "structure", "outputs_that_are_inputs")
@@ -382,7 +374,7 @@ def remembers_the_value_of_a_call(copy: Copy) -> None:
             known[function, *args] = run(function, args, *others)
         return known[function, *args]
 
-    redirect(copy, "nested.api", "_run", changed)
+    copy.call_instead("nested.api", "_run", changed)
 
 
 @mutant("nested.hook_registrations", "structure", "hooks_that_a_function_registers_on_its_argument")
@@ -400,7 +392,7 @@ def leaves_the_hooks_of_a_recomputation_that_fails(copy: Copy) -> None:
             self.tensors, self.nodes = [], []
         leave(self, kind, *error)
 
-    redirect(copy, "nested.hook_registrations", "_Registrations.__exit__", changed)
+    copy.call_instead("nested.hook_registrations", "_Registrations.__exit__", changed)
 
 
 @mutant("nested.hook_registrations", "structure", "hooks_that_a_function_registers_on_its_argument")
@@ -416,14 +408,14 @@ def forgets_hooks_on_accumulation(copy: Copy) -> None:
     def changed(of_tensor: Any, tensor: torch.Tensor) -> Any:
         return [one for one in of_tensor(tensor) if one is not tensor._post_accumulate_grad_hooks]
 
-    redirect(copy, "nested.hook_registrations", "_of_tensor", changed)
+    copy.call_instead("nested.hook_registrations", "_of_tensor", changed)
 
 
 @mutant("nested.hook_registrations", "structure", "hooks_that_a_function_registers_on_its_argument")
 def knows_hooks_of_the_first_argument_alone(copy: Copy) -> None:
     """Hooks that a recomputation registers on other tensors than the first argument stay."""
-    redirect(
-        copy, "nested.hook_registrations", "_Registrations.__init__", lambda init, self, tensors: init(self, list(tensors)[:1])
+    copy.call_instead(
+        "nested.hook_registrations", "_Registrations.__init__", lambda init, self, tensors: init(self, list(tensors)[:1])
     )
 
 
@@ -441,7 +433,7 @@ def knows_hooks_of_positional_arguments_alone(copy: Copy) -> None:
         args, kwargs, _, through = there(self)
         return args, kwargs, [one for one in args if isinstance(one, torch.Tensor)], through
 
-    redirect(copy, "nested.inputs", "Held.restore", changed)
+    copy.call_instead("nested.inputs", "Held.restore", changed)
 
 
 @mutant("nested.inputs", "structure", "hooks_on_arguments_by_keyword_and_in_containers")
@@ -452,7 +444,7 @@ def leaves_hooks_on_what_containers_hold(copy: Copy) -> None:
         args, kwargs, _, through = there(self)
         return args, kwargs, [], through
 
-    redirect(copy, "nested.inputs", "Inputs.restore", changed)
+    copy.call_instead("nested.inputs", "Inputs.restore", changed)
 
 
 @mutant("nested.hook_registrations", "structure", "hooks_that_a_function_replaces_on_its_argument")
@@ -483,7 +475,7 @@ def watches_hooks_in_a_mode(copy: Copy) -> None:
         with undone(tensors, registering=registering), mode:
             yield
 
-    redirect(copy, "nested.hook_registrations", "undone", changed)
+    copy.call_instead("nested.hook_registrations", "undone", changed)
 
 
 @mutant("nested.hook_registrations", "structure", "hooks_that_a_function_registers_on_its_arguments_node")
@@ -495,7 +487,7 @@ def overlooks_hooks_on_nodes(copy: Copy) -> None:
 @mutant("nested.hook_registrations", "structure", "hooks_that_a_function_registers_on_its_arguments_node")
 def overlooks_hooks_before_nodes(copy: Copy) -> None:
     """Hooks that a recomputation registers to run before the node of an argument stay."""
-    redirect(copy, "nested.hook_registrations", "_of_node", lambda of_node, tensor: of_node(tensor)[:1])
+    copy.call_instead("nested.hook_registrations", "_of_node", lambda of_node, tensor: of_node(tensor)[:1])
 
 
 @mutant("nested.inputs", "structure", "a_container_passed_twice")
@@ -509,4 +501,4 @@ def looks_for_repeated_containers_by_position_alone(copy: Copy) -> None:
 
         init(self, by_position(), kwargs)
 
-    redirect(copy, "nested.inputs", "Inputs.__init__", changed)
+    copy.call_instead("nested.inputs", "Inputs.__init__", changed)
