@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from conformance.mutants.faults.checkpoint.seams import drop_result
 from conformance.mutants.mutant import Copy, mutant
-from conformance.mutants.wrappers import drop_result
 
 
 def _as_if_there_were_some(copy: Copy, task: int) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 import impls
-from conformance.mutants.faults.structure import restore, return_as, take_inputs
+from conformance.mutants.faults.checkpoint.structure import restore, return_as, take_inputs
 from conformance.mutants.mutant import Copy, mutant
 
 _Tensors = tuple[torch.Tensor, ...]

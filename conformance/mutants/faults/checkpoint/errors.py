@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
+from conformance.mutants.faults.checkpoint.seams import compare_versions_alone_if, forget_change, forget_changes, set_version
 from conformance.mutants.mutant import Copy, mutant
-from conformance.mutants.wrappers import compare_versions_alone_if, forget_change, forget_changes, set_version
 from impls.nested.user_hooks import ROUTES
 
 _ORDINARY = (torch.Tensor, torch.nn.Parameter)

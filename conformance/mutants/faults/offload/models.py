@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from conformance.mutants.faults.offload import change_gradients, change_loaded, replay_no_random_numbers
+from conformance.mutants.faults.offload.training import change_gradients, change_loaded, replay_no_random_numbers
 from conformance.mutants.mutant import Copy, mutant
 
 

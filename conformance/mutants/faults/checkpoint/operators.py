@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from conformance.mutants.faults.gradients import bring
-from conformance.mutants.faults.structure import restore
+from conformance.mutants.faults.checkpoint.gradients import bring
+from conformance.mutants.faults.checkpoint.structure import restore
 from conformance.mutants.mutant import Copy, mutant
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch.utils._device import DeviceContext
 
+from conformance.mutants.faults.checkpoint.seams import compare_versions_alone_if
 from conformance.mutants.mutant import Copy, mutant
-from conformance.mutants.wrappers import compare_versions_alone_if
 
 _modes_at = torch._C._get_function_stack_at
 _mode_count = torch._C._len_torch_function_stack

@@ -1,0 +1,1 @@
+"""Faults of the nested checkpoint, by the families of laws that must catch them."""

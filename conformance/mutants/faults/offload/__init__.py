@@ -1,0 +1,1 @@
+"""Faults of the offloaded model, by what they are about."""
