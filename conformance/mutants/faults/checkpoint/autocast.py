@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from conformance.mutants.faults.checkpoint.rng import on_main_thread, recompute_with, run_number
+from conformance.mutants.faults.checkpoint.seams import on_main_thread, recompute_with, run_number
 from conformance.mutants.mutant import Copy, mutant
 
 

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
 import torch
 
-from conformance.mutants.faults.checkpoint.seams import drop_result
 from conformance.mutants.mutant import Copy, mutant
+
+
+def _drop_result(copy: Copy, dropped: Callable[[Any, Any], bool]) -> None:
+    """Let regions recompute again for each tensor, where ``dropped`` says so of a region and what it recomputed."""
+
+    def drop(values: Any, self: Any, task: int, slot: Any) -> None:
+        if dropped(self, values):
+            self.values.pop(task, None)
+
+    copy.call_after("nested.region", "Region.recompute", drop)
 
 
 def _as_if_there_were_some(copy: Copy, task: int) -> Any:
@@ -73,7 +83,7 @@ def shares_one_table_between_all_regions(copy: Copy) -> None:
 @mutant("nested.region", "costs", "calls_without_early_stop")
 def shares_nothing_without_early_stop(copy: Copy) -> None:
     """A region that may not stop early is recomputed for each tensor that it saved."""
-    drop_result(copy, lambda region, _: not region.early_stop)
+    _drop_result(copy, lambda region, _: not region.early_stop)
 
 
 @mutant("nested.region", "costs", "backward_of_one_output_recomputes_what_it_needs")
@@ -99,13 +109,13 @@ def runs_on_when_a_subset_is_asked_for(copy: Copy) -> None:
 @mutant("nested.region", "costs", "a_leaf_at_depth_d_runs_d_plus_one_times")
 def keeps_three_tensors_or_more(copy: Copy) -> None:
     """A region that has saved two tensors is recomputed for each of them."""
-    drop_result(copy, lambda _, values: len(values) == 2)
+    _drop_result(copy, lambda _, values: len(values) == 2)
 
 
 @mutant("nested.region", "costs", "a_parent_is_recomputed_once_for_all_its_regions")
 def keeps_three_tensors_at_most(copy: Copy) -> None:
     """A region that has saved more than three tensors is recomputed for each of them."""
-    drop_result(copy, lambda _, values: len(values) > 3)
+    _drop_result(copy, lambda _, values: len(values) > 3)
 
 
 @mutant("nested.region", "costs", "every_backward_recomputes_anew")

@@ -8,26 +8,16 @@ from typing import Any
 import torch
 
 import impls
-from conformance.mutants.faults.checkpoint.structure import restore, return_as, take_inputs
+from conformance.mutants.faults.checkpoint.seams import (
+    change_inputs,
+    change_output,
+    change_recomputed,
+    change_recomputed_after,
+    change_restored,
+)
 from conformance.mutants.mutant import Copy, mutant
 
 _Tensors = tuple[torch.Tensor, ...]
-
-
-def bring(copy: Copy, change: Callable[[torch.Tensor], torch.Tensor | None]) -> None:
-    """A recomputed tensor comes back as ``change(tensor)``; if that is None, it does not come back."""
-    _bring_beside(copy, lambda values, index, tensor: change(tensor))
-
-
-def _bring_beside(copy: Copy, change: Callable[[Any, int, torch.Tensor], torch.Tensor | None]) -> None:
-    """The same by ``change(values, index, tensor)``, where values are those that were recomputed before."""
-
-    def changed(put: Any, values: Any, index: int, tensor: torch.Tensor) -> None:
-        instead = change(values, index, tensor)
-        if instead is not None:
-            put(values, index, instead)
-
-    copy.call_instead("nested.recomputation", "Values.__setitem__", changed)
 
 
 def _number(copy: Copy, change: Callable[[Any, int], int]) -> None:
@@ -43,7 +33,7 @@ def _number(copy: Copy, change: Callable[[Any, int], int]) -> None:
     copy.call_instead("nested.recomputation", "Recomputation.run", changed)
 
 
-def _call_instead(copy: Copy, name: str, where: Callable[[Any, Any], bool]) -> None:
+def _pass_on(copy: Copy, name: str, where: Callable[[Any, Any], bool]) -> None:
     """Calls of which ``where(args, kwargs)`` is true are passed on to another implementation."""
 
     def changed(run: Any, function: Any, args: Any, kwargs: Any, *options: Any) -> Any:
@@ -133,7 +123,7 @@ def lets_a_slot_be_read_once_in_a_backward(copy: Copy) -> None:
 @mutant("nested.recomputation", "gradients", "core_programs_equal_plain")
 def rounds_what_it_recomputes(copy: Copy) -> None:
     """Recomputed tensors in double precision come back rounded to single precision."""
-    bring(copy, lambda tensor: tensor.float().to(tensor.dtype) if tensor.dtype is torch.float64 else tensor)
+    change_recomputed(copy, lambda tensor: tensor.float().to(tensor.dtype) if tensor.dtype is torch.float64 else tensor)
 
 
 @mutant("nested.inputs", "gradients", "repeated_backward")
@@ -150,7 +140,7 @@ def lets_go_of_the_inputs_in_the_first_backward(copy: Copy) -> None:
 @mutant("nested.recomputation", "gradients", "views_inside")
 def rebuilds_a_view_without_its_offset(copy: Copy) -> None:
     """A recomputed view comes back as the beginning of its storage."""
-    bring(copy, lambda tensor: tensor.as_strided(tensor.shape, tensor.stride(), 0))
+    change_recomputed(copy, lambda tensor: tensor.as_strided(tensor.shape, tensor.stride(), 0))
 
 
 @mutant("nested.recomputation", "gradients", "views_inside")
@@ -161,7 +151,7 @@ def brings_the_base_of_a_view(copy: Copy) -> None:
         base = tensor._base
         return tensor if base is None or base.shape != tensor.shape else base
 
-    bring(copy, change)
+    change_recomputed(copy, change)
 
 
 @mutant("nested.region", "gradients", "in_place_on_intermediates")
@@ -173,13 +163,13 @@ def takes_every_saved_tensor_for_unchanged(copy: Copy) -> None:
 @mutant("nested.recomputation", "gradients", "detached_islands")
 def brings_only_what_requires_grad(copy: Copy) -> None:
     """A recomputed tensor that requires no grad does not come back."""
-    bring(copy, lambda tensor: tensor if tensor.requires_grad else None)
+    change_recomputed(copy, lambda tensor: tensor if tensor.requires_grad else None)
 
 
 @mutant("nested.recomputation", "gradients", "no_grad_islands")
 def brings_zeros_for_what_needs_no_gradient(copy: Copy) -> None:
     """A recomputed tensor that requires no grad comes back as zeros."""
-    bring(copy, lambda tensor: tensor if tensor.requires_grad else torch.zeros_like(tensor))
+    change_recomputed(copy, lambda tensor: tensor if tensor.requires_grad else torch.zeros_like(tensor))
 
 
 @mutant("nested.recomputation", "gradients", "custom_functions")
@@ -200,37 +190,39 @@ def recovers_only_what_requires_grad(copy: Copy) -> None:
 @mutant("nested.recomputation", "gradients", "integer_tensors")
 def lets_all_that_is_recomputed_require_grad(copy: Copy) -> None:
     """Recomputed tensors come back as leaves that require grad, integers included."""
-    bring(copy, lambda tensor: tensor.detach().requires_grad_())
+    change_recomputed(copy, lambda tensor: tensor.detach().requires_grad_())
 
 
 @mutant("nested.recomputation", "gradients", "zero_size_tensors")
 def takes_an_empty_tensor_for_none(copy: Copy) -> None:
     """A recomputed tensor without elements does not come back."""
-    bring(copy, lambda tensor: tensor if tensor.numel() else None)
+    change_recomputed(copy, lambda tensor: tensor if tensor.numel() else None)
 
 
 @mutant("nested.recomputation", "gradients", "non_contiguous_tensors")
 def rebuilds_a_tensor_without_its_strides(copy: Copy) -> None:
     """A recomputed tensor comes back as if its storage were in order."""
-    bring(copy, lambda tensor: tensor.as_strided(tensor.shape, torch.empty(tensor.shape).stride(), tensor.storage_offset()))
+    change_recomputed(
+        copy, lambda tensor: tensor.as_strided(tensor.shape, torch.empty(tensor.shape).stride(), tensor.storage_offset())
+    )
 
 
 @mutant("nested.recomputation", "gradients", "complex_tensors")
 def forgets_that_a_tensor_is_conjugated(copy: Copy) -> None:
     """A recomputed tensor that is marked as conjugated comes back without the mark."""
-    bring(copy, lambda tensor: tensor.conj() if tensor.is_conj() else tensor)
+    change_recomputed(copy, lambda tensor: tensor.conj() if tensor.is_conj() else tensor)
 
 
 @mutant("nested.recomputation", "gradients", "bfloat16_tensors")
 def goes_through_numpy(copy: Copy) -> None:
     """Recomputed tensors come back by way of numpy, which has no bfloat16."""
-    bring(copy, lambda tensor: torch.from_numpy(tensor.detach().numpy()))
+    change_recomputed(copy, lambda tensor: torch.from_numpy(tensor.detach().numpy()))
 
 
 @mutant("nested.inputs", "gradients", "leaves_of_other_shapes_and_dtypes")
 def casts_arguments_to_the_dtype_of_the_first(copy: Copy) -> None:
     """A recomputation gets all arguments in the dtype of the first."""
-    restore(copy, lambda args, kwargs: (tuple(one.to(args[0].dtype) for one in args), kwargs))
+    change_restored(copy, lambda args, kwargs: (tuple(one.to(args[0].dtype) for one in args), kwargs))
 
 
 @mutant("nested.recomputation", "gradients", "leaves_of_other_shapes_and_dtypes")
@@ -241,7 +233,7 @@ def brings_what_was_broadcast_as_it_was_used(copy: Copy) -> None:
         before = [one for one in values.values() if one.dim() > tensor.dim()]
         return tensor.expand_as(before[-1]) if before else tensor
 
-    _bring_beside(copy, change)
+    change_recomputed_after(copy, change)
 
 
 @mutant("nested.recomputation", "gradients", "parameters_of_modules")
@@ -253,7 +245,7 @@ def takes_a_saved_statistic_for_the_one_before(copy: Copy) -> None:
         before = values.get(index - 1)
         return tensor if before is None or tensor.requires_grad or look(before) != look(tensor) else before
 
-    _bring_beside(copy, change)
+    change_recomputed_after(copy, change)
 
 
 @mutant("nested.region", "gradients", "parameters_of_modules")
@@ -263,7 +255,7 @@ def takes_the_inputs_of_a_modules_first_call(copy: Copy) -> None:
     def first(function: Any, inputs: Any) -> Any:
         return vars(function).setdefault("first", inputs) if isinstance(function, torch.nn.Module) else inputs
 
-    take_inputs(copy, first)
+    change_inputs(copy, first)
 
 
 @mutant("nested.api", "gradients", "transforms_of_functions")
@@ -314,25 +306,25 @@ def detaches_the_output_where_nothing_was_saved(copy: Copy) -> None:
         ended[:] = [len(self.slots)]
 
     copy.call_instead("nested.region", "Region.end", changed)
-    return_as(copy, lambda output, args: output if ended != [0] or type(output) is tuple else output.detach())
+    change_output(copy, lambda output, args: output if ended != [0] or type(output) is tuple else output.detach())
 
 
 @mutant("nested.api", "gradients", "tensor_hooks_inside")
 def takes_the_legacy_way_without_keywords(copy: Copy) -> None:
     """Calls without keywords are passed on to legacy."""
-    _call_instead(copy, "legacy", lambda args, kwargs: not kwargs)
+    _pass_on(copy, "legacy", lambda args, kwargs: not kwargs)
 
 
 @mutant("nested.api", "gradients", "escaping_intermediates")
 def takes_the_reentrant_way_without_keywords(copy: Copy) -> None:
     """Calls without keywords are passed on to reentrant."""
-    _call_instead(copy, "reentrant", lambda args, kwargs: not kwargs)
+    _pass_on(copy, "reentrant", lambda args, kwargs: not kwargs)
 
 
 @mutant("nested.api", "gradients", "accumulation_hooks_fire_once")
 def takes_the_reentrant_way_with_one_argument(copy: Copy) -> None:
     """Calls with one argument are passed on to reentrant."""
-    _call_instead(copy, "reentrant", lambda args, kwargs: len(args) == 1 and not kwargs)
+    _pass_on(copy, "reentrant", lambda args, kwargs: len(args) == 1 and not kwargs)
 
 
 @mutant("nested.region", "gradients", "autograd_grad_of_any_subset")
@@ -374,7 +366,7 @@ def takes_every_tensor_for_strided(copy: Copy) -> None:
 @mutant("nested.recomputation", "gradients", "sparse_matrices")
 def makes_what_is_sparse_dense(copy: Copy) -> None:
     """A recomputed tensor that is sparse comes back dense."""
-    bring(copy, lambda tensor: tensor if tensor.layout is torch.strided else torch.zeros_like(tensor.to_dense()))
+    change_recomputed(copy, lambda tensor: tensor if tensor.layout is torch.strided else torch.zeros_like(tensor.to_dense()))
 
 
 @mutant("nested.region", "gradients", "backward_of_one_output_first")
@@ -393,37 +385,37 @@ def lets_go_of_the_inputs_with_its_first_tensor(copy: Copy) -> None:
 @mutant("nested.api", "gradients", "all_claimed_features_combined")
 def takes_the_reentrant_way_with_several_arguments(copy: Copy) -> None:
     """Calls with several arguments are passed on to reentrant."""
-    _call_instead(copy, "reentrant", lambda args, kwargs: len(args) > 1)
+    _pass_on(copy, "reentrant", lambda args, kwargs: len(args) > 1)
 
 
 @mutant("nested.recomputation", "gradients", "layouts_are_plains", profile="default")
 def brings_back_tensors_without_gaps(copy: Copy) -> None:
     """Recomputed tensors come back contiguous."""
-    bring(copy, lambda tensor: tensor.contiguous())
+    change_recomputed(copy, lambda tensor: tensor.contiguous())
 
 
 @mutant("nested.recomputation", "gradients", "layouts_are_plains", profile="default")
 def brings_back_what_is_conjugated_as_numbers(copy: Copy) -> None:
     """A recomputed tensor that is marked as conjugated comes back with other numbers instead of the mark."""
-    bring(copy, lambda tensor: tensor.resolve_conj())
+    change_recomputed(copy, lambda tensor: tensor.resolve_conj())
 
 
 @mutant("nested.recomputation", "gradients", "values_that_are_rarely_met", profile="default")
 def counts_in_single_precision(copy: Copy) -> None:
     """Recomputed complex tensors come back rounded to single precision."""
-    bring(copy, lambda tensor: tensor.to(torch.complex64).to(tensor.dtype) if tensor.is_complex() else tensor)
+    change_recomputed(copy, lambda tensor: tensor.to(torch.complex64).to(tensor.dtype) if tensor.is_complex() else tensor)
 
 
 @mutant("nested.recomputation", "gradients", "values_that_are_rarely_met", profile="default")
 def has_no_place_for_what_is_large(copy: Copy) -> None:
     """Recomputed tensors of 65,536 elements or more come back rounded to bfloat16."""
-    bring(copy, lambda tensor: tensor * 1 if tensor.numel() < 1 << 16 else tensor.bfloat16().to(tensor.dtype))
+    change_recomputed(copy, lambda tensor: tensor * 1 if tensor.numel() < 1 << 16 else tensor.bfloat16().to(tensor.dtype))
 
 
 @mutant("nested.recomputation", "gradients", "very_many_saved_tensors", profile="default")
 def numbers_tensors_in_six_bits(copy: Copy) -> None:
     """A recomputed tensor comes back as the one 64 places before it."""
-    _bring_beside(copy, lambda values, index, tensor: values.get(index - 64, tensor))
+    change_recomputed_after(copy, lambda values, index, tensor: values.get(index - 64, tensor))
 
 
 @mutant("nested.region", "gradients", "transforms_of_functions")

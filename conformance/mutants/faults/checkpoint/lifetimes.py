@@ -1,14 +1,11 @@
-"""Faults of the nested checkpoint that laws of the family lifetimes must catch."""
+"""Faults of the nested checkpoint that laws of the family lifetimes must catch, but for those about threads."""
 
 from __future__ import annotations
 
 import sys
-import threading
-import time
-import weakref
 from collections.abc import Callable
-from types import MethodType, SimpleNamespace
-from typing import Any, NoReturn
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 
@@ -49,6 +46,11 @@ def _when_bring_fails(copy: Copy, note: Callable[[Any, BaseException], object]) 
             raise
 
     copy.call_instead("nested.region", "Region.bring", bring)
+
+
+class _Everything:
+    def __contains__(self, _: object) -> bool:
+        return True
 
 
 @mutant("nested.region", "lifetimes", "a_backward_of_some_outputs_keeps_nothing")
@@ -270,70 +272,6 @@ def leaves_autocast_on_after_an_error(copy: Copy) -> None:
     copy.call_before("state.restoration", "Restoration.__exit__", leave)
 
 
-def _refuse_to_wait(copy: Copy) -> None:
-    """Raise an error where a thread would wait until another one has recomputed a region."""
-
-    def sleep(_: float) -> NoReturn:
-        raise RuntimeError("another thread recomputes this region")
-
-    copy.replace("state.under_way", "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep), only_here=True)
-
-
-@mutant("state.under_way", "lifetimes", "two_threads_over_one_graph")
-def refuses_what_another_thread_recomputes(copy: Copy) -> None:
-    """That another thread is recomputing the same region is an error."""
-    _refuse_to_wait(copy)
-
-
-@mutant("state.under_way", "lifetimes", "two_threads_ask_for_parts_of_nested_regions")
-def gives_up_on_a_busy_region(copy: Copy) -> None:
-    """A region that another thread is recomputing is not waited for."""
-    _refuse_to_wait(copy)
-
-
-@mutant("state.turns", "lifetimes", "a_fork_while_another_thread_recomputes")
-def stays_locked_after_a_fork(copy: Copy) -> None:
-    """In a process that was forked, threads that did not come along keep the turn."""
-    copy.replace("state.turns", "TURN", copy["state.turns"].Turn())
-
-
-@mutant("nested.region", "lifetimes", "backward_in_another_thread")
-def has_regions_of_each_thread(copy: Copy) -> None:
-    """On another thread than that of forward, a region is empty."""
-    copy.wrap("nested.region", "Region", lambda there: type("Region", (threading.local, there), {}))
-
-
-@mutant("nested.api", "lifetimes", "a_forward_on_another_thread_meanwhile")
-def saves_in_the_newest_region(copy: Copy) -> None:
-    """What is saved on any thread goes to the region, or recomputation of one, that has begun last and is alive."""
-    newest: list[Any] = []
-
-    def pack(self: Any, tensor: torch.Tensor) -> Any:
-        return (newest[0]() or self).pack(tensor)
-
-    def push(owner: Any, context: bool = False) -> None:
-        newest[:] = [weakref.ref(owner)]
-        torch._C._autograd._push_saved_tensors_default_hooks(MethodType(pack, owner), owner.unpack)
-
-    def end(self: Any, output: Any) -> None:
-        if self.enclosing is not None:
-            newest[:] = [weakref.ref(self.enclosing)]
-
-    copy.replace("nested.user_hooks", "push", push)
-    copy.call_before("nested.region", "Region.end", end)
-
-
-@mutant("nested.region", "lifetimes", "backward_of_a_region_that_is_under_way")
-def refuses_while_forward_is_under_way_elsewhere(copy: Copy) -> None:
-    """A region whose forward has not ended on another thread is not recomputed."""
-
-    def recompute(self: Any, *_: Any) -> None:
-        if not self.complete and copy["nested.region"]._enclosing() is None:
-            self.refuse("its forward has not ended")
-
-    copy.call_before("nested.region", "Region.recompute", recompute)
-
-
 @mutant("nested.recomputation", "lifetimes", "a_retained_backward_keeps_nothing")
 def raises_one_stop_for_all(copy: Copy) -> None:
     """All recomputations end with one and the same exception, which keeps the frames that it has passed through."""
@@ -346,11 +284,6 @@ def raises_one_stop_for_all(copy: Copy) -> None:
 def saves_unneeded_outputs_in_their_own_graph(copy: Copy) -> None:
     """The graph that a recomputation makes holds what is not needed together with its history."""
     copy.replace("nested.recomputation", "detached", lambda tensor: tensor, only_here=True)
-
-
-class _Everything:
-    def __contains__(self, _: object) -> bool:
-        return True
 
 
 @mutant("nested.region", "lifetimes", "what_is_read_again_dies_as_it_is_unpacked")
@@ -444,25 +377,6 @@ def remembers_the_last_function(copy: Copy) -> None:
     copy.call_before("nested.api", "_run", lambda function, *_: last.update(function=function))
 
 
-@mutant("state.restoration", "lifetimes", "regions_of_two_threads_run_at_once")
-def has_one_lock_for_all(copy: Copy) -> None:
-    """Recomputations take turns even if they replay no random numbers."""
-    always = type("Always", (list,), {"__bool__": lambda _: True})
-    copy.set_after("state.restoration", "Restoration.__init__", states=lambda self: always(self.states))
-
-
-@mutant("nested.api", "lifetimes", "regions_of_two_threads_run_at_once")
-def lets_one_forward_run_at_a_time(copy: Copy) -> None:
-    """One thread at a time may be in the forward of a region."""
-    turn = threading.RLock()
-
-    def run(there: Any, *given: Any) -> Any:
-        with turn:
-            return there(*given)
-
-    copy.call_instead("nested.api", "_run", run)
-
-
 @mutant("tensors.packed", "lifetimes", "attributes_that_are_tensors_are_freed")
 def keeps_tensors_of_subclasses(copy: Copy) -> None:
     """An input of a subclass is kept as it is, not saved."""
@@ -478,18 +392,6 @@ def keeps_tensors_of_subclasses(copy: Copy) -> None:
 def keeps_a_log_of_what_failed(copy: Copy) -> None:
     """A region has a list that gets longer with each recomputation that fails."""
     _when_bring_fails(copy, lambda self, _: vars(self).update(failed=[*vars(self).get("failed", ()), []]))
-
-
-@mutant("state.turns", "lifetimes", "another_thread_goes_on_after_an_error")
-def keeps_its_lock_after_an_error(copy: Copy) -> None:
-    """A recomputation that raises an error keeps the turn."""
-
-    def give_back(_: bool, self: Any, holder: Any) -> None:
-        if sys.exc_info()[0] is not None:
-            self.holders.append(holder)
-
-    copy.call_after("state.turns", "Turn.give_back", give_back)
-    copy.replace("state.turns", "LIMIT", 5.0)  # so that a thread that waits in vain ends when the law has seen it
 
 
 @mutant("nested.region", "lifetimes", "nothing_of_the_inside_is_alive_after_forward", profile="default")
@@ -514,3 +416,9 @@ def keeps_what_was_changed_before(copy: Copy) -> None:
 def keeps_lower_precision(copy: Copy) -> None:
     """A region keeps what it saves if that is of dtype bfloat16."""
     _keep_saved_if(copy, lambda tensor: tensor.dtype is torch.bfloat16)
+
+
+@mutant("nested.outside_tensors", "lifetimes", "nothing_of_the_inside_is_alive_after_forward")
+def keeps_the_leaves_that_it_makes(copy: Copy) -> None:
+    """What a region saves and may be from outside is referred to strongly."""
+    copy.replace("nested.outside_tensors", "_reference", lambda whole: lambda: whole)

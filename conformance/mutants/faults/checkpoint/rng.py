@@ -2,38 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
 
+from conformance.mutants.faults.checkpoint.seams import on_main_thread, recompute_with, run_number
 from conformance.mutants.mutant import Copy, mutant
-
-
-def recompute_with(copy: Copy, name: str, value: Callable[[Any, Any], Any]) -> None:
-    """While a region is recomputed for a slot, its attribute of that name is ``value(region, slot)``."""
-
-    def changed(recompute: Any, self: Any, task: int, slot: Any) -> Any:
-        before = getattr(self, name)
-        setattr(self, name, value(self, slot))
-        try:
-            return recompute(self, task, slot)
-        finally:
-            setattr(self, name, before)
-
-    copy.call_instead("nested.region", "Region.recompute", changed)
-
-
-def run_number(region: Any) -> int:
-    """How often a region was recomputed, with this run, for which this is called once."""
-    region.run_number = vars(region).get("run_number", 0) + 1
-    return int(region.run_number)
-
-
-def on_main_thread() -> bool:
-    """Whether this runs on the main thread."""
-    return threading.current_thread() is threading.main_thread()
 
 
 def _after_forward(copy: Copy, change: Callable[[Any], object]) -> None:

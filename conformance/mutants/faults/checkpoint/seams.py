@@ -1,7 +1,8 @@
-"""Wrappers that several faults are made of: a function that does something else, too, or is given other arguments."""
+"""Where faults get at a region of nested: what it is called with, saves, recomputes and returns."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -9,23 +10,62 @@ import torch
 
 from conformance.mutants.mutant import Copy
 
-
-def set_version(tensor: torch.Tensor, version: int) -> None:
-    """Pretend that a tensor has been changed in place so many times."""
-    torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
 
 
-def forget_change(slot: Any) -> None:
-    """Pretend that the tensor which a slot of a region stands for is as it was saved."""
-    followed = slot[1] if isinstance(slot[1], torch.Tensor) else slot[1].tensor()
-    if followed is not None and followed._version != slot[2][3]:
-        set_version(followed, slot[2][3])
+def change_output(copy: Copy, change: Callable[[Any, Args], Any]) -> None:
+    """A call returns ``change(output, args)`` in place of its output."""
+    copy.change_result("nested.api", "_run", lambda output, function, args, *_: change(output, args))
 
 
-def forget_changes(region: Any) -> None:
-    """Pretend that all tensors which a region saved are as they were saved."""
-    for slot in region.slots:
-        forget_change(slot)
+def change_inputs(copy: Copy, change: Callable[[Any, Any], Any]) -> None:
+    """A region is made of ``change(function, inputs)`` in place of its inputs."""
+
+    def init(there: Any, self: Any, function: Any, inputs: Any, context: Any) -> None:
+        there(self, function, change(function, inputs), context)
+
+    copy.call_instead("nested.region", "Region.__init__", init)
+
+
+def change_restored(copy: Copy, change: Callable[[Args, Kwargs], tuple[Args, Kwargs]], kind: str = "Held") -> None:
+    """A recomputation gets ``change(args, kwargs)``; of calls without containers, or, as ``Inputs``, of those with some."""
+
+    def restored(call: Any, _: Any) -> Any:
+        args, kwargs, *others = call
+        return *change(args, kwargs), *others
+
+    copy.change_result("nested.inputs", f"{kind}.restore", restored)
+
+
+def change_recomputed(copy: Copy, change: Callable[[torch.Tensor], torch.Tensor | None]) -> None:
+    """A recomputed tensor comes back as ``change(tensor)``; if that is None, it does not come back."""
+    change_recomputed_after(copy, lambda values, index, tensor: change(tensor))
+
+
+def change_recomputed_after(copy: Copy, change: Callable[[Any, int, torch.Tensor], torch.Tensor | None]) -> None:
+    """The same by ``change(values, index, tensor)``, where values are those that were recomputed before."""
+
+    def put(there: Any, values: Any, index: int, tensor: torch.Tensor) -> None:
+        changed = change(values, index, tensor)
+        if changed is not None:
+            there(values, index, changed)
+
+    copy.call_instead("nested.recomputation", "Values.__setitem__", put)
+
+
+def recompute_with(copy: Copy, name: str, value: Callable[[Any, Any], Any]) -> None:
+    """While a region is recomputed for a slot, its attribute of that name is ``value(region, slot)``."""
+
+    def recompute(there: Any, self: Any, task: int, slot: Any) -> Any:
+        before = getattr(self, name)
+        setattr(self, name, value(self, slot))
+        try:
+            return there(self, task, slot)
+        finally:
+            setattr(self, name, before)
+
+    copy.call_instead("nested.region", "Region.recompute", recompute)
 
 
 def compare_versions_alone_if(copy: Copy, alone: Callable[[Any, int, torch.Tensor], bool]) -> None:
@@ -40,11 +80,12 @@ def compare_versions_alone_if(copy: Copy, alone: Callable[[Any, int, torch.Tenso
     copy.call_instead("nested.recomputation", "Recomputation.compare", compare)
 
 
-def drop_result(copy: Copy, dropped: Callable[[Any, Any], bool]) -> None:
-    """Let regions of nested recompute again for each tensor, where ``dropped`` says so of a region and what it recomputed."""
+def run_number(region: Any) -> int:
+    """How often a region was recomputed, with this run, for which this is called once."""
+    region.run_number = vars(region).get("run_number", 0) + 1
+    return int(region.run_number)
 
-    def drop(values: Any, self: Any, task: int, slot: Any) -> None:
-        if dropped(self, values):
-            self.values.pop(task, None)
 
-    copy.call_after("nested.region", "Region.recompute", drop)
+def on_main_thread() -> bool:
+    """Whether this runs on the main thread."""
+    return threading.current_thread() is threading.main_thread()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy as shallow
 from types import SimpleNamespace
 from typing import Any
 
@@ -160,67 +159,6 @@ def loads_into_copies(copy: Copy) -> None:
     copy.replace("offload.model", "OffloadModel.load_state_dict", nn.Module.load_state_dict)
 
 
-@mutant("offload.changes", "offload-models", "a_buffer_that_cannot_be_written_back_is_refused")
-def takes_a_resized_buffer(copy: Copy) -> None:
-    """A buffer that forward resized is not refused."""
-
-    def refuse(there: Any, self: Any, name: str, one: Any, now: Any, rewritten: bool) -> None:
-        if now is not one or one.shape == self.use.tensors[name].shape:
-            there(self, name, one, now, rewritten)
-
-    copy.call_instead("offload.changes", "Changes.refuse", refuse)
-
-
-@mutant("offload.changes", "offload-models", "a_buffer_that_cannot_be_written_back_is_refused", profile="default")
-def takes_a_buffer_with_a_graph(copy: Copy) -> None:
-    """A buffer that got a graph by a change in place is not refused."""
-
-    def refuse(there: Any, self: Any, name: str, one: Any, now: Any, rewritten: bool) -> None:
-        there(self, name, one, now, rewritten and self.use.tensors[name].requires_grad)
-
-    copy.call_instead("offload.changes", "Changes.refuse", refuse)
-
-
-@mutant("offload.changes", "offload-models", "a_buffer_that_cannot_be_written_back_is_refused", profile="default")
-def takes_an_assigned_buffer_with_a_graph(copy: Copy) -> None:
-    """A tensor with a graph that forward assigned to a buffer is not refused."""
-
-    def refuse(there: Any, self: Any, name: str, one: Any, now: Any, rewritten: bool) -> None:
-        there(self, name, one, now if now is one or now is None else now.detach(), rewritten)
-
-    copy.call_instead("offload.changes", "Changes.refuse", refuse)
-
-
-@mutant("offload.changes", "offload-models", "a_buffer_that_cannot_be_written_back_is_refused", profile="default")
-def takes_a_parameter_that_was_replaced(copy: Copy) -> None:
-    """A parameter that forward assigned is not refused."""
-
-    def refuse(there: Any, self: Any, name: str, one: Any, now: Any, rewritten: bool) -> None:
-        there(self, name, one, one if isinstance(self.use.tensors[name], nn.Parameter) else now, rewritten)
-
-    copy.call_instead("offload.changes", "Changes.refuse", refuse)
-
-
-@mutant("offload.changes", "offload-models", "a_buffer_that_cannot_be_written_back_is_refused", profile="default")
-def takes_a_buffer_that_is_gone(copy: Copy) -> None:
-    """A buffer that forward removed is not refused."""
-
-    def refuse(there: Any, self: Any, name: str, one: Any, now: Any, rewritten: bool) -> None:
-        there(self, name, one, now if isinstance(now, torch.Tensor) else one, rewritten)
-
-    copy.call_instead("offload.changes", "Changes.refuse", refuse)
-
-
-@mutant("offload.execution", "offload-models", "a_buffer_that_cannot_be_written_back_is_refused", profile="default")
-def takes_a_shared_buffer_that_one_assigned(copy: Copy) -> None:
-    """A buffer of two modules that one of them assigned is not refused."""
-
-    def collect(given: Any, put: Any, places: dict[str, str]) -> None:
-        given.update({name: put[place] for place, name in places.items() if put[place] is not given[name]})
-
-    copy.replace("offload.execution", "_collect", collect)
-
-
 @mutant("offload.changes", "offload-models", "buffers_may_change_where_no_version_tells", profile="default")
 def refuses_a_buffer_that_grows(copy: Copy) -> None:
     """A tensor of another shape that forward assigned to a buffer is refused."""
@@ -230,19 +168,6 @@ def refuses_a_buffer_that_grows(copy: Copy) -> None:
             raise RuntimeError(f"{self.title} assigned another shape to buffer {name!r}")
 
     copy.call_after("offload.changes", "Changes.refuse", refuse)
-
-
-@mutant("offload.microbatches", "offload-models", "rows_are_divided_as_by_tensor_split", profile="default")
-def divides_rows_in_chunks(copy: Copy) -> None:
-    """Rows are divided as torch.chunk does."""
-
-    def split(there: Any, args: Any, kwargs: Any, parts: int) -> Any:
-        there(args, kwargs, parts)  # refuses what cannot be split
-        tensors, whole = copy["offload.containers"].taken_apart((args, kwargs))
-        pieces = [(torch.chunk(tensor, parts) + (tensor[:0],) * parts)[:parts] for tensor in tensors]
-        return [whole.of([piece[index] for piece in pieces]) for index in range(parts)]
-
-    copy.call_instead("offload.microbatches", "split", split)
 
 
 @mutant("offload.statistics", "offload-models", "buffers_may_change_where_no_version_tells", profile="default")
@@ -285,46 +210,6 @@ def forgets_data_that_changed_before_it_was_replaced(copy: Copy) -> None:
     copy.call_after("offload.changes", "Changes.note", note)
 
 
-@mutant("offload.cutting", "offload-models", "wrong_models_and_options_are_refused", profile="default")
-def overlooks_a_forward_of_an_instance(copy: Copy) -> None:
-    """A model whose instance has a forward of its own is not refused."""
-
-    def children(there: Any, model: Any) -> Any:
-        if isinstance(model, nn.Module):
-            model = shallow(model)
-            vars(model).pop("forward", None)
-        return there(model)
-
-    copy.call_instead("offload.cutting", "children", children)
-
-
-@mutant("offload.cutting", "offload-models", "wrong_models_and_options_are_refused", profile="default")
-def overlooks_buffers_without_a_shape(copy: Copy) -> None:
-    """A model that has buffers without a shape is not refused."""
-    copy.call_instead("offload.cutting", "is_lazy", lambda there, tensor: isinstance(tensor, nn.Parameter) and there(tensor))
-
-
-@mutant("offload.model", "offload-models", "wrong_models_and_options_are_refused", profile="default")
-def takes_any_text_for_true(copy: Copy) -> None:
-    """Any value is taken for ``checkpoint_activation``."""
-
-    def make(there: Any, self: Any, *args: Any, checkpoint_activation: Any = False, **options: Any) -> None:
-        there(self, *args, checkpoint_activation=bool(checkpoint_activation), **options)
-
-    copy.call_instead("offload.model", "OffloadModel.__init__", make)
-
-
-@mutant("offload.model", "offload-models", "modules_may_change_their_input_in_place", profile="default")
-def takes_a_device_without_its_index(copy: Copy) -> None:
-    """A device that is given without an index stays without."""
-
-    def device(there: Any, name: str, given: Any) -> torch.device:
-        there(name, given)
-        return torch.device(given)
-
-    copy.call_instead("offload.model", "_device", device)
-
-
 @mutant("offload.turn", "offload-models", "a_buffer_made_in_forward_is_not_made_twice", profile="default")
 def leaves_a_buffer_that_it_refused(copy: Copy) -> None:
     """A buffer that forward made stays there after it was refused."""
@@ -338,55 +223,6 @@ def leaves_a_buffer_that_it_refused(copy: Copy) -> None:
                 module._buffers.update(buffers)
 
     copy.call_instead("offload.turn", "Turn.refuse_new_buffers", refuse)
-
-
-@mutant("offload.microbatches", "offload-models", "rows_that_cannot_be_split_are_refused", profile="default")
-def takes_one_for_true(copy: Copy) -> None:
-    """Outputs that are equal and of different types are taken for the same."""
-
-    def joined(there: Any, parts: Any, known: Any) -> Any:
-        atoms = copy["offload.microbatches"]._ATOMS
-        if all(type(part) in atoms and part == parts[0] for part in parts):
-            return parts[0]
-        return there(parts, known)
-
-    copy.call_instead("offload.microbatches", "_joined", joined)
-
-
-@mutant("offload.model", "offload-models", "a_model_keeps_its_mode_and_gradients", profile="default")
-def leaves_buffers_on_the_device(copy: Copy) -> None:
-    """Buffers stay where they are when parameters are moved."""
-
-    def move(there: Any, model: Any, route: Any) -> None:
-        there(SimpleNamespace(parameters=model.parameters, buffers=lambda: ()), route)
-
-    copy.call_instead("offload.model", "_move", move)
-
-
-@mutant("offload.model", "offload-models", "a_model_keeps_its_mode_and_gradients", profile="default")
-def leaves_gradients_on_the_device(copy: Copy) -> None:
-    """Gradients that are not on the offload device are lost."""
-
-    def move(there: Any, model: Any, route: Any) -> None:
-        for one in model.parameters():
-            if one.grad is not None and one.grad.device != route.offload_device:
-                one.grad = None
-        there(model, route)
-
-    copy.call_instead("offload.model", "_move", move)
-
-
-@mutant("offload.model", "offload-models", "a_model_keeps_its_mode_and_gradients", profile="default")
-def thaws_what_it_moves(copy: Copy) -> None:
-    """Frozen parameters that are moved from another device require grad."""
-
-    def move(there: Any, model: Any, route: Any) -> None:
-        moved = [one for one in model.parameters() if one.device != route.offload_device]
-        there(model, route)
-        for one in moved:
-            one.requires_grad_()
-
-    copy.call_instead("offload.model", "_move", move)
 
 
 @mutant("offload.attachment", "offload-models", "a_weight_that_changes_before_its_slice_runs", profile="default")

@@ -1,18 +1,17 @@
-"""Faults of the offloaded model that laws of the family offload-models must catch."""
+"""Faults of the offloaded model that laws of the family offload-models must catch, but for those in files of their own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy as shallow
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+from torch.utils._pytree import tree_map
 
-from conformance.mutants.faults.offload.training import change_gradients, change_loaded, replay_no_random_numbers
+from conformance.mutants.faults.offload.seams import change_gradients, change_loaded, is_size, replay_no_random_numbers
 from conformance.mutants.mutant import Copy, mutant
 
 
@@ -52,20 +51,6 @@ def forget_numbers(copy: Copy, forgotten: Callable[[Any], bool]) -> None:
         return there(value, tensors, whole, known)
 
     copy.call_instead("offload.containers", "_take", take)
-
-
-def hide_extras(copy: Copy, *names: str) -> None:
-    """Take a model for one that has nothing under these names."""
-
-    def refuse(there: Any, model: Any) -> None:
-        there(SimpleNamespace(**vars(model) | {name: {} for name in names}))
-
-    copy.call_instead("offload.cutting", "_refuse_extras", refuse)
-
-
-def is_size(value: Any) -> bool:
-    """Whether a value is a torch.Size, which pytree takes for a container."""
-    return type(value) is torch.Size
 
 
 @mutant("offload.microbatches", "offload-models", "the_first_module_gets_every_input")
@@ -236,82 +221,6 @@ def sends_sparse_gradients_as_others(copy: Copy) -> None:
     copy.call_instead("offload.attachment", "_Attach.backward", backward)
 
 
-@mutant("offload.model", "offload-models", "wrong_models_and_options_are_refused", profile="default")
-def takes_microbatches_without_checkpoints(copy: Copy) -> None:
-    """Several microbatches are taken without checkpoint_activation."""
-
-    def make(there: Any, self: Any, *args: Any, num_microbatches: Any = 1, **options: Any) -> None:
-        there(self, *args, num_microbatches=1 if type(num_microbatches) is int else num_microbatches, **options)
-        self._num_microbatches = num_microbatches
-        copy["offload.model"]._count("num_microbatches", num_microbatches)
-
-    copy.call_instead("offload.model", "OffloadModel.__init__", make)
-
-
-@mutant("offload.model", "offload-models", "wrong_models_and_options_are_refused", profile="default")
-def takes_any_number(copy: Copy) -> None:
-    """Any number is taken for the options that are numbers."""
-    copy.call_instead("offload.model", "_count", lambda there, name, value, *_: there(name, 1 if type(value) is int else value))
-
-
-@mutant("offload.model", "offload-models", "wrong_models_and_options_are_refused", profile="default")
-def takes_true_for_a_number(copy: Copy) -> None:
-    """True and False are taken for numbers."""
-
-    def count(there: Any, name: str, value: Any, *most: Any) -> None:
-        there(name, int(value) if isinstance(value, bool) else value, *most)
-
-    copy.call_instead("offload.model", "_count", count)
-
-
-@mutant("offload.cutting", "offload-models", "wrong_models_and_options_are_refused", profile="default")
-def takes_a_module_in_two_slices(copy: Copy) -> None:
-    """A module that belongs to two slices is not refused."""
-    copy.replace("offload.cutting", "refuse_shared", lambda cut, named: None)
-
-
-@mutant("offload.cutting", "offload-models", "wrong_models_and_options_are_refused", profile="default")
-def takes_a_forward_of_its_own(copy: Copy) -> None:
-    """A model whose class has a forward of its own is not refused."""
-
-    def children(there: Any, model: Any) -> Any:
-        if isinstance(model, nn.Sequential):
-            model = shallow(model)
-            model.__class__ = nn.Sequential
-        return there(model)
-
-    copy.call_instead("offload.cutting", "children", children)
-
-
-@mutant("offload.cutting", "offload-models", "wrong_models_and_options_are_refused", profile="default")
-def drops_hooks_of_a_model(copy: Copy) -> None:
-    """A model that has hooks of its own is not refused."""
-    hide_extras(copy, "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-
-
-@mutant("offload.cutting", "offload-models", "wrong_models_and_options_are_refused", profile="default")
-def drops_hooks_of_a_model_but_forward_ones(copy: Copy) -> None:
-    """A model that has hooks of its own is not refused, unless they are forward hooks."""
-    hide_extras(copy, "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-
-
-@mutant("offload.cutting", "offload-models", "wrong_models_and_options_are_refused", profile="default")
-def drops_parameters_of_a_model(copy: Copy) -> None:
-    """A model that has parameters of its own is not refused."""
-    hide_extras(copy, "_parameters")
-
-
-@mutant("offload.cutting", "offload-models", "wrong_models_and_options_are_refused", profile="default")
-def takes_a_list_with_a_parameter(copy: Copy) -> None:
-    """A ModuleList that has parameters of its own is not refused."""
-
-    def refuse(there: Any, model: Any) -> None:
-        if isinstance(model, nn.Sequential):
-            there(model)
-
-    copy.call_instead("offload.cutting", "_refuse_extras", refuse)
-
-
 @mutant("offload.model", "offload-models", "a_model_keeps_its_mode_and_gradients")
 def always_begins_in_training(copy: Copy) -> None:
     """An offloaded model is in training mode at first."""
@@ -326,41 +235,6 @@ def always_begins_in_training(copy: Copy) -> None:
 def begins_without_gradients(copy: Copy) -> None:
     """A model's gradients are dropped."""
     copy.call_after("offload.model", "_move", lambda _, model, route: model.zero_grad())
-
-
-@mutant("offload.microbatches", "offload-models", "rows_that_cannot_be_split_are_refused", profile="default")
-def joins_what_differs_in_structure(copy: Copy) -> None:
-    """Outputs of microbatches that differ in structure are joined."""
-
-    def join(there: Any, values: Any) -> Any:
-        leaves, structures = zip(*(tree_flatten(value, is_size) for value in values), strict=True)
-        return there([tree_unflatten(each, structures[0]) for each in leaves])
-
-    copy.call_instead("offload.microbatches", "join", join)
-
-
-@mutant("offload.microbatches", "offload-models", "rows_that_cannot_be_split_are_refused", profile="default")
-def takes_the_number_of_the_first_microbatch(copy: Copy) -> None:
-    """An output that is no tensor is the first microbatch's, whatever the others have."""
-
-    def joined(there: Any, parts: Any, known: Any) -> Any:
-        return there(parts, known) if isinstance(parts[0], torch.Tensor) else parts[0]
-
-    copy.call_instead("offload.microbatches", "_joined", joined)
-
-
-@mutant("offload.microbatches", "offload-models", "rows_that_cannot_be_split_are_refused")
-def takes_fewer_rows_than_microbatches(copy: Copy) -> None:
-    """Fewer rows than microbatches are not refused."""
-
-    def split(there: Any, args: Any, kwargs: Any, parts: int) -> Any:
-        tensors, whole = copy["offload.containers"].taken_apart((args, kwargs))
-        if len({tensor.shape[:1] for tensor in tensors}) != 1 or tensors[0].dim() == 0:
-            return there(args, kwargs, parts)
-        pieces = [torch.tensor_split(tensor, parts) for tensor in tensors]
-        return [whole.of([piece[index] for piece in pieces]) for index in range(parts)]
-
-    copy.call_instead("offload.microbatches", "split", split)
 
 
 @mutant("offload.microbatches", "offload-models", "outputs_have_their_structure", profile="default")
@@ -391,29 +265,6 @@ def copies_the_only_output(copy: Copy) -> None:
         return there([tree_map(lambda leaf: joined((leaf,), known), value, is_leaf=is_size) for value in values])
 
     copy.call_instead("offload.microbatches", "join", join)
-
-
-@mutant("offload.model", "offload-models", "statistics_of_a_microbatch_are_warned_of", profile="default")
-def warns_in_training_alone(copy: Copy) -> None:
-    """Nobody is warned of batch norm that takes statistics from microbatches in evaluation."""
-
-    def warn(there: Any, self: Any) -> None:
-        training = [(name, module) for name, module in self.named_modules() if module.training]
-        there(SimpleNamespace(named_modules=lambda: training, _num_microbatches=self._num_microbatches))
-
-    copy.call_instead("offload.model", "OffloadModel._warn_of_statistics", warn)
-
-
-@mutant("offload.model", "offload-models", "statistics_of_a_microbatch_are_warned_of")
-def warns_always(copy: Copy) -> None:
-    """Users are warned of batch norm with one microbatch, too."""
-
-    def forward(there: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-        if self._num_microbatches == 1:
-            self._warn_of_statistics()
-        return there(self, *args, **kwargs)
-
-    copy.call_instead("offload.model", "OffloadModel.forward", forward)
 
 
 @mutant("offload.route", "offload-models", "modules_may_checkpoint_themselves")
@@ -536,3 +387,63 @@ def recomputes_without_attributes(copy: Copy) -> None:
 def takes_a_version_of_what_has_none(copy: Copy) -> None:
     """An input that was made in inference mode is asked for its version, which is an error."""
     change_boundaries(copy, version=lambda tensor, route: tensor._version)
+
+
+@mutant("offload.microbatches", "offload-models", "rows_are_divided_as_by_tensor_split", profile="default")
+def divides_rows_in_chunks(copy: Copy) -> None:
+    """Rows are divided as torch.chunk does."""
+
+    def split(there: Any, args: Any, kwargs: Any, parts: int) -> Any:
+        there(args, kwargs, parts)  # refuses what cannot be split
+        tensors, whole = copy["offload.containers"].taken_apart((args, kwargs))
+        pieces = [(torch.chunk(tensor, parts) + (tensor[:0],) * parts)[:parts] for tensor in tensors]
+        return [whole.of([piece[index] for piece in pieces]) for index in range(parts)]
+
+    copy.call_instead("offload.microbatches", "split", split)
+
+
+@mutant("offload.model", "offload-models", "modules_may_change_their_input_in_place", profile="default")
+def takes_a_device_without_its_index(copy: Copy) -> None:
+    """A device that is given without an index stays without."""
+
+    def device(there: Any, name: str, given: Any) -> torch.device:
+        there(name, given)
+        return torch.device(given)
+
+    copy.call_instead("offload.model", "_device", device)
+
+
+@mutant("offload.model", "offload-models", "a_model_keeps_its_mode_and_gradients", profile="default")
+def leaves_buffers_on_the_device(copy: Copy) -> None:
+    """Buffers stay where they are when parameters are moved."""
+
+    def move(there: Any, model: Any, route: Any) -> None:
+        there(SimpleNamespace(parameters=model.parameters, buffers=lambda: ()), route)
+
+    copy.call_instead("offload.model", "_move", move)
+
+
+@mutant("offload.model", "offload-models", "a_model_keeps_its_mode_and_gradients", profile="default")
+def leaves_gradients_on_the_device(copy: Copy) -> None:
+    """Gradients that are not on the offload device are lost."""
+
+    def move(there: Any, model: Any, route: Any) -> None:
+        for one in model.parameters():
+            if one.grad is not None and one.grad.device != route.offload_device:
+                one.grad = None
+        there(model, route)
+
+    copy.call_instead("offload.model", "_move", move)
+
+
+@mutant("offload.model", "offload-models", "a_model_keeps_its_mode_and_gradients", profile="default")
+def thaws_what_it_moves(copy: Copy) -> None:
+    """Frozen parameters that are moved from another device require grad."""
+
+    def move(there: Any, model: Any, route: Any) -> None:
+        moved = [one for one in model.parameters() if one.device != route.offload_device]
+        there(model, route)
+        for one in moved:
+            one.requires_grad_()
+
+    copy.call_instead("offload.model", "_move", move)

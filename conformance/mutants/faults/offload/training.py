@@ -4,36 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from functools import partial
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_map_only
 
+from conformance.mutants.faults.offload.seams import change_gradients, change_loaded, replay_no_random_numbers
 from conformance.mutants.mutant import Copy, mutant
-
-
-def change_gradients(copy: Copy, changed: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    """Change the gradients of loaded copies before they are sent to the parameters."""
-
-    def backward(there: Any, ctx: Any, *grads: torch.Tensor | None) -> Any:
-        return there(ctx, *(None if grad is None else changed(grad) for grad in grads))
-
-    copy.call_instead("offload.attachment", "_Attach.backward", backward)
-
-
-def replay_no_random_numbers(copy: Copy) -> None:
-    """Checkpoint slices without the states of random number generators."""
-    copy.wrap("offload.turn", "checkpoint", lambda there: partial(there, preserve_rng_state=False))
-
-
-def change_loaded(copy: Copy, changed: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    """Change all values on their way to the computing device."""
-
-    def load(there: Any, self: Any, originals: Any) -> Any:
-        return there(self, {name: changed(tensor.detach()) for name, tensor in originals.items()})
-
-    copy.call_instead("offload.route", "Route.load", load)
 
 
 def share_boundaries(copy: Copy, place: Callable[[Any], dict[str, Any]]) -> None:

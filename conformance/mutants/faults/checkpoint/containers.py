@@ -1,0 +1,194 @@
+"""Faults of the nested checkpoint that laws about containers among the arguments must catch."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from conformance.mutants.mutant import Copy, mutant
+
+
+def _put_records_together(copy: Copy, change: Callable[[Any, dict[str, Any]], Any]) -> None:
+    """A dataclass that is made anew is ``change(form, fields)``, where the fields are by name."""
+
+    def changed(together: Any, children: Any, form: Any) -> Any:
+        if isinstance(form, copy["nested.inputs"]._Fields):
+            return change(form, dict(zip(form.names, children, strict=True)))
+        return together(children, form)
+
+    copy.call_instead("nested.inputs", "_together", changed)
+
+
+def _keep_containers(copy: Copy, where: Callable[[Any], bool]) -> None:
+    """A container goes through as it is only if ``where`` is true of its form."""
+    copy.call_instead(
+        "nested.inputs", "_Container.holds", lambda holds, self, children: where(self.form) and holds(self, children)
+    )
+
+
+@mutant("nested.inputs", "structure", "dataclasses_are_not_constructed_anew")
+def rebuilds_a_dataclass_as_a_dict(copy: Copy) -> None:
+    """A recomputation gets a dict in place of a dataclass that is made anew."""
+    _put_records_together(copy, lambda form, fields: fields)
+
+
+@mutant("nested.inputs", "structure", "containers_as_arguments")
+def rebuilds_lists_the_other_way_round(copy: Copy) -> None:
+    """A list or tuple that is made anew is in the opposite order."""
+    copy.call_instead(
+        "nested.inputs",
+        "_together",
+        lambda together, children, form: together(children[::-1] if isinstance(form, type) else children, form),
+    )
+
+
+@mutant("nested.inputs", "structure", "objects_without_tensors")
+def rebuilds_dataclasses_that_hold_no_tensor(copy: Copy) -> None:
+    """A dataclass is made anew for each recomputation, also if it holds no tensor."""
+    fields = copy["nested.inputs"]._Fields
+    _keep_containers(copy, lambda form: not isinstance(form, fields))
+
+
+@mutant("nested.inputs", "structure", "containers_that_the_function_identifies")
+def makes_lists_anew(copy: Copy) -> None:
+    """Containers other than dataclasses are made anew for each recomputation."""
+    fields = copy["nested.inputs"]._Fields
+    _keep_containers(copy, lambda form: isinstance(form, fields))
+
+
+@mutant("nested.inputs", "structure", "containers_that_the_function_identifies")
+def makes_dataclasses_anew(copy: Copy) -> None:
+    """Dataclasses are made anew for each recomputation."""
+    fields = copy["nested.inputs"]._Fields
+    _keep_containers(copy, lambda form: not isinstance(form, fields))
+
+
+@mutant("nested.inputs", "structure", "containers_that_the_function_empties")
+def hands_over_lists_that_were_changed(copy: Copy) -> None:
+    """A container is taken for one that holds what it held, whatever it holds now."""
+    copy.replace("nested.inputs", "_Container._consists_of", lambda self, value, children: True)
+
+
+@mutant("nested.inputs", "structure", "containers_that_change_after_the_call")
+def puts_back_what_was_changed_since(copy: Copy) -> None:
+    """A container that was changed after the call, and is made anew, gets back what it held."""
+    container, gone = copy["nested.inputs"]._Container, copy["nested.inputs"]._GONE
+
+    def changed(whole: Any, value: Any, tensors: Any, made: Any, through: Any) -> Any:
+        made_of_it = whole(value, tensors, made, through)
+        if type(value) is container and value.itself is not gone and value.itself is not made_of_it:
+            through.append((value, value.itself, [changed(whole, one, tensors, made, through) for one in value.children]))
+        return made_of_it
+
+    copy.call_instead("nested.inputs", "_whole", changed)
+
+
+@mutant("nested.inputs", "structure", "containers_that_change_after_the_call")
+def compares_keys_by_value(copy: Copy) -> None:
+    """A dict of which a key was replaced by an equal one is taken for unchanged."""
+    copy.replace("nested.inputs", "_same_form", lambda one, other: bool(one == other))
+
+
+@mutant("nested.inputs", "structure", "containers_that_the_function_changes_around_regions")
+def puts_back_what_is_still_kept(copy: Copy) -> None:
+    """A container that was let go of during the recomputation is not put back."""
+    gone = copy["nested.inputs"]._GONE
+    copy.call_instead(
+        "nested.inputs",
+        "_Container.refill",
+        lambda refill, self, value, children: self.itself is not gone and refill(self, value, children),
+    )
+
+
+@mutant("nested.inputs", "structure", "containers_that_the_function_changes_for_a_while")
+def leaves_containers_as_the_stop_found_them(copy: Copy) -> None:
+    """What a recomputation did to containers is not undone."""
+    copy.replace("nested.inputs", "put_back", lambda through: None)
+
+
+@mutant("nested.inputs", "structure", "containers_that_the_function_changes_for_a_while")
+def puts_lists_back_alone(copy: Copy) -> None:
+    """What a recomputation did to a dict or deque is not undone."""
+    copy.call_instead(
+        "nested.inputs",
+        "_Container.refill",
+        lambda refill, self, value, children: isinstance(value, dict | deque) or refill(self, value, children),
+    )
+
+
+@mutant("nested.inputs", "structure", "containers_that_the_function_empties")
+def puts_containers_together_once(copy: Copy) -> None:
+    """All recomputations of a region get the containers that were made for the first."""
+
+    def changed(there: Any, self: Any) -> Any:
+        call = self.known.get("call") or there(self)
+        self.known["call"] = *call[:3], ()
+        return call
+
+    copy.call_instead("nested.inputs", "Inputs.restore", changed)
+
+
+@mutant("nested.inputs", "structure", "a_container_passed_twice")
+def puts_a_container_together_at_each_place(copy: Copy) -> None:
+    """A container that is passed twice comes back as two."""
+    copy.call_instead(
+        "nested.inputs", "_whole", lambda whole, value, tensors, made, through: whole(value, tensors, {}, through)
+    )
+
+
+@mutant("nested.inputs", "structure", "a_container_passed_twice")
+def puts_a_dataclass_together_at_each_place(copy: Copy) -> None:
+    """A dataclass that is passed twice comes back as two."""
+    fields = copy["nested.inputs"]._Fields
+
+    def changed(whole: Any, value: Any, tensors: Any, made: Any, through: Any) -> Any:
+        if isinstance(getattr(value, "form", None), fields):
+            made.pop(id(value), None)
+        return whole(value, tensors, made, through)
+
+    copy.call_instead("nested.inputs", "_whole", changed)
+
+
+@mutant("nested.inputs", "structure", "a_container_passed_twice")
+def takes_a_repeated_container_apart_at_each_place(copy: Copy) -> None:
+    """A container that is passed twice is taken for two."""
+    copy.call_instead(
+        "nested.inputs", "Inputs._take", lambda take, self, value: (self.known.pop(id(value), None), take(self, value))[1]
+    )
+
+
+@mutant("nested.inputs", "structure", "dataclasses_are_not_constructed_anew")
+def constructs_a_dataclass_anew(copy: Copy) -> None:
+    """A dataclass that is made anew goes through its constructor."""
+    _put_records_together(copy, lambda form, fields: form.kind(fields["value"]))
+
+
+@mutant("nested.inputs", "structure", "dataclasses_are_not_constructed_anew")
+def knows_the_fields_of_a_dataclass_alone(copy: Copy) -> None:
+    """A dataclass that is made anew loses attributes that are no fields."""
+    part = copy["nested.inputs"]
+
+    def changed(apart: Any, value: Any) -> Any:
+        parts = apart(value)
+        if parts is None or not isinstance(parts.form, part._Fields):
+            return parts
+        names = tuple(one.name for one in dataclasses.fields(value))
+        return part._Parts([getattr(value, name) for name in names], part._Fields(type(value), names))
+
+    copy.call_instead("nested.inputs", "_apart", changed)
+
+
+@mutant("nested.inputs", "structure", "a_container_passed_twice")
+def looks_for_repeated_containers_by_position_alone(copy: Copy) -> None:
+    """A container that is passed by position and by keyword is taken for two."""
+
+    def changed(init: Any, self: Any, args: Any, kwargs: Any) -> None:
+        def by_position() -> Iterator[Any]:
+            yield from args
+            self.known.clear()
+
+        init(self, by_position(), kwargs)
+
+    copy.call_instead("nested.inputs", "Inputs.__init__", changed)
