@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import dis
 import functools
+import inspect
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,9 +23,13 @@ from conformance.judging.verdicts import Verdict
 from conformance.mutants.mutant import UNBREAKABLE, Copy, Mutant, modules, mutant, mutants
 from conformance.mutants.score import Attempt
 from conformance.simulated_device.device import second
+from impls import Implementation
 from impls.state import accelerators
 
 LAWS = all_laws()
+OWN = (AttributeError, LookupError, NameError, TypeError)
+RAISED = ("RAISE_VARARGS", "RERAISE")  # by a statement of the mutant, or by what it calls
+
 SMALL = 6  # operations that a program which shows a fault may have
 
 
@@ -45,6 +53,36 @@ def explorer(profile: str, device: str = "cpu") -> Explorer:
     return Explorer(device, replace(PROFILES[profile], small=SMALL), 0)
 
 
+def own_errors(mutant: Mutant, judge: Callable[[Implementation], object]) -> set[str]:
+    """Errors that Python raises in the code of a mutant itself: what it stands in for has another shape than it expects."""
+    found: set[str] = set()
+    own = (str(Path(inspect.getfile(Copy)).parent), inspect.getfile(mutant.change), __file__)
+
+    def watched(function: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return function(*args, **kwargs)
+            except OWN as error:
+                *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+                name, last = frame.f_code.co_filename, frame.f_code.co_code[frame.f_lasti]
+                if name.startswith(own) and dis.opname[last] not in RAISED:
+                    found.add(f"{type(error).__name__}: {error} ({Path(name).name}:{line})")
+                raise
+
+        return call
+
+    class Watched(Copy):
+        def wrap(self, part: str, path: str, make: Callable[[Any], Any], *, only_here: bool = False) -> None:
+            def made(there: Any) -> Any:
+                new = make(there)
+                return new if isinstance(new, type) or not callable(new) else watched(new)
+
+            super().wrap(part, path, made, only_here=only_here)
+
+    judge(replace(mutant, change=lambda copy: mutant.change(Watched(copy._own))).implementation)
+    return found
+
+
 @pytest.mark.parametrize("mutant", BY_LAW, ids=lambda mutant: f"{mutant.law}: {mutant.name}")
 def test_its_law_catches_a_mutant(mutant: Mutant, record_property: Callable[[str, object], None]) -> None:
     law = LAWS[mutant.law]
@@ -56,7 +94,9 @@ def test_its_law_catches_a_mutant(mutant: Mutant, record_property: Callable[[str
     record_property("attempt", dataclasses.asdict(attempt))
     assert not result.as_declared, f"{mutant.name} passes {law.name} with {result.verdict} in {result.cases} cases"
     assert not result.vacuous, f"{mutant.name} is not caught by {law.name}: {result.vacuous}"
-    assert "NameError" not in result.detail, f"{mutant.name} is not a fault that runs: {result.detail}"
+    if result.verdict is Verdict.CRASHES:
+        broken = own_errors(mutant, lambda it: explorer(mutant.profile, place(law)).hold(law, it, mutant.original))
+        assert not broken, f"{mutant.name} is not a fault that runs: {broken}"
     assert result.program is not None
     assert size <= SMALL, f"{mutant.name} is shown by {size} operations:\n{result.program.source}"
 
@@ -135,6 +175,22 @@ def test_what_is_no_seam_is_an_error(part: str, path: str, error: type[Exception
 
     with pytest.raises(error, match=told):
         changed(nothing)
+
+
+@pytest.mark.parametrize(
+    ("change", "own"),
+    [
+        (lambda copy: copy.change_arguments("nested.region", "Region.unpack", lambda given: given["nowhere"]), ["KeyError"]),
+        (lambda copy: copy.call_instead("nested.region", "Region.unpack", lambda there, self: there(self)), ["TypeError"]),
+        (lambda copy: copy.raise_instead("nested.region", "Region.unpack", KeyError), []),
+        (lambda copy: copy.set_before("nested.region", "Region.recompute", inputs=lambda _: None), []),
+    ],
+)
+def test_an_error_of_a_mutants_own_code_is_told_from_its_fault(change: Callable[[Copy], None], own: list[str]) -> None:
+    law = LAWS["core_programs_equal_plain"]
+    faulty = Mutant("faulty", law.family, law.name, "nested.region", change, "It fails.")
+    found = own_errors(faulty, lambda it: explorer("quick").hold(law, it, faulty.original))
+    assert [error.split(":")[0] for error in found] == own
 
 
 def test_an_unknown_part_is_refused() -> None:

@@ -75,7 +75,7 @@ def lets_the_recomputation_corrupt_what_it_saved(copy: Copy) -> None:
 
 @mutant("nested.inputs", "errors", "a_function_that_changes_its_argument")
 def lets_an_input_be_changed(copy: Copy) -> None:
-    """That forward has changed an input in place is forgotten as forward ends."""
+    """That forward has changed an input in place, and that it is gone, is forgotten as forward ends."""
     for kind in ("Held", "Inputs"):
         copy.call_after("nested.inputs", f"{kind}.end", lambda _, self: _renew_versions(self))
 

@@ -87,7 +87,7 @@ def puts_back_what_was_changed_since(copy: Copy) -> None:
 
 @mutant("nested.inputs", "structure", "containers_that_change_after_the_call")
 def compares_keys_by_value(copy: Copy) -> None:
-    """A dict of which a key was replaced by an equal one is taken for unchanged."""
+    """Keys of a dict are compared with ==, which is an error where they are tensors."""
     copy.replace("nested.inputs", "_same_form", lambda one, other: bool(one == other))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 
 import impls
@@ -117,7 +118,13 @@ def recomputes_without_a_graph(copy: Copy) -> None:
 @mutant("nested.recomputation", "gradients", "saved_tensors_are_readable_twice")
 def lets_a_slot_be_read_once_in_a_backward(copy: Copy) -> None:
     """A saved tensor that was unpacked is taken for lost instead of being recomputed again."""
-    copy.call_instead("nested.recomputation", "Values.pop", lambda pop, self, index, *_: pop(self, index))
+
+    def pop(there: Any, self: Any, index: int, *_: Any) -> torch.Tensor:
+        if index not in self:
+            raise LookupError(f"saved tensor {index} was unpacked before")
+        return there(self, index)
+
+    copy.call_instead("nested.recomputation", "Values.pop", pop)
 
 
 @mutant("nested.recomputation", "gradients", "core_programs_equal_plain")
@@ -216,7 +223,7 @@ def forgets_that_a_tensor_is_conjugated(copy: Copy) -> None:
 @mutant("nested.recomputation", "gradients", "bfloat16_tensors")
 def goes_through_numpy(copy: Copy) -> None:
     """Recomputed tensors come back by way of numpy, which has no bfloat16."""
-    change_recomputed(copy, lambda tensor: torch.from_numpy(tensor.detach().numpy()))
+    change_recomputed(copy, lambda tensor: torch.from_numpy(np.asarray(tensor.detach())))
 
 
 @mutant("nested.inputs", "gradients", "leaves_of_other_shapes_and_dtypes")

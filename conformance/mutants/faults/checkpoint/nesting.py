@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -12,18 +14,20 @@ from conformance.mutants.mutant import Copy, mutant
 _hooks = torch._C._autograd
 
 
-def _hooks_around(owner: Any) -> Any:
-    """The pair of hooks around a region or recomputation, which has its own on top of them."""
+@contextmanager
+def _hooks_around(owner: Any) -> Iterator[Any]:
+    """The pair of hooks around a region or recomputation, whose own pair on top of them is off meanwhile."""
     _hooks._pop_saved_tensors_default_hooks()
-    outer = _hooks._top_saved_tensors_default_hooks(False)
-    _hooks._push_saved_tensors_default_hooks(owner.pack, owner.unpack)
-    return outer
+    try:
+        yield _hooks._top_saved_tensors_default_hooks(False)
+    finally:
+        _hooks._push_saved_tensors_default_hooks(owner.pack, owner.unpack)
 
 
 def _show_to_hooks_around(owner: Any, tensor: torch.Tensor) -> None:
-    outer = _hooks_around(owner)
-    if outer is not None:
-        outer[0](tensor)
+    with _hooks_around(owner) as outer:
+        if outer is not None:
+            outer[0](tensor)
 
 
 @mutant("nested.region", "nesting", "backward_inside_a_region")
@@ -134,9 +138,9 @@ def lets_hooks_change_what_it_recomputes(copy: Copy) -> None:
     """What a recomputation saves goes through the hooks around backward."""
 
     def change(given: dict[str, Any]) -> None:
-        outer = _hooks_around(given["self"])
-        if outer is not None:
-            given["tensor"] = outer[1](outer[0](given["tensor"]))
+        with _hooks_around(given["self"]) as outer:
+            if outer is not None:
+                given["tensor"] = outer[1](outer[0](given["tensor"]))
 
     copy.change_arguments("nested.recomputation", "Recomputation.pack", change)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
@@ -20,11 +21,9 @@ def passes_keyword_arguments_by_position(copy: Copy) -> None:
 @mutant("nested.api", "structure", "options_alone_give_a_decorator")
 def decorates_without_its_options(copy: Copy) -> None:
     """A decorated function is called with the default options."""
-    copy.replace(
-        "nested.api",
-        "_Decorated.__call__",
-        lambda self, *args, **kwargs: copy["nested.api"].checkpoint(self._function, *args, **kwargs),
-    )
+    parameters = inspect.signature(copy["nested.api"].checkpoint).parameters.values()
+    defaults = tuple(one.default for one in parameters if one.kind is one.KEYWORD_ONLY)
+    copy.change_arguments("nested.api", "_Decorated.__init__", lambda given: given.update(options=defaults))
 
 
 @mutant("nested.api", "structure", "options_alone_give_a_decorator")
@@ -47,10 +46,10 @@ def sorts_keyword_arguments(copy: Copy) -> None:
 
 @mutant("nested.inputs", "structure", "non_tensor_arguments")
 def takes_an_int_for_a_position(copy: Copy) -> None:
-    """An int in a container comes back as the tensor at that position."""
+    """An int comes back as the tensor at that position, counted round."""
 
     def changed(whole: Any, value: Any, tensors: Any, *others: Any) -> Any:
-        return tensors[value] if isinstance(value, int) else whole(value, tensors, *others)
+        return tensors[value % len(tensors)] if isinstance(value, int) else whole(value, tensors, *others)
 
     copy.call_instead("nested.inputs", "_whole", changed)
 
