@@ -1,1 +1,4 @@
-"""The faults that the laws must catch, one a mutant, in files by family. ``conformance.mutants.mutant`` gathers them."""
+"""The faults that the laws must catch, one a mutant, in a folder for each implementation.
+
+What several files of a folder use stands in its ``seams``. ``conformance.mutants.mutant`` gathers the mutants.
+"""

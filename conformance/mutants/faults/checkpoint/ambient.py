@@ -334,8 +334,4 @@ def saves_inference_tensors_like_others(copy: Copy) -> None:
 @mutant("nested.inputs", "ambient", "arguments_made_in_inference_mode")
 def holds_inference_tensors_like_others(copy: Copy) -> None:
     """Arguments that were made in inference mode are held in the way that takes versions."""
-
-    def init(_: None, self: Any, *__: Any) -> None:
-        self.versions = self.versions or []
-
-    copy.call_after("nested.inputs", "Held.__init__", init)
+    copy.set_after("nested.inputs", "Held.__init__", versions=lambda self: self.versions or [])

@@ -143,20 +143,17 @@ def puts_a_dataclass_together_at_each_place(copy: Copy) -> None:
     """A dataclass that is passed twice comes back as two."""
     fields = copy["nested.inputs"]._Fields
 
-    def changed(whole: Any, value: Any, tensors: Any, made: Any, through: Any) -> Any:
+    def changed(value: Any, tensors: Any, made: Any, through: Any) -> None:
         if isinstance(getattr(value, "form", None), fields):
             made.pop(id(value), None)
-        return whole(value, tensors, made, through)
 
-    copy.call_instead("nested.inputs", "_whole", changed)
+    copy.call_before("nested.inputs", "_whole", changed)
 
 
 @mutant("nested.inputs", "structure", "a_container_passed_twice")
 def takes_a_repeated_container_apart_at_each_place(copy: Copy) -> None:
     """A container that is passed twice is taken for two."""
-    copy.call_instead(
-        "nested.inputs", "Inputs._take", lambda take, self, value: (self.known.pop(id(value), None), take(self, value))[1]
-    )
+    copy.call_before("nested.inputs", "Inputs._take", lambda self, value: self.known.pop(id(value), None))
 
 
 @mutant("nested.inputs", "structure", "dataclasses_are_not_constructed_anew")

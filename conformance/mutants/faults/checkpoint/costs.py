@@ -73,11 +73,11 @@ def recomputes_slots_that_were_cleared(copy: Copy) -> None:
 def shares_one_table_between_all_regions(copy: Copy) -> None:
     """All regions put what they recompute for a backward into one table, where one takes it for its own."""
     tables: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-
-    def init(_: None, self: Any, *__: Any, **___: Any) -> None:
-        self.values = tables.setdefault(torch._C._current_graph_task_id(), self.values)
-
-    copy.call_after("nested.recomputation", "Recomputation.__init__", init)
+    copy.set_after(
+        "nested.recomputation",
+        "Recomputation.__init__",
+        values=lambda self: tables.setdefault(torch._C._current_graph_task_id(), self.values),
+    )
 
 
 @mutant("nested.region", "costs", "calls_without_early_stop")
@@ -89,11 +89,7 @@ def shares_nothing_without_early_stop(copy: Copy) -> None:
 @mutant("nested.region", "costs", "backward_of_one_output_recomputes_what_it_needs")
 def stops_early_in_its_first_backward_alone(copy: Copy) -> None:
     """In a second backward, a recomputation runs to its end."""
-
-    def recompute(self: Any, *_: Any) -> None:
-        self.early_stop = self.early_stop and not self.values
-
-    copy.call_before("nested.region", "Region.recompute", recompute)
+    copy.set_before("nested.region", "Region.recompute", early_stop=lambda self: self.early_stop and not self.values)
 
 
 @mutant("nested.recomputation", "costs", "requests_for_a_subset_recompute_what_they_need")

@@ -204,11 +204,7 @@ def forgets_a_stop_that_was_swallowed(copy: Copy) -> None:
 @mutant("nested.region", "errors", "context_managers_without_finally")
 def stops_early_inside_in_any_case(copy: Copy) -> None:
     """A region inside another one stops early even if told not to."""
-
-    def end(self: Any, output: Any) -> None:
-        self.early_stop = self.early_stop or self.enclosing is not None
-
-    copy.call_before("nested.region", "Region.end", end)
+    copy.set_before("nested.region", "Region.end", early_stop=lambda self: self.early_stop or self.enclosing is not None)
 
 
 @mutant("nested.region", "errors", "other_saved_tensors_are_reported")

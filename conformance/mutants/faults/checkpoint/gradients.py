@@ -24,14 +24,12 @@ _Tensors = tuple[torch.Tensor, ...]
 def _number(copy: Copy, change: Callable[[Any, int], int]) -> None:
     """The recomputed tensor with an index comes back as the one with the index ``change(recomputation, index)``."""
 
-    def changed(run: Any, self: Any, *args: Any) -> Any:
-        values = run(self, *args)
+    def changed(values: Any, self: Any, *args: Any) -> None:
         numbered = {change(self, index): tensor for index, tensor in values.items()}
         values.clear()
         values.update(numbered)
-        return values
 
-    copy.call_instead("nested.recomputation", "Recomputation.run", changed)
+    copy.call_after("nested.recomputation", "Recomputation.run", changed)
 
 
 def _pass_on(copy: Copy, name: str, where: Callable[[Any, Any], bool]) -> None:
@@ -308,11 +306,10 @@ def detaches_the_output_where_nothing_was_saved(copy: Copy) -> None:
     """The output of a region that saved nothing needs no gradient."""
     ended: list[Any] = []  # the region that ended last, which is the one that returns
 
-    def changed(end: Any, self: Any, output: Any) -> None:
-        end(self, output)
+    def changed(_: None, self: Any, output: Any) -> None:
         ended[:] = [len(self.slots)]
 
-    copy.call_instead("nested.region", "Region.end", changed)
+    copy.call_after("nested.region", "Region.end", changed)
     change_output(copy, lambda output, args: output if ended != [0] or type(output) is tuple else output.detach())
 
 
@@ -338,12 +335,11 @@ def takes_the_reentrant_way_with_one_argument(copy: Copy) -> None:
 def refuses_what_is_not_a_whole_backward(copy: Copy) -> None:
     """A region cannot be recomputed for autograd.grad."""
 
-    def changed(recompute: Any, self: Any, task: int, slot: Any) -> Any:
+    def changed(self: Any, task: int, slot: Any) -> None:
         if not torch.autograd._is_checkpoint_valid():
             self.refuse("this is not a plain backward()")
-        return recompute(self, task, slot)
 
-    copy.call_instead("nested.region", "Region.recompute", changed)
+    copy.call_before("nested.region", "Region.recompute", changed)
 
 
 @mutant("nested.recomputation", "gradients", "autograd_grad_of_any_subset")
@@ -362,12 +358,11 @@ def leaves_grad_mode_off(copy: Copy) -> None:
 def takes_every_tensor_for_strided(copy: Copy) -> None:
     """The version of a tensor is followed by an alias with another storage, also of a sparse one, which takes none."""
 
-    def changed(counter: Any, tensor: torch.Tensor) -> Any:
+    def changed(tensor: torch.Tensor) -> None:
         if tensor.layout is not torch.strided:
             tensor.detach().data = torch.empty(0)
-        return counter(tensor)
 
-    copy.call_instead("tensors.versions", "counter", changed)
+    copy.call_before("tensors.versions", "counter", changed)
 
 
 @mutant("nested.recomputation", "gradients", "sparse_matrices")

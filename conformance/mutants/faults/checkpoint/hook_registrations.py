@@ -30,12 +30,11 @@ def leaves_the_hooks_of_a_recomputation(copy: Copy) -> None:
 def leaves_the_hooks_of_a_recomputation_that_fails(copy: Copy) -> None:
     """Hooks that a recomputation registers stay if it fails."""
 
-    def changed(leave: Any, self: Any, kind: Any, *error: Any) -> None:
+    def changed(self: Any, kind: Any, *error: Any) -> None:
         if kind is not None:
             self.tensors, self.nodes = [], []
-        leave(self, kind, *error)
 
-    copy.call_instead("nested.hook_registrations", "_Registrations.__exit__", changed)
+    copy.call_before("nested.hook_registrations", "_Registrations.__exit__", changed)
 
 
 @mutant("nested.hook_registrations", "structure", "hooks_that_a_function_registers_on_its_argument")
@@ -130,4 +129,4 @@ def overlooks_hooks_on_nodes(copy: Copy) -> None:
 @mutant("nested.hook_registrations", "structure", "hooks_that_a_function_registers_on_its_arguments_node")
 def overlooks_hooks_before_nodes(copy: Copy) -> None:
     """Hooks that a recomputation registers to run before the node of an argument stay."""
-    copy.call_instead("nested.hook_registrations", "_of_node", lambda of_node, tensor: of_node(tensor)[:1])
+    copy.change_result("nested.hook_registrations", "_of_node", lambda result, _: result[:1])

@@ -183,11 +183,7 @@ def always_waits_with_the_stop(copy: Copy) -> None:
 @mutant("nested.region", "lifetimes", "early_stop_leaves_the_tail_unrun")
 def stops_early_in_outermost_regions_alone(copy: Copy) -> None:
     """A region inside another one does not stop early."""
-
-    def end(self: Any, output: Any) -> None:
-        self.early_stop = self.early_stop and self.enclosing is None
-
-    copy.call_before("nested.region", "Region.end", end)
+    copy.set_before("nested.region", "Region.end", early_stop=lambda self: self.early_stop and self.enclosing is None)
 
 
 @mutant("nested.region", "lifetimes", "a_callable_of_any_kind_makes_no_cycle")

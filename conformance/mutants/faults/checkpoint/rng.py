@@ -13,22 +13,21 @@ from conformance.mutants.mutant import Copy, mutant
 
 def _after_forward(copy: Copy, change: Callable[[Any], object]) -> None:
     """A region is changed as its forward ends."""
-    copy.call_instead("nested.region", "Region.end", lambda end, self, output: (end(self, output), change(self))[0])
+    copy.call_after("nested.region", "Region.end", lambda _, self, output: change(self))
 
 
 def _before_exit(copy: Copy, change: Callable[[Any, Any], object]) -> None:
     """The restoration is changed, by ``change(restoration, error)``, before what was there is put back."""
 
-    def changed(leave: Any, self: Any, kind: Any, error: Any, trace: Any) -> None:
+    def changed(self: Any, kind: Any, error: Any, trace: Any) -> None:
         change(self, error)
-        leave(self, kind, error, trace)
 
-    copy.call_instead("state.restoration", "Restoration.__exit__", changed)
+    copy.call_before("state.restoration", "Restoration.__exit__", changed)
 
 
 def _before_turn_ends(copy: Copy, change: Callable[[Any], object]) -> None:
     """The restoration that has the turn is changed before it gives the turn back."""
-    copy.call_instead("state.turns", "Turn.give_back", lambda there, self, holder: (change(holder), there(self, holder))[1])
+    copy.call_before("state.turns", "Turn.give_back", lambda self, holder: change(holder))
 
 
 def _without_second_normal(state: torch.Tensor) -> torch.Tensor:
@@ -173,23 +172,17 @@ def knows_noise_by_its_version(copy: Copy) -> None:
 def expects_every_recomputation_to_stop_early(copy: Copy) -> None:
     """A recomputation that could have stopped early, and ran to its end, is reported as different from forward."""
 
-    def changed(run: Any, self: Any, *args: Any) -> Any:
-        values = run(self, *args)
+    def changed(values: Any, self: Any, *args: Any) -> None:
         if self.mismatch is None and not self.stopped and self.until <= self.last:
             self.mismatch = "recomputation did not stop early"
-        return values
 
-    copy.call_instead("nested.recomputation", "Recomputation.run", changed)
+    copy.call_after("nested.recomputation", "Recomputation.run", changed)
 
 
 @mutant("nested.recomputation", "rng", "noise_that_is_saved_before_it_is_drawn")
 def stops_in_what_the_operator_calls(copy: Copy) -> None:
     """A recomputation ends before the next kernel, also if that is part of the operator that is under way."""
-    copy.call_instead(
-        "nested.recomputation",
-        "_Ending.__torch_dispatch__",
-        lambda dispatch, self, *call: (self.run.stop(), dispatch(self, *call))[1],
-    )
+    copy.call_before("nested.recomputation", "_Ending.__torch_dispatch__", lambda self, *call: self.run.stop())
 
 
 @mutant("nested.region", "rng", "a_partial_backward_draws_the_same")
@@ -244,31 +237,27 @@ def replays_nothing_where_the_stream_did_not_move(copy: Copy) -> None:
 def replays_one_generator_alone(copy: Copy) -> None:
     """Of the generators that are arguments only the first is replayed."""
 
-    def changed(init: Any, self: Any, args: Any, kwargs: Any) -> None:
-        init(self, args, kwargs)
+    def changed(_: None, self: Any, args: Any, kwargs: Any) -> None:
         del self.generators[1:]
 
-    copy.call_instead("nested.inputs", "Inputs.__init__", changed)
+    copy.call_after("nested.inputs", "Inputs.__init__", changed)
 
 
 @mutant("nested.inputs", "rng", "explicit_generators_by_keyword")
 def overlooks_generators_by_keyword(copy: Copy) -> None:
     """A generator that is passed by keyword is not replayed."""
 
-    def changed(init: Any, self: Any, args: Any, kwargs: Any) -> None:
-        init(self, args, kwargs)
+    def changed(_: None, self: Any, args: Any, kwargs: Any) -> None:
         self.generators = [one for one in self.generators if not any(one is value for value in kwargs.values())]
 
-    copy.call_instead("nested.inputs", "Inputs.__init__", changed)
+    copy.call_after("nested.inputs", "Inputs.__init__", changed)
 
 
 @mutant("state.random_numbers", "rng", "every_device_is_replayed")
 def overlooks_the_generator_of_the_host(copy: Copy) -> None:
     """The CPU's generator is not replayed."""
-    copy.call_instead(
-        "state.random_numbers",
-        "states",
-        lambda states, *explicit: [pair for pair in states(*explicit) if pair[0] is not torch.default_generator],
+    copy.change_result(
+        "state.random_numbers", "states", lambda result, *_: [pair for pair in result if pair[0] is not torch.default_generator]
     )
 
 

@@ -69,12 +69,9 @@ def drops_none_from_outputs(copy: Copy) -> None:
 @mutant("nested.inputs", "structure", "keyword_arguments", profile="default")
 def swaps_keyword_arguments_each_time(copy: Copy) -> None:
     """Each recomputation gets the values of keyword arguments in the order opposite to the one before."""
-
-    def changed(there: Any, self: Any) -> Any:
-        self.kwargs = dict(zip(self.kwargs, reversed(self.kwargs.values()), strict=True))
-        return there(self)
-
-    copy.call_instead("nested.inputs", "Held.restore", changed)
+    copy.set_before(
+        "nested.inputs", "Held.restore", kwargs=lambda self: dict(zip(self.kwargs, reversed(self.kwargs.values()), strict=True))
+    )
 
 
 @mutant("nested.inputs", "structure", "keyword_arguments_that_are_false")
@@ -87,12 +84,11 @@ def drops_keyword_arguments_that_are_false(copy: Copy) -> None:
 def expects_backward_to_read_all_it_recomputes(copy: Copy) -> None:
     """A backward that did not unpack all that was recomputed for it fails."""
 
-    def changed(there: Any, self: Any) -> None:
+    def changed(self: Any) -> None:
         if self:
             raise RuntimeError(f"{len(self)} recomputed tensors were never unpacked")
-        there(self)
 
-    copy.call_instead("nested.recomputation", "Values.__call__", changed)
+    copy.call_before("nested.recomputation", "Values.__call__", changed)
 
 
 @mutant("nested.api", "structure", "outputs_that_are_inputs")

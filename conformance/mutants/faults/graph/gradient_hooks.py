@@ -14,12 +14,7 @@ from conformance.mutants.mutant import Copy, mutant
 
 def find_passes_in(copy: Copy, table: Callable[[], Any]) -> None:
     """Have each registration keep what its backwards have brought in another kind of table."""
-
-    def made(there: Any, self: Any, *args: Any) -> None:
-        there(self, *args)
-        self.passes = table()
-
-    copy.call_instead("graph.gradients", "_Registration.__init__", made)
+    copy.set_after("graph.gradients", "_Registration.__init__", passes=lambda _: table())
 
 
 def find_passes_by(copy: Copy, key: Callable[[], object]) -> None:
@@ -39,11 +34,10 @@ def find_passes_by(copy: Copy, key: Callable[[], object]) -> None:
 def leaves_no_place_for_constants(copy: Copy) -> None:
     """The list of gradients is too short: tensors that do not require grad have no place in it."""
 
-    def made(there: Any, self: Any, registration: Any) -> None:
-        there(self, registration)
+    def made(_: None, self: Any, registration: Any) -> None:
         self.grads = [None] * sum(map(bool, registration.watched))
 
-    copy.call_instead("graph.gradients", "_Pass.__init__", made)
+    copy.call_after("graph.gradients", "_Pass.__init__", made)
 
 
 @mutant("graph.gradients", "gradient_hooks", "handles_pickle_and_copy")
@@ -78,11 +72,10 @@ def mixes_gradients_up(copy: Copy) -> None:
 def waits_for_nothing(copy: Copy) -> None:
     """The hook is called with the first gradient, when others are still to come."""
 
-    def arrived(there: Any, self: Any, index: int, grad: Any) -> Any:
+    def arrived(self: Any, index: int, grad: Any) -> None:
         self.awaited.clear()
-        return there(self, index, grad)
 
-    copy.call_instead("graph.gradients", "_Pass.arrived", arrived)
+    copy.call_before("graph.gradients", "_Pass.arrived", arrived)
 
 
 @mutant("graph.gradients", "gradient_hooks", "a_tensor_that_died_holds_nothing_up")
@@ -156,11 +149,10 @@ def notes_every_backward(copy: Copy) -> None:
     """Each gradient that arrives leaves an object behind."""
     notes: list[list[None]] = []
 
-    def hook(there: Any, self: Any, *args: Any) -> None:
+    def hook(self: Any, *args: Any) -> None:
         notes.append([])
-        there(self, *args)
 
-    copy.call_instead("graph.gradients", "_Registration.hook", hook)
+    copy.call_before("graph.gradients", "_Registration.hook", hook)
 
 
 @mutant("graph.gradients", "gradient_hooks", "a_removed_hook_is_not_called")
@@ -178,22 +170,16 @@ def calls_what_was_removed(copy: Copy) -> None:
 def keeps_what_was_removed(copy: Copy) -> None:
     """A removed hook is owned by its registration as before."""
 
-    def remove(there: Any, self: Any) -> None:
+    def remove(self: Any) -> None:
         self.registration.last = self.registration.fn
-        there(self)
 
-    copy.call_instead("graph.gradients", "_Handle.remove", remove)
+    copy.call_before("graph.gradients", "_Handle.remove", remove)
 
 
 @mutant("graph.gradients", "gradient_hooks", "hooks_that_come_and_go_leave_nothing_behind")
 def leaves_removed_hooks_on_tensors(copy: Copy) -> None:
     """What was attached to tensors stays there when a hook is removed."""
-
-    def remove(there: Any, self: Any) -> None:
-        self.handles = ()
-        there(self)
-
-    copy.call_instead("graph.gradients", "_Handle.remove", remove)
+    copy.set_before("graph.gradients", "_Handle.remove", handles=lambda _: ())
 
 
 @mutant("graph.gradients", "gradient_hooks", "what_has_no_gradient_cannot_be_watched")
@@ -222,33 +208,30 @@ def does_not_count_the_root(copy: Copy) -> None:
 def takes_none_for_the_first(copy: Copy) -> None:
     """A hook on any gradient is not called after one that is undefined."""
 
-    def hook(there: Any, self: Any, index: int, grad: Any) -> None:
-        there(self, index, grad)
+    def hook(_: None, self: Any, index: int, grad: Any) -> None:
         for one in self.passes.values() if self.any_mode and grad is None else ():
             one.finish()
 
-    copy.call_instead("graph.gradients", "_Registration.hook", hook)
+    copy.call_after("graph.gradients", "_Registration.hook", hook)
 
 
 @mutant("graph.gradients", "gradient_hooks", "a_watched_tensor_may_change_its_node", profile="default")
 def asks_the_node_after_a_change(copy: Copy) -> None:
     """The node of a tensor that was changed in place is asked for, which has not the hook."""
 
-    def stays_away(there: Any, self: Any) -> Any:
+    def stays_away(self: Any) -> None:
         tensor = self.tensor()
         self.version = self.version if tensor is None else tensor._version
-        return there(self)
 
-    copy.call_instead("graph.gradients", "_Watched.stays_away", stays_away)
+    copy.call_before("graph.gradients", "_Watched.stays_away", stays_away)
 
 
 @mutant("graph.gradients", "gradient_hooks", "a_watched_tensor_may_change_its_node", profile="default")
 def takes_what_became_a_leaf_for_absent(copy: Copy) -> None:
     """Of a result that was detached in place, the node of the leaf that it is now is asked for."""
 
-    def stays_away(there: Any, self: Any) -> Any:
+    def stays_away(self: Any) -> None:
         tensor = self.tensor()
         self.leaf = self.leaf if tensor is None else tensor.is_leaf
-        return there(self)
 
-    copy.call_instead("graph.gradients", "_Watched.stays_away", stays_away)
+    copy.call_before("graph.gradients", "_Watched.stays_away", stays_away)

@@ -14,12 +14,7 @@ from conformance.mutants.mutant import Copy, mutant
 
 def change_init(copy: Copy, kind: str, more: Callable[..., None]) -> None:
     """Have a new object of a class changed at once, given what it was made from."""
-
-    def made(there: Any, self: Any, *args: Any) -> None:
-        there(self, *args)
-        more(self, *args)
-
-    copy.call_instead("graph.hooks", f"{kind}.__init__", made)
+    copy.call_after("graph.hooks", f"{kind}.__init__", lambda _, *args: more(*args))
 
 
 def change_argument_of_pack(copy: Copy, changed: Callable[[torch.Tensor], torch.Tensor]) -> None:
@@ -33,7 +28,7 @@ def change_argument_of_pack(copy: Copy, changed: Callable[[torch.Tensor], torch.
 
 def change_result_of_unpack(copy: Copy, changed: Callable[[torch.Tensor], torch.Tensor]) -> None:
     """Have autograd given something that is made of what the unpack hook brings."""
-    copy.call_instead("graph.hooks", "saved_tensors_hooks._unpack", lambda there, *args: changed(there(*args)))
+    copy.change_result("graph.hooks", "saved_tensors_hooks._unpack", lambda result, *_: changed(result))
 
 
 def check_if(copy: Copy, wanted: Callable[[Any, Any], bool]) -> None:
@@ -211,11 +206,10 @@ def makes_up_what_unpack_does_not_bring(copy: Copy) -> None:
 def packs_twice(copy: Copy) -> None:
     """A pack hook is called twice for each tensor."""
 
-    def pack(there: Any, self: Any, tensor: torch.Tensor) -> Any:
+    def pack(self: Any, tensor: torch.Tensor) -> None:
         self.pack_hook(tensor)
-        return there(self, tensor)
 
-    copy.call_instead("graph.hooks", "saved_tensors_hooks._pack", pack)
+    copy.call_before("graph.hooks", "saved_tensors_hooks._pack", pack)
 
 
 @mutant("graph.hooks", "hooks", "the_innermost_pair_alone_is_asked")

@@ -15,9 +15,7 @@ from conformance.mutants.mutant import Copy, mutant
 
 def overlook(copy: Copy, overlooked: Callable[[torch.Tensor], bool]) -> None:
     """Have some of the tensors that operators write to overlooked."""
-    copy.call_instead(
-        "graph.mutation", "_written", lambda there, *args: (tensor for tensor in there(*args) if not overlooked(tensor))
-    )
+    copy.change_result("graph.mutation", "_written", lambda result, *_: (tensor for tensor in result if not overlooked(tensor)))
 
 
 def overlook_operators(copy: Copy, overlooked: Callable[[Any, list[torch.Tensor]], bool]) -> None:
@@ -128,12 +126,10 @@ def clones_what_nothing_writes(copy: Copy) -> None:
 def gives_a_clone_once(copy: Copy) -> None:
     """A clone is let go when backward has got it."""
 
-    def unpack(there: Any, self: Any, handle: Any) -> Any:
-        tensor = there(self, handle)
+    def unpack(tensor: Any, self: Any, handle: Any) -> None:
         self.cloned.pop(handle, None)
-        return tensor
 
-    copy.call_instead("graph.mutation", "SavedTensors.unpack", unpack)
+    copy.call_after("graph.mutation", "SavedTensors.unpack", unpack)
 
 
 @mutant("graph.mutation", "mutation", "tensors_changed_in_forward", profile="default")
@@ -152,16 +148,14 @@ def clones_results_alone(copy: Copy) -> None:
     """A saved leaf is not cloned before a change that the context has seen."""
     leaves: weakref.WeakSet[Any] = weakref.WeakSet()
 
-    def pack(there: Any, self: Any, tensor: torch.Tensor) -> Any:
-        handle = there(self, tensor)
+    def pack(handle: Any, self: Any, tensor: torch.Tensor) -> None:
         if tensor.is_leaf:
             leaves.add(handle)
-        return handle
 
     def replace(there: Any, self: Any, handle: Any, clone: Any) -> None:
         self.spare(handle, 1) if handle in leaves else there(self, handle, clone)
 
-    copy.call_instead("graph.mutation", "SavedTensors.pack", pack)
+    copy.call_after("graph.mutation", "SavedTensors.pack", pack)
     copy.call_instead("graph.mutation", "SavedTensors.replace", replace)
 
 
@@ -225,11 +219,10 @@ def has_one_context_for_all_threads(copy: Copy) -> None:
     """When a context is left, the last one that was entered on any thread is over."""
     entered: list[Any] = []
 
-    def made(there: Any, self: Any) -> None:
-        there(self)
+    def made(_: None, self: Any) -> None:
         entered[:] = [self]
 
-    copy.call_instead("graph.mutation", "SavedTensors.__init__", made)
+    copy.call_after("graph.mutation", "SavedTensors.__init__", made)
     copy.call_instead("graph.mutation", "SavedTensors.close", lambda there, _: there(entered[0]))
 
 
@@ -237,12 +230,10 @@ def has_one_context_for_all_threads(copy: Copy) -> None:
 def owns_results_with_their_graph(copy: Copy) -> None:
     """A result that its own operator saves owns itself through its graph."""
 
-    def pack(there: Any, self: Any, tensor: torch.Tensor) -> Any:
-        handle = there(self, tensor)
+    def pack(handle: Any, self: Any, tensor: torch.Tensor) -> None:
         self.original[handle] = tensor
-        return handle
 
-    copy.call_instead("graph.mutation", "SavedTensors.pack", pack)
+    copy.call_after("graph.mutation", "SavedTensors.pack", pack)
 
 
 @mutant("graph.mutation", "mutation", "a_context_leaves_nothing_behind")

@@ -14,12 +14,7 @@ from conformance.mutants.mutant import Copy, mutant
 
 def change_init(copy: Copy, kind: str, more: Callable[..., object]) -> None:
     """Have a new object of a class changed at once, given what it was made from."""
-
-    def made(there: Any, self: Any, *args: Any) -> None:
-        there(self, *args)
-        more(self, *args)
-
-    copy.call_instead("graph.host", f"{kind}.__init__", made)
+    copy.call_after("graph.host", f"{kind}.__init__", lambda _, *args: more(*args))
 
 
 def change_what_stays(copy: Copy, changed: Callable[[torch.Tensor], torch.Tensor]) -> None:
@@ -120,11 +115,10 @@ def keeps_the_graph_of_a_result_on_the_cpu(copy: Copy) -> None:
 def copies_at_every_save(copy: Copy) -> None:
     """A tensor that is saved twice is copied twice."""
 
-    def pack(there: Any, self: Any, tensor: torch.Tensor) -> Any:
+    def pack(self: Any, tensor: torch.Tensor) -> None:
         self.copies.clear()
-        return there(self, tensor)
 
-    copy.call_instead("graph.host", "_Mover.pack", pack)
+    copy.call_before("graph.host", "_Mover.pack", pack)
 
 
 @mutant("graph.host", "saving_on_cpu", "what_is_saved_again_is_moved_again_only_if_it_must_be")
@@ -178,7 +172,7 @@ def keeps_the_tensor_with_its_copy(copy: Copy) -> None:
 @mutant("graph.host", "saving_on_cpu", "small_tensors_stay", profile="default")
 def moves_what_is_just_too_small(copy: Copy) -> None:
     """A tensor of the least size that is to be moved stays where it is."""
-    copy.call_instead("graph.host", "size_in_bytes", lambda there, *args: there(*args) - 1)
+    copy.change_result("graph.host", "size_in_bytes", lambda result, *_: result - 1)
 
 
 @mutant("graph.host", "saving_on_cpu", "a_size_must_be_a_number_of_bytes")
@@ -207,7 +201,7 @@ def leaves_results_where_they_are(copy: Copy) -> None:
 @mutant("graph.replicas", "saving_on_cpu", "views_come_back_with_their_strides")
 def loses_strides(copy: Copy) -> None:
     """What comes back has lost its strides."""
-    copy.call_instead("graph.replicas", "Form.dressed", lambda there, *args: there(*args).contiguous())
+    copy.change_result("graph.replicas", "Form.dressed", lambda result, *_: result.contiguous())
 
 
 @mutant("graph.replicas", "saving_on_cpu", "what_comes_back_looks_the_same", profile="default")

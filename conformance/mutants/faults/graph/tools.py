@@ -20,7 +20,7 @@ def do_nothing(*_: object) -> AbstractContextManager[None]:
 
 def change_edges(copy: Copy, changed: Callable[[torch.Tensor, Any], Any]) -> None:
     """Have ``get_gradient_edge`` return what is made of the tensor and its edge."""
-    copy.call_instead("graph.edges", "get_gradient_edge", lambda there, tensor: changed(tensor, there(tensor)))
+    copy.change_result("graph.edges", "get_gradient_edge", lambda result, tensor: changed(tensor, result))
 
 
 @mutant("graph.edges", "graph_tools", "an_edge_stands_for_an_input")
@@ -110,12 +110,7 @@ def counts_beside_inference_tensors_not(copy: Copy) -> None:
 @mutant("graph.executed", "graph_tools", "one_backward_alone_is_logged")
 def logs_every_backward_inside(copy: Copy) -> None:
     """Each backward in the context is logged."""
-
-    def call(there: Any, self: Any, *args: Any) -> None:
-        self.task = None
-        there(self, *args)
-
-    copy.call_instead("graph.executed", "_FirstBackward.__call__", call)
+    copy.set_before("graph.executed", "_FirstBackward.__call__", task=lambda _: None)
 
 
 @mutant("graph.executed", "graph_tools", "logging_ends_with_an_error")
@@ -137,11 +132,10 @@ def never_ends_logging(copy: Copy) -> None:
 def logs_at_any_level(copy: Copy) -> None:
     """That a backward is to be logged is logged at a level that is always on."""
 
-    def logged(there: Any, *outputs: Any) -> Any:
+    def logged(*outputs: Any) -> None:
         copy["graph.executed"].log.critical("logging")
-        return there(*outputs)
 
-    copy.call_instead("graph.executed", "logged_backward", logged)
+    copy.call_before("graph.executed", "logged_backward", logged)
 
 
 @mutant("graph.executed", "graph_tools", "a_backward_of_several_outputs_is_logged")
@@ -203,12 +197,11 @@ def calls_at_once(copy: Copy) -> None:
 def calls_from_outside(copy: Copy) -> None:
     """A callback is called at once where no backward runs, before it is refused."""
 
-    def queue(there: Any, callback: Any) -> None:
+    def queue(callback: Any) -> None:
         if callable(callback) and torch._C._current_graph_task_id() == -1:
             callback()
-        there(callback)
 
-    copy.call_instead("graph.callbacks", "queue_callback", queue)
+    copy.call_before("graph.callbacks", "queue_callback", queue)
 
 
 @mutant("graph.callbacks", "graph_tools", "a_callback_that_has_no_backward_is_refused")

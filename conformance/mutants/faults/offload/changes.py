@@ -72,12 +72,11 @@ def compares_no_stamps_of_what_came_early(copy: Copy) -> None:
 @mutant("offload.turn", "offload-models", "a_flag_that_changes_before_backward", profile="default")
 def takes_flags_when_it_recomputes(copy: Copy) -> None:
     """A recomputation goes by what requires grad now."""
-
-    def call(there: Any, self: Any, *args: Any) -> Any:
-        self.flags = {name: self.use.tensors[name].requires_grad for name in self.flags}
-        return there(self, *args)
-
-    copy.call_instead("offload.turn", "_Region.__call__", call)
+    copy.set_before(
+        "offload.turn",
+        "_Region.__call__",
+        flags=lambda self: {name: self.use.tensors[name].requires_grad for name in self.flags},
+    )
 
 
 @mutant("offload.saved", "offload-models", "a_backward_inside_a_slice_sees_its_weights", profile="default")
@@ -191,11 +190,7 @@ def overlooks_changes_through_data(copy: Copy) -> None:
 @mutant("offload.changes", "offload-models", "buffers_may_change_where_no_version_tells", profile="default")
 def forgets_what_changed_before_it_was_replaced(copy: Copy) -> None:
     """What forward changed before it assigned another tensor is not written back."""
-
-    def note(_: Any, self: Any, *__: Any) -> None:
-        self.assigned = dict.fromkeys(self.assigned)
-
-    copy.call_after("offload.changes", "Changes.note", note)
+    copy.set_after("offload.changes", "Changes.note", assigned=lambda self: dict.fromkeys(self.assigned))
 
 
 @mutant("offload.changes", "offload-models", "buffers_may_change_where_no_version_tells", profile="default")

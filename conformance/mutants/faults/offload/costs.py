@@ -76,11 +76,7 @@ def keeps_inputs_beside_their_copies(copy: Copy) -> None:
 @mutant("offload.turn", "offload-costs", "two_slices_of_parameters_are_resident_at_most")
 def drops_slices_at_the_end_of_forward(copy: Copy) -> None:
     """What was loaded for a turn is kept until the whole forward is over."""
-
-    def keep(_: Any, self: Any) -> None:
-        self.kept = self.loaded
-
-    copy.call_after("offload.turn", "Turn.load", keep)
+    copy.set_after("offload.turn", "Turn.load", kept=lambda self: self.loaded)
 
 
 @mutant("offload.saved", "offload-costs", "two_slices_of_parameters_are_resident_at_most")
@@ -99,11 +95,10 @@ def keeps_copies_with_what_is_saved(copy: Copy) -> None:
 def drops_slices_at_the_end_of_backward(copy: Copy) -> None:
     """What backward has loaded is kept until the whole backward is over."""
 
-    def take(there: Any, self: Any, use: Any, names: Any) -> Any:
+    def take(self: Any, use: Any, names: Any) -> None:
         vars(self).setdefault("kept", []).append(self.current)
-        return there(self, use, names)
 
-    copy.call_instead("offload.residence", "_Task.take", take)
+    copy.call_before("offload.residence", "_Task.take", take)
 
 
 @mutant("offload.model", "offload-costs", "parameters_stay_where_they_are")
@@ -119,46 +114,37 @@ def moves_parameters_to_the_device(copy: Copy) -> None:
 @mutant("offload.residence", "offload-costs", "traffic_is_parameters_twice_in_and_gradients_out")
 def loads_for_every_saved_tensor(copy: Copy) -> None:
     """Backward loads a slice for each saved tensor."""
-
-    def take(there: Any, self: Any, use: Any, names: Any) -> Any:
-        self.current = None
-        return there(self, use, names)
-
-    copy.call_instead("offload.residence", "_Task.take", take)
+    copy.set_before("offload.residence", "_Task.take", current=lambda _: None)
 
 
 @mutant("offload.changes", "offload-costs", "only_what_changed_is_copied_back")
 def copies_unchanged_buffers_back(copy: Copy) -> None:
     """Everything that was loaded is copied back, changed or not."""
 
-    def write_back(there: Any, self: Any, copies: Any) -> None:
+    def write_back(self: Any, copies: Any) -> None:
         self.names = set(copies)
-        there(self, copies)
 
-    copy.call_instead("offload.changes", "Changes.write_back", write_back)
+    copy.call_before("offload.changes", "Changes.write_back", write_back)
 
 
 @mutant("offload.model", "offload-costs", "without_gradients_parameters_come_in_once")
 def loads_the_first_slice_twice(copy: Copy) -> None:
     """The first slice is loaded twice."""
 
-    def run(there: Any, self: Any, turns: Any, calls: Any) -> Any:
+    def run(self: Any, turns: Any, calls: Any) -> None:
         turns[0].load()
-        return there(self, turns, calls)
 
-    copy.call_instead("offload.model", "OffloadModel._run", run)
+    copy.call_before("offload.model", "OffloadModel._run", run)
 
 
 @mutant("offload.turn", "offload-costs", "dropped_outputs_free_everything_of_a_model")
 def knows_its_own_nodes(copy: Copy) -> None:
     """A slice's use knows the nodes of its own outputs, which own it."""
 
-    def run(there: Any, self: Any, *args: Any) -> Any:
-        values = there(self, *args)
+    def run(values: Any, self: Any, *args: Any) -> None:
         self.use.mine = self.use, copy["offload.turn"].nodes_of(values)
-        return values
 
-    copy.call_instead("offload.turn", "Turn.run", run)
+    copy.call_after("offload.turn", "Turn.run", run)
 
 
 @mutant("offload.residence", "offload-costs", "an_error_leaves_nothing_of_a_model_behind")
@@ -213,11 +199,10 @@ def uses_memory_before_it_is_free(copy: Copy) -> None:
 def lets_gradients_be_read_early(copy: Copy) -> None:
     """Nobody waits for a gradient before it is read on the host."""
 
-    def backward(there: Any, ctx: Any, *grads: Any) -> Any:
+    def backward(ctx: Any, *grads: Any) -> None:
         ctx.mail.events.pop(torch._C._current_graph_task_id(), None)
-        return there(ctx, *grads)
 
-    copy.call_instead("offload.attachment", "_Arrive.backward", backward)
+    copy.call_before("offload.attachment", "_Arrive.backward", backward)
 
 
 @mutant("offload.turn", "offload-costs", "copies_do_not_race")
@@ -231,13 +216,12 @@ def loads_a_slice_when_it_runs(copy: Copy) -> None:
     """A slice is not loaded before its turn."""
     load = copy["offload.turn"].Turn.load
 
-    def run(there: Any, self: Any, *args: Any) -> Any:
+    def run(self: Any, *args: Any) -> None:
         self.load = lambda: load(self)
         self.load()
-        return there(self, *args)
 
     copy.replace("offload.turn", "Turn.load", lambda self: None)
-    copy.call_instead("offload.turn", "Turn.run", run)
+    copy.call_before("offload.turn", "Turn.run", run)
 
 
 @mutant("offload.use", "offload-costs", "the_next_slice_is_on_its_way")
@@ -261,11 +245,7 @@ def hands_everything_to_the_hooks_around(copy: Copy) -> None:
 @mutant("offload.saved", "offload-costs", "hooks_around_get_the_inputs_of_slices", profile="default")
 def keeps_all_from_the_hooks_around(copy: Copy) -> None:
     """The hooks around a model get nothing that slices save."""
-
-    def forget(_: Any, self: Any) -> None:
-        self.outer = None
-
-    copy.call_after("offload.saved", "Run.__enter__", forget)
+    copy.set_after("offload.saved", "Run.__enter__", outer=lambda _: None)
 
 
 @mutant("offload.changes", "offload-costs", "copies_of_microbatches_do_not_race", profile="default")

@@ -17,7 +17,7 @@ from conformance.mutants.mutant import Copy, mutant
 
 def change_modules(copy: Copy, changed: Callable[[dict[str, nn.Module]], dict[str, nn.Module]]) -> None:
     """Change the modules of a model, or their names, before it is cut."""
-    copy.call_instead("offload.cutting", "children", lambda there, model: changed(there(model)))
+    copy.change_result("offload.cutting", "children", lambda result, _: changed(result))
 
 
 def change_boundaries(copy: Copy, **wrong: Callable[[torch.Tensor, Any], Any]) -> None:
@@ -33,24 +33,22 @@ def change_boundaries(copy: Copy, **wrong: Callable[[torch.Tensor, Any], Any]) -
 def compare_no(copy: Copy, field: str) -> None:
     """Check parameters before backward without comparing one field of their stamps."""
 
-    def check(there: Any, self: Any, names: Any) -> None:
+    def check(self: Any, names: Any) -> None:
         for name in names:
             now = copy["offload.use"].Stamp.of(self.tensors[name])
             self.stamps[name] = self.stamps[name]._replace(**{field: getattr(now, field)})
-        there(self, names)
 
-    copy.call_instead("offload.use", "Use.check", check)
+    copy.call_before("offload.use", "Use.check", check)
 
 
 def forget_numbers(copy: Copy, forgotten: Callable[[Any], bool]) -> None:
     """Take things at several places for several things if ``forgotten`` says so."""
 
-    def take(there: Any, value: Any, tensors: Any, whole: Any, known: dict[int, Any]) -> Any:
+    def take(value: Any, tensors: Any, whole: Any, known: dict[int, Any]) -> None:
         if forgotten(value):
             known.pop(id(value), None)
-        return there(value, tensors, whole, known)
 
-    copy.call_instead("offload.containers", "_take", take)
+    copy.call_before("offload.containers", "_take", take)
 
 
 @mutant("offload.microbatches", "offload-models", "the_first_module_gets_every_input")
@@ -224,11 +222,7 @@ def sends_sparse_gradients_as_others(copy: Copy) -> None:
 @mutant("offload.model", "offload-models", "a_model_keeps_its_mode_and_gradients")
 def always_begins_in_training(copy: Copy) -> None:
     """An offloaded model is in training mode at first."""
-
-    def make(_: Any, self: Any, *__: Any, **options: Any) -> None:
-        self.training = True
-
-    copy.call_after("offload.model", "OffloadModel.__init__", make)
+    copy.set_after("offload.model", "OffloadModel.__init__", training=lambda _: True)
 
 
 @mutant("offload.model", "offload-models", "a_model_keeps_its_mode_and_gradients")
@@ -247,12 +241,11 @@ def joins_what_is_the_same_at_each_place(copy: Copy) -> None:
 def joins_one_object_alone(copy: Copy) -> None:
     """Outputs that are no tensors are refused unless they are one object."""
 
-    def joined(there: Any, parts: Any, known: Any) -> Any:
+    def joined(parts: Any, known: Any) -> None:
         if not isinstance(parts[0], torch.Tensor) and any(part is not parts[0] for part in parts):
             raise ValueError(f"outputs of microbatches are {parts}; what is no tensor must be one object")
-        return there(parts, known)
 
-    copy.call_instead("offload.microbatches", "_joined", joined)
+    copy.call_before("offload.microbatches", "_joined", joined)
 
 
 @mutant("offload.microbatches", "offload-models", "an_output_that_is_changed_in_place", profile="default")
@@ -332,12 +325,11 @@ def makes_a_buffer_again(copy: Copy) -> None:
 def takes_lists_alone(copy: Copy) -> None:
     """A tuple or ModuleList of modules is refused."""
 
-    def children(there: Any, model: Any) -> Any:
+    def children(model: Any) -> None:
         if isinstance(model, nn.ModuleList | tuple):
             raise TypeError(f"model is of type {type(model).__name__}")
-        return there(model)
 
-    copy.call_instead("offload.cutting", "children", children)
+    copy.call_before("offload.cutting", "children", children)
 
 
 @mutant("offload.model", "offload-models", "modules_come_in_any_sequence_and_may_be_replaced", profile="default")
@@ -427,13 +419,12 @@ def leaves_buffers_on_the_device(copy: Copy) -> None:
 def leaves_gradients_on_the_device(copy: Copy) -> None:
     """Gradients that are not on the offload device are lost."""
 
-    def move(there: Any, model: Any, route: Any) -> None:
+    def move(model: Any, route: Any) -> None:
         for one in model.parameters():
             if one.grad is not None and one.grad.device != route.offload_device:
                 one.grad = None
-        there(model, route)
 
-    copy.call_instead("offload.model", "_move", move)
+    copy.call_before("offload.model", "_move", move)
 
 
 @mutant("offload.model", "offload-models", "a_model_keeps_its_mode_and_gradients", profile="default")

@@ -149,12 +149,11 @@ def warns_in_training_alone(copy: Copy) -> None:
 def warns_always(copy: Copy) -> None:
     """Users are warned of batch norm with one microbatch, too."""
 
-    def forward(there: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+    def forward(self: Any, *args: Any, **kwargs: Any) -> None:
         if self._num_microbatches == 1:
             self._warn_of_statistics()
-        return there(self, *args, **kwargs)
 
-    copy.call_instead("offload.model", "OffloadModel.forward", forward)
+    copy.call_before("offload.model", "OffloadModel.forward", forward)
 
 
 @mutant("offload.changes", "offload-models", "a_buffer_that_cannot_be_written_back_is_refused")

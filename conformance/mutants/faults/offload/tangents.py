@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from conformance.mutants.mutant import Copy, mutant
 
 
@@ -28,21 +26,13 @@ def sends_no_tangents_of_gradients(copy: Copy) -> None:
 @mutant("offload.turn", "offload-models", "a_slice_that_ran_on_tangents_does_not_run_again")
 def runs_again_without_tangents(copy: Copy) -> None:
     """A slice that ran on tangents is recomputed without them."""
-
-    def forget(_: Any, self: Any, turn: Any, boundary: Any) -> None:
-        self.has_tangents = False
-
-    copy.call_after("offload.turn", "_Region.__init__", forget)
+    copy.set_after("offload.turn", "_Region.__init__", has_tangents=lambda _: False)
 
 
 @mutant("offload.boundary", "offload-models", "a_slice_that_ran_on_tangents_does_not_run_again")
 def overlooks_tangents_of_inputs(copy: Copy) -> None:
     """Tangents of a slice's inputs are not noticed."""
-
-    def forget(_: Any, self: Any, *__: Any) -> None:
-        self.has_tangents = False
-
-    copy.call_after("offload.boundary", "Boundary.__init__", forget)
+    copy.set_after("offload.boundary", "Boundary.__init__", has_tangents=lambda _: False)
 
 
 @mutant("offload.model", "offload-models", "transforms_are_right_or_refused")

@@ -32,7 +32,7 @@ def loads_in_less_precision(copy: Copy) -> None:
 @mutant("offload.saved", "offload", "parameters_are_updated_as_plain_updates_them")
 def rounds_what_it_loads_again(copy: Copy) -> None:
     """A parameter that backward loads again is rounded to bfloat16."""
-    copy.call_instead("offload.saved", "_Reference.unpack", lambda there, self: (one := there(self)).bfloat16().to(one.dtype))
+    copy.change_result("offload.saved", "_Reference.unpack", lambda result, _: (one := result).bfloat16().to(one.dtype))
 
 
 @mutant("offload.saved", "offload", "parameters_are_updated_as_plain_updates_them")
@@ -79,11 +79,7 @@ def overlooks_running_statistics(copy: Copy) -> None:
 @mutant("offload.turn", "offload", "buffers_advance_once_a_step", profile="default")
 def recomputes_from_what_forward_left(copy: Copy) -> None:
     """A recomputation starts from the buffers that forward left."""
-
-    def forget(_: Any, self: Any, turn: Any, boundary: Any) -> None:
-        self.start = copy["offload.use"].Start()
-
-    copy.call_after("offload.turn", "_Region.__init__", forget)
+    copy.set_after("offload.turn", "_Region.__init__", start=lambda _: copy["offload.use"].Start())
 
 
 @mutant("offload.changes", "offload", "buffers_advance_once_a_step", profile="default")
@@ -103,11 +99,10 @@ def forgets_what_was_assigned(copy: Copy) -> None:
 def drops_gradients_in_forward(copy: Copy) -> None:
     """Forward drops the gradients of the batches before."""
 
-    def forward(there: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+    def forward(self: Any, *args: Any, **kwargs: Any) -> None:
         self.zero_grad()
-        return there(self, *args, **kwargs)
 
-    copy.call_instead("offload.model", "OffloadModel.forward", forward)
+    copy.call_before("offload.model", "OffloadModel.forward", forward)
 
 
 @mutant("offload.turn", "offload", "several_forwards_before_their_backwards", profile="default")
@@ -161,11 +156,10 @@ def detaches_gradients(copy: Copy) -> None:
 def always_trains(copy: Copy) -> None:
     """Modules are in training mode whenever a slice runs."""
 
-    def execute(there: Any, use: Any, chain: Any, *args: Any) -> Any:
+    def execute(use: Any, chain: Any, *args: Any) -> None:
         chain.train()
-        return there(use, chain, *args)
 
-    copy.call_instead("offload.execution", "execute", execute)
+    copy.call_before("offload.execution", "execute", execute)
 
 
 @mutant("offload.execution", "offload", "autocast_equals_plain")
@@ -182,7 +176,7 @@ def runs_slices_without_autocast(copy: Copy) -> None:
 @mutant("offload.microbatches", "offload", "microbatches_sum_up_to_the_whole", profile="default")
 def squeezes_what_it_joins(copy: Copy) -> None:
     """Joined outputs lose a last dimension of size 1."""
-    copy.call_instead("offload.microbatches", "_joined", lambda there, *args: there(*args).squeeze(-1))
+    copy.change_result("offload.microbatches", "_joined", lambda result, *_: result.squeeze(-1))
 
 
 @mutant("offload.microbatches", "offload", "two_microbatches_are_the_plain_model_on_each")

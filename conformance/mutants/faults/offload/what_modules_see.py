@@ -33,24 +33,20 @@ def stays_in_the_mode_of_forward(copy: Copy) -> None:
 def gives_tensors_for_parameters(copy: Copy) -> None:
     """A copy of a parameter is no nn.Parameter."""
 
-    def like(there: Any, alias: Any, original: Any) -> Any:
-        made = there(alias, original)
+    def like(made: Any, alias: Any, original: Any) -> None:
         vars(made).pop("_is_param", None)
-        return made
 
-    copy.call_instead("offload.attachment", "like", like)
+    copy.call_after("offload.attachment", "like", like)
 
 
 @mutant("offload.attachment", "offload-models", "a_parameter_looks_like_one")
 def gives_everything_as_parameters(copy: Copy) -> None:
     """Copies of buffers are an nn.Parameter, too."""
 
-    def like(there: Any, alias: Any, original: Any) -> Any:
-        made = there(alias, original)
+    def like(made: Any, alias: Any, original: Any) -> None:
         made._is_param = True
-        return made
 
-    copy.call_instead("offload.attachment", "like", like)
+    copy.call_after("offload.attachment", "like", like)
 
 
 @mutant("offload.attachment", "offload-models", "a_parameter_looks_like_one")
@@ -75,10 +71,9 @@ def overlooks_shared_memory(copy: Copy) -> None:
 def loses_hooks_of_forward(copy: Copy) -> None:
     """A hook that forward registers on a copy goes with it, and nobody is told."""
 
-    def note(there: Any, self: Any, copies: Any, *others: Any) -> None:
+    def note(self: Any, copies: Any, *others: Any) -> None:
         for one in copies.values():
             if one._backward_hooks:
                 one._backward_hooks = None
-        there(self, copies, *others)
 
-    copy.call_instead("offload.changes", "Changes.note", note)
+    copy.call_before("offload.changes", "Changes.note", note)
