@@ -6,7 +6,6 @@ import dataclasses
 import dis
 import functools
 import inspect
-import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,7 +27,6 @@ from impls.state import accelerators
 
 LAWS = all_laws()
 OWN = (AttributeError, LookupError, NameError, TypeError)
-RAISED = ("RAISE_VARARGS", "RERAISE")  # by a statement of the mutant, or by what it calls
 
 SMALL = 6  # operations that a program which shows a fault may have
 
@@ -54,7 +52,10 @@ def explorer(profile: str, device: str = "cpu") -> Explorer:
 
 
 def own_errors(mutant: Mutant, judge: Callable[[Implementation], object]) -> set[str]:
-    """Errors that Python raises in the code of a mutant itself: what it stands in for has another shape than it expects."""
+    """Errors that Python raises in the code of a mutant itself: what it stands in for has another shape than it expects.
+
+    What a statement of the mutant raises is its fault.
+    """
     found: set[str] = set()
     own = (str(Path(inspect.getfile(Copy)).parent), inspect.getfile(mutant.change), __file__)
 
@@ -63,10 +64,13 @@ def own_errors(mutant: Mutant, judge: Callable[[Implementation], object]) -> set
             try:
                 return function(*args, **kwargs)
             except OWN as error:
-                *_, (frame, line) = traceback.walk_tb(error.__traceback__)
-                name, last = frame.f_code.co_filename, frame.f_code.co_code[frame.f_lasti]
-                if name.startswith(own) and dis.opname[last] not in RAISED:
-                    found.add(f"{type(error).__name__}: {error} ({Path(name).name}:{line})")
+                innermost = error.__traceback__
+                while innermost is not None and innermost.tb_next is not None:
+                    innermost = innermost.tb_next
+                assert innermost is not None
+                code = innermost.tb_frame.f_code
+                if code.co_filename.startswith(own) and dis.opname[code.co_code[innermost.tb_lasti]] != "RAISE_VARARGS":
+                    found.add(f"{type(error).__name__}: {error} ({Path(code.co_filename).name}:{innermost.tb_lineno})")
                 raise
 
         return call
@@ -177,12 +181,25 @@ def test_what_is_no_seam_is_an_error(part: str, path: str, error: type[Exception
         changed(nothing)
 
 
+def fails_at_last(copy: Copy) -> None:
+    """An error that passes through ``finally`` is still one of the mutant's own."""
+
+    def unpack(there: Any, self: Any, slot: Any) -> Any:
+        try:
+            return self.nowhere
+        finally:
+            there(self, slot)
+
+    copy.call_instead("nested.region", "Region.unpack", unpack)
+
+
 @pytest.mark.parametrize(
     ("change", "own"),
     [
         (lambda copy: copy.change_arguments("nested.region", "Region.unpack", lambda given: given["nowhere"]), ["KeyError"]),
         (lambda copy: copy.call_instead("nested.region", "Region.unpack", lambda there, self: there(self)), ["TypeError"]),
         (lambda copy: copy.raise_instead("nested.region", "Region.unpack", KeyError), []),
+        (fails_at_last, ["AttributeError"]),
         (lambda copy: copy.set_before("nested.region", "Region.recompute", inputs=lambda _: None), []),
     ],
 )
