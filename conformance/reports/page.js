@@ -2,12 +2,17 @@
 (() => {
   const find = (selector, within = document) => within.querySelector(selector);
   const all = (selector, within = document) => [...within.querySelectorAll(selector)];
-  const records = JSON.parse(find("#records").textContent);
+  // Of each key the distinct values, and the place among them of each verdict's own.
+  const columns = Object.entries(JSON.parse(find("#records").textContent));
+  const records = columns[0][1][1].map((_, number) =>
+    Object.fromEntries(columns.map(([key, [values, places]]) => [key, values[places[number]]])));
   const form = find("#filters");
   const menu = find(".menu");
   const panel = find("#panel");
   const symbols = Object.fromEntries(all(".verdict").map((label) => [find("input", label).value, find(".symbol", label).textContent]));
   const buttons = new Map(all(".laws .cell").map((button) => [Number(button.dataset.entry), button]));
+  for (const button of buttons.values()) button.setAttribute("aria-haspopup", "dialog");
+  for (const mark of all(".cell .older")) mark.title = "measured on older code";
 
   // The name of a verdict in the address. Runs that contradict each other have several of one name, which are counted.
   const names = [];
@@ -232,11 +237,19 @@
     }));
   };
 
-  const hint = (record) => {
-    const [before, file] = record.file ? ["", `results/${record.file}`] : ["Save it as FILE. ", "FILE"];
-    const shows = record.standalone ? "ends with status 1 while the fault is there" : "prints what it measures";
-    if (record.takes === "this project") return `${before}In the root of a clone, PYTHONPATH=. python ${file} ${shows}.`;
-    return `${before}${record.file ? "In the root of a clone, python" : "python"} ${file} ${shows}; it takes ${record.takes}.`;
+  /** A word for a shell, as it is. */
+  const quoted = (word) => (/^[\w.:\/+=-]+$/.test(word) ? word : `'${word.replaceAll("'", `'"'"'`)}'`);
+
+  /** How to run the script, or to print it where it is no file: a command for the root of a clone, and what that does. */
+  const scriptCommand = (record) => {
+    if (!record.file) {
+      const chosen = `--show ${quoted(record.impl)} --law ${quoted(record.law)}`;
+      return [`python -m conformance.reports.report ${chosen}`, "In the root of a clone, this prints it:"];
+    }
+    const ours = record.takes === "this project";
+    const needs = ours ? "" : `; it takes ${record.takes}`;
+    const command = `${ours ? "PYTHONPATH=. " : ""}python results/${record.file}`;
+    return [command, `In the root of a clone, this ends with status 1 while the fault is there${needs}:`];
   };
 
   const show = (number) => {
@@ -251,11 +264,11 @@
     find("#panel-seen").hidden = !record.detail;
     find("#panel-detail").textContent = record.detail;
     find("#panel-script").hidden = !record.program;
-    find("#panel-program").textContent = record.program;
-    find("#panel-hint").textContent = hint(record);
+    [find("#panel-run").textContent, find("#panel-hint").textContent] = scriptCommand(record);
     find("#panel-file").hidden = !record.file;
     find("#panel-file").href = record.file;
-    const parts = record.command.split(/(?<= )(?=-)/).map((part) => made("span", part)); // an option and its value stay together
+    const command = `${record.judged_by} -k ${quoted(`test_${record.law}[${record.impl}]`)}`;
+    const parts = command.split(/(?<= )(?=-)/).map((part) => made("span", part)); // an option and its value stay together
     find("#panel-command").replaceChildren(...parts);
     elsewhere(number);
     const place = fitting.indexOf(number);

@@ -20,7 +20,7 @@ from conformance.provenance.staleness import BEGIN, END, MARK, MEANING, Now, unm
 from conformance.reports import readme_lists, report
 from conformance.reports.matrix import SYMBOLS
 from conformance.reports.page_figures import comparisons, figures
-from conformance.reports.page_tables import Entry, distinct, editions, entries
+from conformance.reports.page_tables import Entry, distinct, editions, entries, interned
 from conformance.reports.results_file import ROOT, VERDICTS, Results
 
 TEMPLATE, STYLE, PROGRAM = (f"page.{ending}" for ending in ("html.j2", "css", "js"))
@@ -52,7 +52,8 @@ def rendered(found: Sequence[Results], directory: Path, text: str, now: Now | No
     linked = [*directory.glob("papers/README.md"), *sorted(directory.glob("compare-*.json"))]
     return environment.get_template(TEMPLATE).render(
         editions=editions(shown),
-        records=[entry.record() for entry in shown],
+        verdict_count=len(shown),
+        records=interned([entry.record() for entry in shown]),
         counts=Counter(entry.row["verdict"] for entry in shown),
         unexpected=sum(entry.unexpected for entry in shown),
         laws=distinct(entry.row["law"] for entry in shown),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections import Counter
@@ -15,7 +16,6 @@ import impls
 from conformance.provenance.staleness import OLDER, note
 from conformance.reports.results_file import Results, Row, is_unexpected
 from conformance.reproducers import script_files
-from conformance.reproducers.replay import standalone
 
 T = TypeVar("T", bound=Hashable)
 IMPORTS_OURS, OURS = re.compile(r"^\s*(?:from|import) (?:impls|conformance)\b", re.MULTILINE), "this project"
@@ -63,8 +63,8 @@ class Entry:
         return str(cases) if count == cases else f"{count}/{cases}"
 
     @property
-    def command(self) -> str:
-        """The command that judges this implementation by this law again."""
+    def judged_by(self) -> str:
+        """The command that judges this implementation again, by all laws that ``-k`` selects."""
         session = "peers" if self.row["impl"] in impls.PEERS else "conformance"
         options = {
             "torch": self.torch.partition("+")[0],  # an index knows the version without the build, such as +cpu
@@ -74,14 +74,19 @@ class Entry:
             "seed": str(self.run.header["seed"]),
         }
         chosen = [part for name, value in options.items() for part in (f"--{name}", value)]
-        return shlex.join(["nox", "-s", session, "--", *chosen, "-k", f"test_{self.row['law']}[{self.row['impl']}]"])
+        return shlex.join(["nox", "-s", session, "--", *chosen])
+
+    @property
+    def command(self) -> str:
+        """The command that judges this implementation by this law again."""
+        chosen = f"test_{self.row['law']}[{self.row['impl']}]"
+        return f"{self.judged_by} -k {shlex.quote(chosen)}"
 
     @property
     def script_file(self) -> str:
         """Where the script stands as a file, seen from the results file; "" if it stands nowhere."""
-        directory, beside = script_files.directory_of(self.results.path), self.results.path.parent
-        paths = [directory / name for name in script_files.files([self.row])]
-        return next((path.relative_to(beside).as_posix() for path in paths if path.is_file()), "")
+        path = script_files.file_of(self.results.path, self.row)
+        return "" if path is None else path.relative_to(self.results.path.parent).as_posix()
 
     @property
     def detail(self) -> str:
@@ -108,22 +113,32 @@ class Entry:
         return None if known is None else {"reason": known.reason, "source": known.source}
 
     def record(self) -> dict[str, Any]:
-        """What the panel shows of it."""
-        keys = ("law", "impl", "device", "expected", "verdict", "cases", "detail", "program")
+        """What the panel shows of it; of its script where that is, for the text is there."""
+        keys = ("law", "impl", "device", "expected", "verdict", "cases")
         return {
             **{key: self.row[key] for key in keys},
             "detail": self.detail,
+            "program": bool(self.row["program"]),
             **{key: self.row.get(key, "") for key in ("statement", "options")},
             "torch": self.torch,
             "family": self.family,
             "counts": self.counts,
             "unexpected": self.unexpected,
             "known": self.known,
-            "command": self.command,
+            "judged_by": self.judged_by,
             "file": self.script_file,
-            "standalone": bool(standalone([self.row])),
             "takes": self.takes,
         }
+
+
+def interned(records: Sequence[Mapping[str, Any]]) -> dict[str, tuple[list[Any], list[int]]]:
+    """The records by key, each value once: the distinct values, and for each record the place of its own among them."""
+    found: dict[str, tuple[list[Any], list[int]]] = {}
+    for key in records[0]:
+        texts = [json.dumps(record[key]) for record in records]  # which can be compared, as mappings cannot
+        places = {text: place for place, text in enumerate(distinct(texts))}
+        found[key] = [json.loads(text) for text in places], [places[text] for text in texts]
+    return found
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 One JSON object a line. The footer comes last and counts the rows, so a file that was cut short is known as such.
 A merged file has a line that says how many runs it holds, and then each of them as its own file has it.
+A row in memory has its script as ``program``. In a file it has either that or, where scripts are published beside the
+results, ``script``: the path of the script, seen from the file. Reading puts the text in its place.
 """
 
 from __future__ import annotations
@@ -123,8 +125,8 @@ def read(path: Path) -> Results:
     """Read the results of one run.
 
     Raises FileNotFoundError; ValueError, which names file and reason, when it is not UTF-8 or not JSON line by line, has
-    no header or no footer, is of another format, goes on after the footer, holds a row twice or a malformed one, is not
-    what its footer counts, or is a merge of several runs.
+    no header or no footer, is of another format, goes on after the footer, holds a row twice or a malformed one, names a
+    script that cannot be read, is not what its footer counts, or is a merge of several runs.
     """
     runs = read_all(path)
     if len(runs) != 1:
@@ -169,7 +171,7 @@ def _run(path: Path, lines: Sequence[dict[str, Any]], before: int) -> Results:
     end = kinds.index("footer")
     if end != len(lines) - 1:
         raise ValueError(f"{path}: line {before + end + 2} comes after the footer")
-    rows = tuple(_without_kind(line) for line in lines[1:end])
+    rows = tuple(_with_program(path, number, _without_kind(line)) for number, line in enumerate(lines[1:end], before + 2))
     for number, (kind, row) in enumerate(zip(kinds[1:end], rows, strict=True), before + 2):
         if problem := _problem(kind, row):
             raise ValueError(f"{path}: line {number} {problem}")
@@ -197,6 +199,20 @@ def _parse(path: Path, number: int, text: str) -> dict[str, Any]:
 
 def _without_kind(line: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in line.items() if key != "kind"}
+
+
+def _with_program(path: Path, number: int, row: dict[str, Any]) -> dict[str, Any]:
+    """A row with the text of its script, which in published results is in a file of its own."""
+    if "script" not in row:
+        return row
+    name = row.pop("script")
+    if not isinstance(name, str):
+        raise ValueError(f"{path}: line {number} has script={name!r}, not a value of type str")
+    try:
+        with (path.parent / name).open(encoding="utf-8", newline="") as file:
+            return {**row, "program": file.read()}
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: line {number} names script {name}, which cannot be read: {error}") from error
 
 
 def _problem(kind: Any, row: Row) -> str | None:

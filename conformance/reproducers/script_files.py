@@ -1,6 +1,7 @@
 """The scripts that show faults, as files: ``IMPLEMENTATION-LAW.py`` for each divergence, crash and leak.
 
-They are in a directory that belongs to a results file: ``results/programs`` for the CPU's published one.
+They are in a directory that belongs to a results file: ``results/programs`` for the CPU's published one. There they are
+the only copy: published rows name them. Results of other runs have the texts in their rows, too, and can be moved alone.
 """
 
 from __future__ import annotations
@@ -51,8 +52,27 @@ def write(results: Path, rows: Iterable[Row], *, reduce_all: bool) -> list[Row]:
     if wanted:
         directory.mkdir(parents=True, exist_ok=True)
     for name, text in wanted.items():
-        (directory / name).write_text(text, encoding="utf-8")
+        (directory / name).write_bytes(text.encode())
     return rows
+
+
+def naming_files(results: Path, rows: Iterable[Row]) -> list[Row]:
+    """The rows, those whose script is a file by now with the path of that, seen from the results, in place of the text."""
+    return [_naming_file(results, row) for row in rows]
+
+
+def _naming_file(results: Path, row: Row) -> Row:
+    path = file_of(results, row)
+    if path is None or path.read_bytes() != row["program"].encode():
+        return row
+    others = {key: value for key, value in row.items() if key != "program"}
+    return {**others, "script": path.relative_to(results.parent).as_posix()}
+
+
+def file_of(results: Path, row: Row) -> Path | None:
+    """The file with the script of a row of these results, None if there is none."""
+    paths = [directory_of(results) / name for name in files([row])]
+    return next((path for path in paths if path.is_file()), None)
 
 
 def there(directory: Path, names: Iterable[str]) -> list[Path]:

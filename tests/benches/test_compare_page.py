@@ -20,7 +20,8 @@ from benches.compare import plots, report
 from benches.papers.plots import INK, PANEL
 from conformance.reports import page as html
 from conformance.reports import page_figures
-from conformance.reports.results_file import ROOT
+from conformance.reports.results_file import ROOT, write
+from tests.support.synthetic_results import HEADER, ROWS
 
 TIMES = {"plain": 1.0, "nested": 1.5, "chen-sqrt": 1.25}  # beside plain's, or the ideal's
 MARKERS = f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n"
@@ -231,7 +232,7 @@ def test_the_page_shows_the_plots_that_were_published_last(
     shown.write_text("an old page", encoding="utf-8")
     assert compare.main(["--redraw"], tmp_path) == 1
     assert f"{shown} is not made: " in capsys.readouterr().err
-    shutil.copy(ROOT / "results" / "conformance-cpu.jsonl", tmp_path / "results")
+    write(tmp_path / "results" / "conformance-cpu.jsonl", HEADER, ROWS)
     assert compare.main(["--redraw"], tmp_path) == 0
     assert html.main(["--check"], tmp_path) == 0
     assert "compare/cpu-attention.svg" in shown.read_text(encoding="utf-8")

@@ -221,7 +221,7 @@ def test_each_run_has_its_command(
 
 def test_marks_are_written_wherever_results_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copy(ROOT / "README.md", tmp_path)
-    shutil.copytree(ROOT / "results", tmp_path / "results", ignore=shutil.ignore_patterns("runs", "soak", "programs*"))
+    shutil.copytree(ROOT / "results", tmp_path / "results", ignore=shutil.ignore_patterns("runs", "soak"))
     monkeypatch.setattr(Now, "reasons", lambda *_: ["law"])
     monkeypatch.setattr(Now, "_of_entry", lambda *_: ["workload"])
     assert staleness.main(["--mark"], tmp_path) == 0

@@ -6,6 +6,7 @@ skipped, unless REPRISE_BROWSER is "required".
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -184,33 +185,48 @@ def test_all_of_it_works_by_keyboard(browser: Browser, path: Path) -> None:
     assert browser.focused() == browser.cell("streams", "older")
     assert browser.run("return getComputedStyle(document.activeElement).outlineStyle") == "solid"
     browser.press(ENTER)
-    assert browser.one("#panel-program").get_property("textContent") == SCRIPT
+    command = "python -m conformance.reports.report --show older --law streams"
+    assert browser.one("#panel-run").get_property("textContent") == command
+    assert browser.one("#panel-hint").text == "In the root of a clone, this prints it:"
     assert browser.one("#panel-detail").text == "IndexError: <none>"
     assert browser.one("#panel-facts dd:last-child").text == "pytorch#1, https://example.org/?a=<b>; and a book"
     links = [one.get_attribute("href") for one in browser.all("#panel-facts a")]
     assert links == ["https://github.com/pytorch/pytorch/issues/1", "https://example.org/?a=%3Cb%3E"]
-    assert "Save it as FILE. python FILE ends with status 1 while the fault is there; it takes torch" in browser.text(
-        "#panel-hint"
-    )
     browser.press(ESCAPE)
     assert not browser.all("#panel")
     assert browser.eventually(browser.focused, browser.cell("streams", "older"))
 
 
-def test_a_script_is_copied(browser: Browser, path: Path) -> None:
+def test_the_command_of_a_script_is_copied(browser: Browser, path: Path) -> None:
     browser.visit(path, "#cell=streams%2Folder%2Fcpu%2F2.13.0%2Bcpu")
     browser.run("window.copied = []; navigator.clipboard.writeText = async (text) => { copied.push(text); };")
-    browser.one("[data-copy='panel-program']").click()
-    assert browser.run("return copied") == [SCRIPT]
-    assert browser.one("[data-copy='panel-program']").text == "Copied"
+    browser.one("[data-copy='panel-run']").click()
+    assert browser.run("return copied") == ["python -m conformance.reports.report --show older --law streams"]
+    assert browser.one("[data-copy='panel-run']").text == "Copied"
+
+
+def test_a_script_that_is_a_file_can_be_opened_and_run(browser: Browser, tmp_path: Path) -> None:
+    pytest.importorskip("jinja2")
+    (tmp_path / "results" / "programs").mkdir(parents=True)
+    path, its = tmp_path / "results" / "conformance-cpu.jsonl", row("masks", "nested", "diverges", program=SCRIPT)
+    (script := tmp_path / "results" / "programs" / "nested-masks.py").write_text(SCRIPT)
+    shown = page.rendered([Results(path, HEADER, (its,), {})], path.parent, README)
+    path.with_name("index.html").write_text(shown, encoding="utf-8")
+    browser.visit(path.with_name("index.html"), "#cell=masks%2Fnested%2Fcpu%2F2.13.0%2Bcpu")
+    assert browser.one("#panel-file").get_property("href") == script.as_uri()
+    assert browser.one("#panel-run").text == "python results/programs/nested-masks.py"
+    assert "ends with status 1 while the fault is there; it takes torch alone:" in browser.text("#panel-hint")
 
 
 def test_what_looks_like_html_is_shown_as_text(browser: Browser, path: Path) -> None:
     browser.visit(path)
     browser.one("#unfold").click()
     browser.cell(HOSTILE, HOSTILE).click()
-    for selector in ("#panel-statement", "#panel-program", "#panel-detail", "#panel-facts dd"):
+    for selector in ("#panel-statement", "#panel-detail", "#panel-facts dd"):
         assert browser.text(selector) == HOSTILE
+    printed, judged = (shlex.split(browser.text(f"#panel-{which}")) for which in ("run", "command"))
+    assert printed[3:] == ["--show", HOSTILE, "--law", HOSTILE]
+    assert judged[-1] == f"test_{HOSTILE}[{HOSTILE}]"
 
 
 def test_without_javascript_the_tables_can_be_read(browser: Browser, path: Path) -> None:

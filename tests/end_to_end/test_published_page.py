@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from conformance.provenance.staleness import Now
 from conformance.reports import page, report
 from conformance.reports.results_file import ROOT
 from tests.support.browser import CONTRAST, WIDTHS, Browser
@@ -20,6 +21,25 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("published") / "index.html"
     path.write_text(page.rendered(found, found[0].path.parent, (ROOT / "README.md").read_text()), encoding="utf-8")
     return path
+
+
+def test_the_published_page_has_less_than_two_megabytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("jinja2")
+    monkeypatch.setattr(Now, "reasons", lambda *_: ["law"])  # marks at all of it are the most that it can have
+    found = report.results()
+    text = page.rendered(found, found[0].path.parent, (ROOT / "README.md").read_text(), Now())
+    assert text.count('<b class="older">†</b>') == sum(len(one.rows) for one in found) > 1000
+    assert len(text.encode()) < 2_000_000
+
+
+DRAWN = "return [...document.images].map((image) => image.complete && image.naturalWidth)"
+
+
+def test_the_figures_of_the_published_page_are_drawn(browser: Browser, published: Path) -> None:
+    browser.visit(published)
+    widths = browser.run(DRAWN)
+    assert widths
+    assert all(widths)
 
 
 COVERED = """
@@ -65,7 +85,7 @@ def test_the_published_page_can_be_read(
         browser.run("document.querySelector('.edition').scrollIntoView()")
     if name == "panel":
         browser.all(".laws .cell.diverges:not(.faded)")[0].click()
-        assert browser.one("#panel-program").text
+        assert browser.one("#panel-run").text.endswith(".py")
     browser.screenshot(Path(os.environ.get("REPRISE_SCREENSHOTS") or tmp_path) / f"{name}-{scheme}-{width}.png")
     assert browser.run("return [document.documentElement.scrollWidth, innerWidth]") == [width, width]
     contrast = browser.run(CONTRAST)

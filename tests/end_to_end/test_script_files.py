@@ -30,7 +30,14 @@ from conformance.reproducers.reduction import Shown, words
 from conformance.reproducers.reduction_steps import SCREEN
 from conformance.reproducers.replay import TRIES, standalone
 from conformance.reproducers.script import binding_in, script
-from conformance.reproducers.script_files import directory_of, disagreements, files, with_smaller_programs, write
+from conformance.reproducers.script_files import (
+    directory_of,
+    disagreements,
+    files,
+    naming_files,
+    with_smaller_programs,
+    write,
+)
 from conformance.reproducers.script_parts import has_threads
 from conformance.reproducers.stand_ins import FAKE, on_second_device
 from impls import get
@@ -118,6 +125,17 @@ def test_the_check_of_the_report_compares_them(tmp_path: Path, capsys: pytest.Ca
     assert "one-a.py" in capsys.readouterr().err
     write(path, rows, reduce_all=False)
     assert report.main(["--check"], tmp_path) == 0
+
+
+def test_a_published_row_names_the_file_of_its_script(tmp_path: Path) -> None:
+    path = tmp_path / "results" / "conformance-cpu.jsonl"
+    refused = fault("one", "b") | {"verdict": "refuses"}
+    rows = write(path, [fault("one", "a"), refused, fault("one.", "a"), fault("one-", "a"), row("c", "one")], reduce_all=False)
+    named = naming_files(path, rows)
+    assert [one.get("script") for one in named] == ["programs/one-a.py", None, None, "programs/one--a.py", None]
+    assert [one.get("program") for one in named] == [None, *(one["program"] for one in rows[1:3]), None, ""]
+    write_results(path, HEADER, named)
+    assert list(read(path).rows) == rows
 
 
 def test_what_is_not_needed_is_left_out() -> None:

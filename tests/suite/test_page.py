@@ -18,6 +18,8 @@ from conformance.reports import page, page_figures, readme_lists
 from conformance.reports.merge import united
 from conformance.reports.page_tables import editions, entries
 from conformance.reports.results_file import ROOT, Results, is_unexpected, read_all, write, write_all
+from conformance.reproducers.script_files import naming_files
+from tests.support import page_records
 from tests.support.elements import Elements
 from tests.support.synthetic_results import HEADER, HOSTILE, NEWER, PAGE_ROWS, PEER_ROWS, README, ROWS, SCRIPT, row
 
@@ -34,7 +36,7 @@ def made(tmp_path: Path, *found: Results) -> Elements:
 
 def records(elements: Elements) -> list[dict[str, Any]]:
     ((_, text),) = elements.all("script", id="records")
-    return json.loads(text)
+    return page_records.records(text)
 
 
 def cells(elements: Elements) -> list[dict[str, str | None]]:
@@ -46,10 +48,9 @@ def test_every_verdict_has_one_cell_and_one_record(tmp_path: Path) -> None:
     rows = [*PAGE_ROWS, *PEER_ROWS]
     assert sorted(int(cell["data-entry"] or -1) for cell in cells(shown)) == list(range(len(rows)))
     for told, its in zip(records(shown), rows, strict=True):
-        assert {
-            key: told[key] for key in ("law", "impl", "device", "verdict", "cases", "detail", "program")
-        }.items() <= its.items()
+        assert {key: told[key] for key in ("law", "impl", "device", "verdict", "cases", "detail")}.items() <= its.items()
         assert told["unexpected"] is is_unexpected(its)
+        assert told["program"] is bool(its["program"])
 
 
 def test_tallies_count_the_rows(tmp_path: Path) -> None:
@@ -69,7 +70,7 @@ def test_what_stands_in_results_is_text(tmp_path: Path) -> None:
     tags = [Counter(tag for tag, _ in elements.found if tag != "wbr") for elements in (plain, shown)]
     assert tags[0] == tags[1]
     (told,) = records(shown)
-    assert [told[key] for key in ("law", "impl", "program", "detail", "statement", "family")] == [HOSTILE] * 6
+    assert [told[key] for key in ("law", "impl", "detail", "statement", "family")] == [HOSTILE] * 5
     assert HOSTILE in [text for _, text in shown.all("span", **{"class": "statement"})]
 
 
@@ -144,13 +145,16 @@ def test_a_declared_limit_has_reason_and_source() -> None:
     assert found == [{"reason": declared.reason, "source": declared.source}, said, None, None]
 
 
-def test_a_script_that_is_a_file_is_linked(tmp_path: Path) -> None:
+def test_a_script_that_is_a_file_is_linked_and_its_text_stands_nowhere_else(tmp_path: Path) -> None:
     path = tmp_path / "results" / "conformance-cpu.jsonl"
     rows = [row(law, "older", "diverges", program=SCRIPT) for law in ("masks", "subsets")]
-    write(path, HEADER, rows)
-    (path.parent / "programs").mkdir()
+    (path.parent / "programs").mkdir(parents=True)
     (path.parent / "programs" / "older-masks.py").write_text(SCRIPT)
+    write(path, HEADER, naming_files(path, rows))
     assert [entry.script_file for entry in entries(read_all(path))] == ["programs/older-masks.py", ""]
+    shown = page.rendered(read_all(path), path.parent, README)
+    assert [told["file"] for told in records(Elements(shown))] == ["programs/older-masks.py", ""]
+    assert "sys.exit(1)" not in shown
 
 
 def test_figures_stand_in_the_page(tmp_path: Path) -> None:
@@ -162,7 +166,7 @@ def test_figures_stand_in_the_page(tmp_path: Path) -> None:
     found = made(tmp_path, results())
     ((image, _),) = found.all("img")
     assert image["alt"] == "memory by depth"
-    assert (image["src"] or "").startswith("data:image/svg+xml;base64,")
+    assert (image["src"] or "").startswith("data:image/svg+xml;charset=utf-8,%3Csvg xmlns=%27http")
     assert found.all("a", href="compare-cpu.json")
     assert len(found.all("a", href="compare/memory-by-depth.svg")) == 2
     ((name, about, _),) = page_figures.comparisons(tmp_path)

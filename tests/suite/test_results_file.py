@@ -131,6 +131,31 @@ def test_programs_of_several_lines_survive(tmp_path: Path) -> None:
     assert read(path).rows[0]["program"] == "a = 1\n\u2028b = '\x85'\n"
 
 
+def test_a_script_in_a_file_of_its_own_is_read_as_if_it_stood_in_the_row(path: Path) -> None:
+    script = "a = 1\r\n\u2028b = '\x85'\n"
+    (path.parent / "programs").mkdir()
+    (path.parent / "programs" / "one.py").write_bytes(script.encode())
+    lines = lines_of(path)
+    del lines[3]["program"]
+    lines[3]["script"] = "programs/one.py"
+    rewrite(path, lines)
+    assert read(path).rows == (*ROWS[:2], ROWS[2] | {"program": script}, ROWS[3])
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("gone.py", "line 4 names script gone.py, which cannot be read: .*No such file"),
+        (None, "line 4 has script=None, not a value of type str"),
+    ],
+)
+def test_a_script_that_cannot_be_read_is_refused(path: Path, name: str | None, reason: str) -> None:
+    lines = lines_of(path)
+    lines[3]["script"] = name
+    with pytest.raises(ValueError, match=reason):
+        read(rewrite(path, lines))
+
+
 @pytest.mark.parametrize("told", ["580.65.06\n", None])
 def test_the_header_tells_a_gpu_and_its_driver(told: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "get_device_module", lambda device: SimpleNamespace(get_device_name=lambda: "NVIDIA H200"))

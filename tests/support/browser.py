@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from tests.support.page_records import records
+
 FLAGS = [
     "headless=new",
     "no-sandbox",
@@ -93,9 +95,8 @@ class Browser:
 
     def cell(self, law: str, impl: str, number: int = 0) -> Any:
         """The button of a verdict, in the first edition unless ``number`` says which of them."""
-        told = "return records.map((r, n) => [r, n]).filter(([r]) => r.law === arguments[0] && r.impl === arguments[1])"
-        records = "const records = JSON.parse(document.querySelector('#records').textContent);"
-        entry = self.run(f"{records} {told}.map(([, n]) => n)[arguments[2]]", law, impl, number)
+        told = records(self.text("#records"))
+        entry = [place for place, its in enumerate(told) if (its["law"], its["impl"]) == (law, impl)][number]
         return self.driver.find_element("css selector", f".laws [data-entry='{entry}']")
 
     def press(self, *keys: str) -> None:
