@@ -117,6 +117,14 @@ def test_an_implementation_that_changed_is_named_with_what_measures_it_anew(
     )
 
 
+def test_what_is_older_is_no_failure_where_it_is_only_told(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    alter(root, "impls/nested/region.py")
+    assert staleness.main(["--tell"], root) == 0
+    assert "  implementation: nested\n" in capsys.readouterr().err
+    restored(root, lambda one: one.pop("suite"))
+    assert staleness.main(["--tell"], root) == 1  # what cannot be read is another matter
+
+
 def test_a_law_that_changed_is_named(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     alter(root, "conformance/laws/test_rng.py")
     found = told(root, capsys)

@@ -315,14 +315,6 @@ def test_outcomes_say_what_was_measured() -> None:
     assert judge(check, Case(PROGRAM, NESTED, "cpu"), recomputes=False, gradients=False).measured == Measured("values")
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "results").glob("conformance-cpu*.jsonl")), ids=lambda path: path.stem)
-def test_published_scripts_show_their_fault(path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "conformance.reproducers.replay", str(path)], cwd=ROOT, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 def test_a_file_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         replay.main(["nowhere.jsonl"])

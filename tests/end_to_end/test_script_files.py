@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 import ast
-import gc
-import importlib
 import re
 import sys
-from collections import Counter
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-import impls
-from conformance.judging.explorer import Explorer
-from conformance.judging.law import LAWS, PROFILES
 from conformance.judging.verdicts import VALUES
-from conformance.programs.sums import DEFAULT, Sums
 from conformance.reports import report
 from conformance.reports.results_file import ROOT, read
 from conformance.reports.results_file import write as write_results
 from conformance.reproducers import script_files
-from conformance.reproducers.reduction import Shown, words
 from conformance.reproducers.reduction_steps import SCREEN
-from conformance.reproducers.replay import TRIES, standalone
-from conformance.reproducers.script import binding_in, script
+from conformance.reproducers.script import script
 from conformance.reproducers.script_files import (
     directory_of,
     disagreements,
@@ -39,13 +26,10 @@ from conformance.reproducers.script_files import (
     write,
 )
 from conformance.reproducers.script_parts import has_threads
-from conformance.reproducers.stand_ins import FAKE, on_second_device
 from impls import get
-from tests.support.script_runner import replayed, tries
+from tests.support.script_faults import faults_of
 from tests.support.synthetic_results import HEADER, row
 
-# Whether there are files at all is asked by the report's --check.
-PUBLISHED = [path for path in (ROOT / "results").glob("conformance-cpu.jsonl") if directory_of(path).is_dir()]
 WRONG = """def run(checkpoint, note, device):
     torch.manual_seed(0)
     p = torch.randn(2, device=device, requires_grad=True)
@@ -165,37 +149,6 @@ def test_the_control_itself_is_compared_with_plain_alone(monkeypatch: pytest.Mon
     assert "q = torch" not in smaller
 
 
-def _torch_of(path: Path) -> str:
-    """The version of torch that results are about; skips where another one is here."""
-    version = read(path).header["versions"]["torch"]
-    if version != torch.__version__:
-        pytest.skip(f"they are about torch {version}")
-    return version
-
-
-@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.stem)
-def test_the_published_files_end_with_status_1(path: Path) -> None:
-    _torch_of(path)
-    texts = files(read(path).rows)
-    assert {one.name: one.read_text(encoding="utf-8") for one in directory_of(path).glob("*.py")}.items() >= texts.items()
-    assert texts
-    for _ in range(5):  # threads do not always meet, so the few that race are run again
-        shown = dict(zip(texts, replayed(texts.values(), TRIES), strict=True))
-        texts = {name: texts[name] for name, (status, _) in shown.items() if status != 1}
-        if not texts:
-            return
-    assert {name: output for name, (status, output) in shown.items() if status != 1} == {}
-
-
-def _shown(texts: Mapping[str, str]) -> dict[str, Shown]:
-    found: dict[str, Shown] = {}
-    for times in {*map(tries, texts.values())}:
-        some = {name: text for name, text in texts.items() if tries(text) == times}
-        ended = zip(some, replayed(some.values(), times), strict=True)
-        found |= {name: Shown(status, words(output)) for name, (status, output) in ended}
-    return found
-
-
 def test_no_program_of_a_law_makes_threads_unnoticed() -> None:
     making = {}
     for path in [
@@ -209,51 +162,6 @@ def test_no_program_of_a_law_makes_threads_unnoticed() -> None:
                 making[path.stem, one.name] = has_threads(source)
     assert len(making) > 10
     assert {name for name, noticed in making.items() if not noticed} == set()
-
-
-@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.stem)
-def test_no_published_script_shows_what_who_keeps_the_laws_shows_as_well(path: Path) -> None:
-    texts = {name: (text, row) for row in standalone(read(path).rows) for name, text in files([row]).items()}
-    controls = {name: (binding_in(text), script_files._control(row)) for name, (text, row) in texts.items()}
-    controlled = {name: texts[name][0].replace(*pair, 1) for name, pair in controls.items() if pair[1]}
-    found = {name: shown for name, shown in _shown(controlled).items() if shown.status == 1}
-    assert len(controlled) > 200
-    assert found  # some of what a right one says is an error, where plain gives a value
-    assert [name for name, shown in _shown({name: texts[name][0] for name in found}).items() if shown == found[name]] == []
-
-
-def imports(text: str) -> set[str]:
-    """The modules, by the first part of their names, that a text imports anywhere."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            found.add((node.module or "").partition(".")[0])
-    return found
-
-
-def faults_of(text: str) -> list[str]:
-    """What keeps a script from being one for a bug report: too many lines, or modules that are not the implementation's."""
-    allowed = {"torch", *sys.stdlib_module_names}
-    bound = imports(binding_in(text))
-    about_torch = text.startswith('"""torch-') and not text.startswith('"""torch-remat')
-    foreign = (imports(text) | bound) - allowed if about_torch else imports(text) - allowed - bound
-    lines = len(text.splitlines())
-    return [*([f"{lines} lines"] if lines > SCREEN else []), *sorted(foreign | (imports(text) & {"conformance"}))]
-
-
-# Scripts that may import this project though what they judge is not of it, each with the reason why there is no other way.
-NOT_ALONE: dict[str, str] = {}
-
-
-def test_every_published_script_is_short_and_takes_torch_and_the_package_alone() -> None:
-    texts = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "results").glob("programs*/*.py")}
-    found = {name: faults_of(text) for name, text in texts.items() if name not in NOT_ALONE}
-    assert texts
-    assert {name: faults for name, faults in found.items() if faults} == {}
-    assert NOT_ALONE.keys() <= texts.keys()
-    assert all(NOT_ALONE.values())
 
 
 @pytest.mark.parametrize(
@@ -272,56 +180,3 @@ def test_a_script_that_is_long_or_takes_more_is_noticed(impl: str, line: str, fo
     long = text + "pass\n" * SCREEN
     assert faults_of(text) == found
     assert faults_of(long) == [f"{len(long.splitlines())} lines", *found]
-
-
-class NeedsMore(Exception):
-    """A law asks for more of a program than its text."""
-
-
-@dataclass(frozen=True)
-class Printed:
-    """The program in a script."""
-
-    source: str
-    sums: Sums = DEFAULT
-
-    def __getattr__(self, name: str) -> Any:
-        raise NeedsMore(name)
-
-
-def _program(text: str) -> Printed:
-    before, _, after = text.partition(binding_in(text))
-    end = next(one.end_lineno for one in ast.parse(after).body if isinstance(one, ast.FunctionDef) and one.name == "run")
-    modules = [line for line in before.splitlines() if line.startswith("import ")]
-    program = "\n".join([*modules, *after.splitlines()[:end], ""])
-    return Printed(on_second_device(program) if FAKE in text else program)
-
-
-def _told(verdict: str, detail: str, **_: object) -> tuple[str, str]:
-    """A verdict, and of a crash which error it is."""
-    return verdict, detail.partition(":")[0] if verdict == "crashes" else ""
-
-
-@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.stem)
-def test_what_is_left_of_a_program_gets_the_verdict_of_the_law(path: Path) -> None:
-    _torch_of(path)
-    for module in (ROOT / "conformance" / "laws").glob("test_*.py"):
-        importlib.import_module(f"conformance.laws.{module.stem}")
-    explorer, judged, wrong = Explorer("cpu", PROFILES["quick"], 0), Counter[str](), []
-    gc.disable()  # as a run does
-    try:
-        for one in standalone(read(path).rows):
-            implementation = replace(impls.get(one["impl"]), known={})
-            with suppress(NeedsMore):
-                tries = (explorer.judge(LAWS[one["law"]], _program(one["program"]), implementation) for _ in range(10))
-                same = any(
-                    _told(str(each.verdict), each.detail) == _told(**one) for each in tries
-                )  # threads do not always meet
-                judged[one["verdict"]] += 1
-                wrong += [] if same else [(one["impl"], one["law"])]
-            explorer.references.clear()
-    finally:
-        gc.enable()
-    assert not wrong
-    assert judged["diverges"] > 100
-    assert judged["crashes"] == sum(one["verdict"] == "crashes" for one in standalone(read(path).rows)) > 0
