@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from conformance.reports.results_file import ROOT
-from conformance.soak import findings
+from conformance.soak import command, findings
 from tests.unit.test_installed import distribution
 
 MODULE = """
@@ -58,17 +60,36 @@ def soaked(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", DRIVER, *told], cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)
 
 
-@pytest.mark.parametrize(("name", "called"), [("fancy", "bringing:doubling"), ("fancy-record", "one-of-ours")])
-def test_what_is_installed_is_open_and_tried_again_by_the_name_that_is_asked_for(site: Path, name: str, called: str) -> None:
-    first = soaked(site, "--impl", name)
+def test_what_is_installed_is_open_and_tried_again_by_the_name_that_is_asked_for(site: Path) -> None:
+    asked, called = ["--impl", "fancy", "--impl", "fancy-record"], {"bringing:doubling", "one-of-ours"}
+    first = soaked(site, *asked)
     assert first.returncode == 1, first.stdout + first.stderr
-    (kept,) = findings.read(site / "f.jsonl").open
-    assert kept.impl == called
-    assert "findings: 1 new, 1 open, 0 mended\n  unused_outputs: 1" in first.stdout
+    assert {kept.impl for kept in findings.read(site / "f.jsonl").open} == called
+    assert "findings: 2 new, 2 open, 0 mended\n  unused_outputs: 2" in first.stdout
     assert "not judged now" not in first.stdout
     (site / "bringing.py").write_text(MODULE.replace("value * 2", "value"))
-    assert f"mended: {called}, law unused_outputs: diverges" in soaked(site, "--impl", name).stdout
+    second = soaked(site, *asked).stdout
+    assert all(f"mended: {name}, law unused_outputs: diverges" in second for name in called)
     assert findings.read(site / "f.jsonl").open == []
+
+
+@pytest.fixture
+def refused(site: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., str]]:
+    """What a soak says that ends with status 2 before anything begins."""
+    monkeypatch.syspath_prepend(str(site))
+    monkeypatch.setattr(command.Soak, "round", lambda *_: pytest.fail("something begins"))
+
+    def said(*arguments: str) -> str:
+        try:
+            status: Any = command.main(["-n", "0", "--profile", "quick", "--findings", str(site / "f.jsonl"), *arguments])
+        except SystemExit as end:  # by argparse
+            status = end.code
+        told = capsys.readouterr()
+        assert (status, told.out) == (2, "")
+        return told.err
+
+    yield said
+    sys.modules.pop("bringing", None)
 
 
 @pytest.mark.parametrize(
@@ -86,14 +107,14 @@ def test_what_is_installed_is_open_and_tried_again_by_the_name_that_is_asked_for
         (["--impl", "bringing:replace"], "bringing:replace cannot be judged"),
     ],
 )
-def test_a_wrong_argument_is_refused_before_anything_begins(site: Path, arguments: list[str], message: str) -> None:
-    done = soaked(site, *arguments)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(message)
+def test_a_wrong_argument_is_refused_before_anything_begins(
+    site: Path, refused: Callable[..., str], arguments: list[str], message: str
+) -> None:
+    assert refused(*arguments).startswith(message)
     assert sorted(path.name for path in site.glob("f.*")) == []
 
 
-def test_what_is_no_database_is_refused_and_no_lock_is_left(site: Path) -> None:
+def test_what_is_no_database_is_refused_and_no_lock_is_left(site: Path, refused: Callable[..., str]) -> None:
     (site / "text.jsonl").write_text("garbage\n")
     (site / "bytes.jsonl").write_bytes(b"\xff\xfe")
     for path, message in [
@@ -101,8 +122,7 @@ def test_what_is_no_database_is_refused_and_no_lock_is_left(site: Path) -> None:
         (site / "text.jsonl", "line 1 is not JSON"),
         (site / "bytes.jsonl", "is not UTF-8 text"),
     ]:
-        done = soaked(site, "--findings", str(path))
-        assert (done.returncode, done.stdout) == (2, "")
-        assert f"argument --findings: {path}" in done.stderr
-        assert message in done.stderr
+        said = refused("--findings", str(path))
+        assert f"argument --findings: {path}" in said
+        assert message in said
     assert not [*site.glob("*.lock"), *site.parent.glob(f"{site.stem}*.lock")]
