@@ -41,7 +41,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, list[
 
 def _run(directory: Path, options: list[str]) -> tuple[int, list[dict[str, Any]], str]:
     results = directory / "results.jsonl"
-    judged = ["--impl", "somebody:doubling", "--impl", "torch-reentrant", "--profile", "quick", "--results", str(results)]
+    judged = ["--impl", "somebody:doubling", "--impl", "nested", "--profile", "quick", "--results", str(results)]
     judged += ["--in-process"]
     chosen = ["-k", "test_unused_outputs or test_keyword_arguments_that_are_false", "-p", "no:cacheprovider", "-v"]
     command = [sys.executable, "-m", "pytest", str(ROOT / "conformance"), *judged, *chosen, *options]
