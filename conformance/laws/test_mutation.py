@@ -197,7 +197,10 @@ def test_an_out_that_grows(case: Case) -> None:
     case.as_expected()
 
 
-@graph_law(named(mutation.normalised, passes=st.integers(1, 2), later=st.integers(0, 2)), gradients=False)
+BY = st.sampled_from(["module", "operator"])
+
+
+@graph_law(named(mutation.normalised, by=BY, passes=st.integers(1, 2), later=st.integers(0, 2)), gradients=False)
 def test_statistics_changed_before_backward(case: Case) -> None:
     """Running statistics that batch norm read in eval mode, and changes in training, give the gradients of what it read."""
     case.as_expected()

@@ -19,9 +19,16 @@ from impls.graph.hooks import pushed
 from impls.graph.memory import Region, regions, storages
 from impls.graph.replicas import form, replica
 
-# Operators whose schema keeps quiet about the running statistics that they write in training; by position of arguments.
-_BATCH_NORMS = ("aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm")
-_STATISTICS, _TRAINING = (3, 4), 5
+# Operators whose schema keeps quiet about the running statistics that they write: the positions of these arguments, and of
+# the one without which they are left alone.
+_BATCH_NORMS: dict[str, tuple[tuple[int, int], int | None]] = {
+    "aten::native_batch_norm": ((3, 4), 5),
+    "aten::cudnn_batch_norm": ((3, 4), 5),
+    "aten::miopen_batch_norm": ((3, 4), 5),
+    "aten::batch_norm_update_stats": ((1, 2), None),
+    "aten::batch_norm_gather_stats": ((3, 4), None),
+    "aten::batch_norm_gather_stats_with_counts": ((3, 4), None),
+}
 
 
 class Handle:
@@ -181,7 +188,8 @@ def _meet(some: list[Region], others: list[Region]) -> bool:
 
 def _written(func: Any, args: Any, kwargs: Any) -> Iterator[torch.Tensor]:
     """The tensors that an operator writes to, alone and in lists, by position and by name."""
-    quiet = _STATISTICS if func._schema.name in _BATCH_NORMS and args[_TRAINING] else ()
+    quiet, training = _BATCH_NORMS.get(func._schema.name, ((), None))
+    quiet = quiet if training is None or args[training] else ()
     for index, argument in enumerate(func._schema.arguments):
         if index in quiet or (argument.alias_info is not None and argument.alias_info.is_write):
             value = args[index] if index < len(args) else kwargs.get(argument.name)

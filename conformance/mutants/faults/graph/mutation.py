@@ -44,7 +44,13 @@ def looks_at_an_out_before_it_grows(copy: Copy) -> None:
 @mutant("graph.mutation", "mutation", "statistics_changed_before_backward")
 def overlooks_what_batch_norm_writes(copy: Copy) -> None:
     """Writes that are not in an operator's schema are not seen."""
-    copy.replace("graph.mutation", "_BATCH_NORMS", ())
+    copy.replace("graph.mutation", "_BATCH_NORMS", {})
+
+
+@mutant("graph.mutation", "mutation", "statistics_changed_before_backward")
+def overlooks_operators_that_update_statistics(copy: Copy) -> None:
+    """Running statistics are taken for changed by batch norm alone, not by operators that only update them."""
+    copy.wrap("graph.mutation", "_BATCH_NORMS", lambda table: {name: of for name, of in table.items() if of[1] is not None})
 
 
 @mutant("graph.mutation", "mutation", "a_saved_tensor_changed_by_a_method")

@@ -134,7 +134,7 @@ def stepped(graph: Any, note: Any, device: str, *, optimizer: str, foreach: Any,
     note("weights", parameters)
 
 
-def normalised(graph: Any, note: Any, device: str, *, passes: int, later: int) -> None:
+def normalised(graph: Any, note: Any, device: str, *, by: str, passes: int, later: int) -> None:
     p = torch.randn(3, 2, dtype=torch.float64, device=device, requires_grad=True)
     note("leaves", (p,))
     norm = torch.nn.BatchNorm1d(2, dtype=torch.float64, device=device).eval()
@@ -142,7 +142,10 @@ def normalised(graph: Any, note: Any, device: str, *, passes: int, later: int) -
     with graph.allow_mutation_on_saved_tensors():
         loss = (norm(p) ** 2).sum()
         for _ in range(later):
-            norm.train()(p.detach() * 3 + 1)
+            if by == "module":
+                norm.train()(p.detach() * 3 + 1)
+            else:
+                torch.batch_norm_update_stats(p.detach() * 3 + 1, norm.running_mean, norm.running_var, 0.1)
         for _ in range(passes):
             note("seen gradients", torch.autograd.grad(loss, p, retain_graph=True))
 
