@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from conformance.judging.judge import Case
 from conformance.judging.law import law
 from conformance.programs.model_parts import SMOOTH
-from conformance.programs.offloaded_models import SPLIT, as_expected, equals_plain, offloaded, written
+from conformance.programs.offloaded_models import SPLIT, as_expected, equals_plain, offloaded, plain_runs, written
 from conformance.programs.scenarios.offload import changes, uses
 
 offload_law = functools.partial(law, kind="offload", family="offload-models", recomputes=False, effort=0.25, floor=2)
@@ -99,3 +99,29 @@ def test_a_buffer_that_cannot_be_written_back_is_refused(case: Case) -> None:
 def test_rows_are_divided_as_by_tensor_split(case: Case) -> None:
     """Microbatches have as many rows each as the parts that torch.tensor_split makes."""
     as_expected(case)
+
+
+AGAIN: dict[str, st.SearchStrategy[Any]] = {"slices": st.integers(2, 3), "checkpoint": st.just(True)}
+
+
+@offload_law(written(changes.given_objects, what=st.sampled_from(("another object", "nothing")), **AGAIN))
+def test_an_object_between_slices_may_stay_or_be_new(case: Case) -> None:
+    """Slices hand on an object of a class of the user's, as it is or another one, and gradients are plain's."""
+    equals_plain(case)
+
+
+CHANGED = st.sampled_from(("an attribute", "in a container", "a number"))
+
+
+@offload_law(written(changes.given_objects, what=CHANGED, **AGAIN))
+def test_an_object_that_a_slice_changes(case: Case) -> None:
+    """When a slice changes an object that it was given, gradients are plain's, or it is refused to run again with that."""
+    plain_runs(case)
+    case.equals_plain_or_refuses()
+
+
+@offload_law(written(changes.kept_by_modules, what=st.sampled_from(("weight", "input")), away=HERE, **AGAIN))
+def test_a_tensor_that_a_module_keeps_for_later(case: Case) -> None:
+    """Backward from a tensor that forward left in a module, after another backward, gives plain's gradients, or is refused."""
+    plain_runs(case)
+    case.equals_plain_or_refuses()

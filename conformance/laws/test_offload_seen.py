@@ -47,3 +47,18 @@ def test_a_hook_that_forward_registers_stays_or_is_refused(case: Case) -> None:
     """A hook that forward registers on its weight acts in this step and the next, as in plain, or forward refuses it."""
     plain_runs(case)
     case.equals_plain_or_refuses(in_forward=True)
+
+
+@offload_law(written(visible_attributes.own_parameters, looks=st.sampled_from(("class", "version")), away=HERE, **CUT))
+def test_a_parameter_has_its_class_and_version(case: Case) -> None:
+    """In forward a parameter is of the class that was derived for it, and has another version once it was changed."""
+    equals_plain(case)
+
+
+KINDS = st.sampled_from(("forward_pre", "forward", "full_backward"))
+
+
+@offload_law(written(visible_attributes.hooks_on_all_modules, kind=KINDS, checkpoint=BOTH))
+def test_hooks_of_all_modules_see_those_of_the_model(case: Case) -> None:
+    """Hooks that are registered for all modules are called for those of the plain model, and for no others."""
+    equals_plain(case)

@@ -28,6 +28,24 @@ class _Mail:
         self.events: dict[int, Any] = {}
 
 
+class Nowhere:
+    """Where gradients go while a slice runs again. Once that is over, nobody may ask for any: they would be lost."""
+
+    __slots__ = ("over", "title")
+
+    def __init__(self, title: str) -> None:
+        self.title, self.over = title, False
+
+    def take(self, grad: torch.Tensor | None = None) -> None:
+        """Drop a gradient; RuntimeError once the run is over."""
+        if self.over:
+            raise RuntimeError(
+                f"{self.title}: backward goes through a tensor that this slice made when it ran again in an earlier backward, "
+                "and that a hook or an attribute of a module has kept; it leads to no parameter. Take the tensor that forward "
+                "made, before any backward, or pass checkpoint_activation=False"
+            )
+
+
 class _Values:
     """Hides a tensor from autograd, which would take it for an input."""
 
@@ -77,7 +95,7 @@ class _Send(torch.autograd.Function):
 
 class _Attach(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, near: torch.Tensor, values: _Values, lane: Lane | None, mail: _Mail | None) -> torch.Tensor:
+    def forward(ctx: Any, near: torch.Tensor, values: _Values, lane: Lane | None, mail: _Mail | Nowhere) -> torch.Tensor:
         ctx.set_materialize_grads(False)
         ctx.device, ctx.target, ctx.lane, ctx.mail = near.device, values.tensor.device, lane, mail
         return values.tensor.detach()
@@ -85,7 +103,10 @@ class _Attach(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         grad = grads[0]
-        if ctx.mail is None or grad is None:
+        if isinstance(ctx.mail, Nowhere):
+            ctx.mail.take()
+            return None, None, None, None
+        if grad is None:
             return None, None, None, None
         if ctx.lane is None or grad.layout is not torch.strided:
             return grad.to(ctx.device), None, None, None
@@ -113,9 +134,11 @@ def attach(values: torch.Tensor, parameter: torch.Tensor, route: Route) -> torch
 
 def like(alias: Any, original: torch.Tensor) -> torch.Tensor:
     """The alias with the attributes that Python keeps with the original, as a parameter if that is one."""
+    kind = type(alias)
     if isinstance(original, nn.Parameter):
-        alias._is_param = True  # which isinstance asks for
-    return dressed(alias, type(alias), attributes(original))
+        alias._is_param = True  # which isinstance asks for, but not for a class that is derived from nn.Parameter
+        kind = kind if type(original) is nn.Parameter else type(original)
+    return dressed(alias, kind, attributes(original))
 
 
 def tangent_of(tensor: torch.Tensor) -> torch.Tensor | None:
@@ -124,8 +147,8 @@ def tangent_of(tensor: torch.Tensor) -> torch.Tensor | None:
     return tangent
 
 
-def attach_to_nothing(values: torch.Tensor, requires_grad: bool) -> torch.Tensor:
+def attach_to_nothing(values: torch.Tensor, requires_grad: bool, nowhere: Nowhere) -> torch.Tensor:
     """An alias that looks like an attached one and whose gradient goes nowhere, for a recomputation."""
     if not requires_grad:
         return values.detach()
-    return _Attach.apply(torch.empty(0, requires_grad=True), _Values(values), None, None)
+    return _Attach.apply(torch.empty(0, requires_grad=True), _Values(values), None, nowhere)

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from types import ModuleType
 from typing import Any
 
 import torch
+from torch import nn
+from torch.utils._pytree import keystr, tree_flatten_with_path
+from torch.utils.weak import WeakIdRef
 
 from impls.graph.host import saved_on
 from impls.graph.replicas import replica
 from impls.leaf_arguments import hooks_are_active
-from impls.offload.attachment import attach_to_nothing, tangent_of
-from impls.offload.containers import taken_apart
+from impls.offload.attachment import Nowhere, attach_to_nothing, tangent_of
+from impls.offload.containers import ATOMS, taken_apart
 from impls.offload.route import Route
 from impls.tensors.attributes import attributes, dressed
 from impls.tensors.packed import Packed
+
+_NOT_DATA = (nn.Module, type, ModuleType)
 
 
 class _Copy:
@@ -36,15 +42,16 @@ class _Copy:
         with own:
             self.packed = Packed(value)
 
-    def restore(self) -> torch.Tensor:
+    def restore(self, nowhere: Nowhere) -> torch.Tensor:
         kept = self.packed.unpack()
         value = kept.detach()
         if self.requires_grad or not value.is_inference():
             value = replica(value)  # it may be needed again, and this run may change it
             torch._C._autograd._unsafe_set_version_counter((value,), (self.version,))
-            value = (
-                value.requires_grad_() if self.requires_grad and self.is_leaf else attach_to_nothing(value, self.requires_grad)
-            )
+            if self.requires_grad and self.is_leaf:
+                value.requires_grad_().register_hook(nowhere.take)
+            else:
+                value = attach_to_nothing(value, self.requires_grad, nowhere)
         return dressed(value, type(kept), attributes(kept))
 
 
@@ -52,12 +59,14 @@ class Boundary:
     """The arguments of one run of a slice. Tensors that pytree reaches are copied, each once; other values are kept.
 
     Containers are fresh in each recomputation, so nothing that happened to them since is seen; one that is there several
-    times is one again. Not watched: tensors inside objects that pytree does not know.
+    times is one again. An object that pytree does not know is the same in each: what its attributes hold must not have
+    changed. Not watched: objects inside such an object.
     """
 
     def __init__(self, args: Sequence[Any], kwargs: dict[str, Any], route: Route) -> None:
         tensors, self.whole = taken_apart((tuple(args), kwargs))
         self.copies = [_Copy(tensor, route) for tensor in tensors]
+        self.objects = [(thing, contents) for thing in self.whole.things if (contents := _contents(thing))]
         self.has_tangents = any(tangent_of(tensor) is not None for tensor in tensors)
 
     @property
@@ -65,8 +74,31 @@ class Boundary:
         """The generators among the arguments, whose states a recomputation replays."""
         return tuple(thing for thing in self.whole.things if isinstance(thing, torch.Generator))
 
-    def restore(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments anew."""
-        tensors = [copy.restore() for copy in self.copies]
+    def restore(self, nowhere: Nowhere) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments anew, whose gradients go nowhere; RuntimeError if an object among them is not as it was."""
+        for thing, before in self.objects:
+            now = _contents(thing)
+            for place, content in before.items():
+                if content != now.get(place):
+                    raise RuntimeError(
+                        f"{nowhere.title} was given a {type(thing).__name__} whose {place} has changed since, so backward "
+                        "cannot run it again with what it got. Return a new object instead, or make its class known by "
+                        "torch.utils._pytree.register_pytree_node, or pass checkpoint_activation=False"
+                    )
+        tensors = [copy.restore(nowhere) for copy in self.copies]
         args, kwargs = self.whole.of(tensors)
         return args, kwargs
+
+
+def _contents(thing: Any) -> dict[str, Any]:
+    """Tensors, with their versions, and numbers and the like in the attributes of an object, by where they are."""
+    if not hasattr(thing, "__dict__") or isinstance(thing, _NOT_DATA):
+        return {}
+    found: dict[str, Any] = {}
+    for name, attribute in vars(thing).items():
+        for path, leaf in tree_flatten_with_path(attribute)[0]:
+            if isinstance(leaf, torch.Tensor):
+                found[f"{name}{keystr(path)}"] = WeakIdRef(leaf), 0 if leaf.is_inference() else leaf._version
+            elif type(leaf) in ATOMS:
+                found[f"{name}{keystr(path)}"] = (leaf,)  # nan is not equal to itself, unless it is the same object
+    return found

@@ -14,6 +14,7 @@ from impls.graph.edges import increment_version
 from impls.graph.memory import regions
 from impls.offload.attachment import tangent_of
 from impls.offload.cutting import Chain
+from impls.offload.route import set_version
 from impls.offload.saved import storage_number
 from impls.offload.use import Stamp, Start, Use, count_silent_change
 
@@ -152,7 +153,8 @@ class Changes:
     def remember(self, name: str) -> None:
         """All microbatches so far, this one among them, have started from the original."""
         if self.starts:
-            before = self.use.tensors[name].detach().clone()
+            original = self.use.tensors[name]
+            before = set_version(original.detach().clone(), original)
             for start in self.starts:
                 start[name] = before
 
@@ -183,4 +185,4 @@ class Changes:
     def away(self, tensor: torch.Tensor) -> torch.Tensor:
         copy = torch.empty_like(tensor, device=self.route.offload_device)
         self.pending.append(self.route.bring(tensor, copy))
-        return copy
+        return set_version(copy, tensor)

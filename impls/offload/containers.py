@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_is_leaf, tree_unflatten
 
+ATOMS = frozenset({bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size})
+
 
 class _Tensor(NamedTuple):
     """Stands for the tensor with this number."""

@@ -26,6 +26,8 @@ class Chain(nn.Module):
             value = module(value)
         return value
 
+    __call__ = forward  # the model has no such module: hooks that are registered for all modules are not to see it
+
 
 def slices(counts: Sequence[int], num_slices: int) -> tuple[tuple[int, ...], ...]:
     """Indices of the modules in each of ``num_slices`` slices, for modules of so many parameters, in order.

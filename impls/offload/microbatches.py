@@ -7,10 +7,9 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from impls.offload.containers import taken_apart
+from impls.offload.containers import ATOMS, taken_apart
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
-_ATOMS = frozenset({bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size})
 
 
 def split(args: tuple[Any, ...], kwargs: dict[str, Any], parts: int) -> list[Call]:
@@ -64,7 +63,7 @@ def _joined(parts: tuple[Any, ...], joined: dict[tuple[int, ...], torch.Tensor])
         return joined[key]
     first = parts[0]
     for index, part in enumerate(parts):
-        if part is not first and not (type(part) is type(first) and type(part) in _ATOMS and part == first):
+        if part is not first and not (type(part) is type(first) and type(part) in ATOMS and part == first):
             raise ValueError(
                 f"outputs of microbatches 0 and {index} are {first!r} and {part!r}; what is no tensor must be equal"
             )

@@ -50,7 +50,7 @@ class Route:
         return lane(self.device) if self.offload_device.type == "cpu" and self.device.type != "cpu" else None
 
     def load(self, originals: Mapping[str, torch.Tensor]) -> Arrival:
-        """Copies on the computing device, at version 1 and without a graph.
+        """Copies on the computing device, at the versions of the originals and without a graph.
 
         The memory is of the current stream, and copying waits for what that stream has to do now: so what was dropped
         before is used again, and no more is held than was asked for, however far the host runs ahead.
@@ -60,14 +60,14 @@ class Route:
             copies = {name: torch.empty_like(tensor, device=self.device) for name, tensor in originals.items()}
             if side is None:
                 for name, tensor in originals.items():
-                    copies[name].copy_(tensor)
+                    set_version(copies[name].copy_(tensor), tensor)
                 return Arrival(copies, None, None)
             free, done = side.module.Event(), side.module.Event()
             free.record(side.module.current_stream(self.device))
             with side.module.stream(side.back):
                 side.back.wait_event(free)
                 for name, tensor in originals.items():
-                    copies[name].copy_(tensor, non_blocking=True)
+                    set_version(copies[name].copy_(tensor, non_blocking=True), tensor)
                 done.record(side.back)
         return Arrival(copies, side, done)
 
@@ -86,3 +86,10 @@ class Route:
                 tensor.record_stream(side.outward)
                 done.record(side.outward)
             return done
+
+
+def set_version(copy: torch.Tensor, original: torch.Tensor) -> torch.Tensor:
+    """The copy, at the version of the original: a module may keep what it made of a parameter until that changes."""
+    if not original.is_inference() and not copy.is_inference():
+        torch._C._autograd._unsafe_set_version_counter((copy,), (original._version,))
+    return copy

@@ -11,7 +11,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from impls.nested import checkpoint
-from impls.offload.attachment import attach, attach_to_nothing, like, tangent_of
+from impls.offload.attachment import Nowhere, attach, attach_to_nothing, like, tangent_of
 from impls.offload.boundary import Boundary
 from impls.offload.changes import Before, Changes, Memory
 from impls.offload.cutting import Chain
@@ -157,11 +157,15 @@ class _Region:
             own = self.use.residence.route.load(self.start)
             own.wait()
             copies |= own.copies
-        given = {name: attach_to_nothing(copies[name], flag) for name, flag in self.flags.items()}
+        nowhere = Nowhere(self.__qualname__)
+        given = {name: attach_to_nothing(copies[name], flag, nowhere) for name, flag in self.flags.items()}
         given = {name: like(alias, self.use.tensors[name]) for name, alias in given.items()}
-        args, kwargs = self.boundary.restore()
-        with self.use.residence.turn(), in_modes(self.modes):
-            return execute(self.use, self.chain, given, self.start, args, kwargs)
+        args, kwargs = self.boundary.restore(nowhere)
+        try:
+            with self.use.residence.turn(), in_modes(self.modes):
+                return execute(self.use, self.chain, given, self.start, args, kwargs)
+        finally:
+            nowhere.over = True
 
 
 def nodes_of(values: Any) -> tuple[Any, ...]:

@@ -264,3 +264,27 @@ def loads_what_the_last_microbatch_left(copy: Copy) -> None:
 def refuses_what_another_microbatch_changed(copy: Copy) -> None:
     """Changes by later microbatches count as changes of what this one saved."""
     copy.replace("offload.saved", "Run.version", lambda self, name: self.counters[name]._version)
+
+
+@mutant("offload.boundary", "offload-models", "an_object_that_a_slice_changes")
+def overlooks_changed_objects(copy: Copy) -> None:
+    """A slice runs again with objects that have changed since."""
+    copy.replace("offload.boundary", "_contents", lambda thing: {})
+
+
+@mutant("offload.boundary", "offload-models", "an_object_that_a_slice_changes", profile="default")
+def overlooks_containers_of_objects(copy: Copy) -> None:
+    """Of an object the attributes alone are looked at, not what is in containers there."""
+    copy.change_result("offload.boundary", "_contents", lambda found, _: {k: v for k, v in found.items() if "[" not in k})
+
+
+@mutant("offload.boundary", "offload-models", "an_object_between_slices_may_stay_or_be_new")
+def takes_objects_for_changed(copy: Copy) -> None:
+    """An object that a slice was given is taken for changed when the slice runs again."""
+    copy.change_result("offload.boundary", "_contents", lambda found, _: {name: object() for name in found})
+
+
+@mutant("offload.attachment", "offload-models", "a_tensor_that_a_module_keeps_for_later")
+def loses_gradients_of_what_modules_keep(copy: Copy) -> None:
+    """Backward through what a slice made when it ran again goes nowhere, and nobody is told."""
+    copy.replace("offload.attachment", "Nowhere.take", lambda self, grad=None: None)

@@ -161,8 +161,8 @@ def owns_what_a_backward_loaded(copy: Copy) -> None:
 def keeps_what_it_restored(copy: Copy) -> None:
     """A boundary keeps the arguments that it gave to the last recomputation."""
 
-    def restore(there: Any, self: Any) -> Any:
-        self.last = there(self)
+    def restore(there: Any, self: Any, nowhere: Any) -> Any:
+        self.last = there(self, nowhere)
         return self.last
 
     copy.call_instead("offload.boundary", "Boundary.restore", restore)

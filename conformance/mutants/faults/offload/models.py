@@ -89,7 +89,7 @@ def makes_a_tensor_at_each_place(copy: Copy) -> None:
 @mutant("offload.boundary", "offload-models", "a_container_that_is_there_twice_is_one", profile="default")
 def recomputes_from_a_container_at_each_place(copy: Copy) -> None:
     """In a recomputation a container that is there twice is two."""
-    copy.call_instead("offload.boundary", "Boundary.restore", lambda there, self: tree_map(lambda leaf: leaf, there(self)))
+    copy.call_instead("offload.boundary", "Boundary.restore", lambda there, *of: tree_map(lambda leaf: leaf, there(*of)))
 
 
 @mutant("offload.attachment", "offload-models", "hooks_of_parameters_see_their_gradients")

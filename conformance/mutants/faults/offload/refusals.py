@@ -251,7 +251,7 @@ def takes_one_for_true(copy: Copy) -> None:
     """Outputs that are equal and of different types are taken for the same."""
 
     def joined(there: Any, parts: Any, known: Any) -> Any:
-        atoms = copy["offload.microbatches"]._ATOMS
+        atoms = copy["offload.microbatches"].ATOMS
         if all(type(part) in atoms and part == parts[0] for part in parts):
             return parts[0]
         return there(parts, known)

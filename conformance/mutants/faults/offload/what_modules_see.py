@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from conformance.mutants.mutant import Copy, mutant
 
@@ -77,3 +77,27 @@ def loses_hooks_of_forward(copy: Copy) -> None:
                 one._backward_hooks = None
 
     copy.call_before("offload.changes", "Changes.note", note)
+
+
+@mutant("offload.attachment", "offload-models", "a_parameter_has_its_class_and_version")
+def gives_parameters_of_one_class(copy: Copy) -> None:
+    """A parameter of a class of its own is none of that class in forward."""
+
+    def like(made: Any, alias: Any, original: Any) -> Any:
+        if type(made) is not Tensor and isinstance(original, nn.Parameter):
+            made.__class__ = Tensor
+        return made
+
+    copy.change_result("offload.attachment", "like", like)
+
+
+@mutant("offload.route", "offload-models", "a_parameter_has_its_class_and_version")
+def gives_copies_of_one_version(copy: Copy) -> None:
+    """Copies have the version that copying gives them."""
+    copy.replace("offload.route", "set_version", lambda made, original: made)
+
+
+@mutant("offload.cutting", "offload-models", "hooks_of_all_modules_see_those_of_the_model")
+def calls_slices_as_modules(copy: Copy) -> None:
+    """Hooks that are registered for all modules are called for slices, too."""
+    copy.replace("offload.cutting", "Chain.__call__", nn.Module.__call__)

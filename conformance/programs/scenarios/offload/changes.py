@@ -233,3 +233,62 @@ def divided(OffloadModel, note, device, place, *, rows, microbatches):  # noqa: 
     OffloadModel([layer], place, num_slices=1, checkpoint_activation=True, num_microbatches=parts)(x)
     note("expected rows", [len(part) for part in torch.tensor_split(x, parts)])
     note("seen rows", seen)
+
+
+def given_objects(OffloadModel, note, device, place, *, what, slices, checkpoint):  # noqa: N803
+    class Carrier:
+        def __init__(self, value):
+            self.value, self.factor = {"in it": value} if what == "in a container" else value, 2.0
+
+    class Weighted(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.randn(2))
+
+        def forward(self, x):
+            return Carrier(x * self.weight)
+
+    class Carried(Weighted):
+        def forward(self, carrier):
+            y = ((carrier.value["in it"] if what == "in a container" else carrier.value) * self.weight).sin()
+            y = y * carrier.factor if what == "a number" else y
+            if what == "another object":
+                carrier = Carrier(y)
+            elif what == "an attribute":
+                carrier.value = y
+            elif what == "in a container":
+                carrier.value["in it"] = y
+            elif what == "a number":
+                carrier.factor += 1.0
+            return [y, carrier]
+
+    layers = [Weighted(), Carried(), First()]
+    model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint)
+    note("leaves", tuple(model.parameters()))
+    y = model(torch.randn(4, 2, device=place))
+    note("forward", here([y]))
+    y.sum().backward()
+    note("gradients", here(p.grad for p in model.parameters()))
+
+
+def kept_by_modules(OffloadModel, note, device, place, *, what, slices, checkpoint):  # noqa: N803
+    class Keeping(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.randn(2))
+
+        def forward(self, x):
+            self.penalty = (self.weight if what == "weight" else x).square().sum()
+            return (x * self.weight).sin()
+
+    layers = [Keeping(), torch.nn.Linear(2, 2), Keeping()]
+    model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint)
+    x = torch.randn(4, 2, device=place).requires_grad_()
+    note("leaves", (x, *model.parameters()))
+    y = model(x)
+    note("forward", here([y]))
+    y.sum().backward(retain_graph=True)
+    note("gradients", here([x.grad, *(p.grad for p in model.parameters())]))
+    for index in (0, 2):
+        layers[index].penalty.backward(retain_graph=True)
+        note(f"gradients {index}", here([x.grad, *(p.grad for p in model.parameters())]))

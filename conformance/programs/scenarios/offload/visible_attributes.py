@@ -96,3 +96,46 @@ def hooked_inside(OffloadModel, note, device, place, *, stays, slices, checkpoin
         note(f"forward {turn}", here([y]))
         y.sum().backward()
         note(f"gradients {turn}", here(p.grad for p in model.parameters()))
+
+
+def own_parameters(OffloadModel, note, device, place, *, looks, slices, checkpoint):  # noqa: N803
+    class Derived(torch.nn.Parameter):
+        pass
+
+    class Looking(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight, self.version, self.doubled = Derived(torch.randn(2)), None, None
+
+        def forward(self, x):
+            if looks == "class":
+                return x * self.weight * (2.0 if isinstance(self.weight, Derived) else 3.0)
+            if self.version != self.weight._version:
+                self.version, self.doubled = self.weight._version, self.weight.detach() * 2
+            return x * self.weight + self.doubled
+
+    layers = [torch.nn.Linear(2, 2), Looking()]
+    model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint)
+    note("leaves", tuple(model.parameters()))
+    for turn in range(2):
+        y = model(torch.ones(3, 2, device=place))
+        note(f"forward {turn}", here([y]))
+        y.square().sum().backward()
+        note(f"gradients {turn}", here(p.grad for p in model.parameters()))
+        with torch.no_grad():
+            layers[1].weight.sub_(0.5)
+
+
+def hooks_on_all_modules(OffloadModel, note, device, place, *, kind, checkpoint):  # noqa: N803
+    model = OffloadModel([torch.nn.Tanh()], place, num_slices=1, checkpoint_activation=checkpoint)
+    x = torch.randn(4, 2, device=place).requires_grad_()
+    note("leaves", (x,))
+    register = getattr(torch.nn.modules.module, f"register_module_{kind}_hook")
+    handle = register(lambda module, given, *of: of[0] * 2 if kind == "forward" else (given[0] * 2,))
+    try:
+        y = model(x)
+        note("forward", here([y]))
+        y.sum().backward()
+    finally:
+        handle.remove()
+    note("gradients", here([x.grad]))
