@@ -175,6 +175,14 @@ def test_hooks_that_another_thread_registers_meanwhile(case: Case) -> None:
     case.equals_plain()
 
 
+# On an accelerator one thread runs the backwards of all.
+@law(named(structure.hooked_for_a_while, leaf=st.booleans()), needs=["subset-requests", "rng-option"], floor=2, devices=["cpu"],
+     preserve_rng_state=False)  # fmt: skip
+def test_hooks_that_another_recomputation_takes_off(case: Case) -> None:
+    """A hook that a function registers on its argument for a while is gone after it ran again, beside another thread's run."""
+    case.equals_plain()
+
+
 _ON_NODES = {"kind": st.sampled_from(["before", "after", "several"]), "passes": st.integers(1, 2), "nested": st.booleans()}
 
 

@@ -41,6 +41,7 @@ class _Local(threading.local):
 
 
 _local = _Local()
+_temporary: dict[int, int] = {}  # hooks of recomputations that are under way, by the ids of handles: their threads
 
 
 @functools.cache
@@ -51,6 +52,8 @@ def _watch_handles() -> None:
     @functools.wraps(made)
     def initialised(handle: RemovableHandle, *hooks: Any, **others: Any) -> None:
         made(handle, *hooks, **others)
+        if _local.collecting:
+            _temporary[handle.id] = threading.get_ident()
         for one in _local.collecting:
             if handle not in one.handles[-1:]:  # two threads may have come here at once, and then it is told twice
                 one.handles.append(handle)
@@ -68,7 +71,7 @@ class _Registrations:
         self.nodes: list[tuple[Hooks, Hooks]] = []
 
     def __enter__(self) -> _Registrations:
-        self.before = [(hooks, hooks.copy()) for tensor in self.tensors for hooks in _of_tensor(tensor)]
+        self.before = [(hooks, _lasting(hooks)) for tensor in self.tensors for hooks in _of_tensor(tensor)]
         self.nodes = [(hooks, hooks.copy()) for tensor in self.tensors for hooks in _of_node(tensor)]
         _watch_handles()
         _local.collecting = (*_local.collecting, self)
@@ -83,6 +86,16 @@ class _Registrations:
                 _restore(hooks, known.get(id(hooks), {}), mine)
         for hooks, before in self.nodes:
             _restore(hooks, before, [key for key in hooks if key not in before])
+        if not _local.collecting:
+            for handle in self.handles:
+                _temporary.pop(handle.id, None)
+
+
+def _lasting(hooks: Hooks) -> Hooks:
+    """The hooks but for those that recomputations on other threads have registered, and are going to take off."""
+    own = threading.get_ident()
+    # In this order: what is no longer temporary, as its recomputation has ended, has been taken off before.
+    return {key: hook for key, hook in hooks.copy().items() if _temporary.get(key, own) == own and key in hooks}
 
 
 def _of_tensor(tensor: torch.Tensor) -> list[Hooks]:

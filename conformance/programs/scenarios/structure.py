@@ -218,6 +218,37 @@ def hooked_meanwhile(checkpoint, note, device, *, leaf, hooking, removing, neste
     note("gradients 0", [p.grad])
 
 
+def hooked_for_a_while(checkpoint, note, device, *, leaf):
+    import threading
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    x = p if leaf else p.exp()
+    again, inside, over = [], threading.Event(), threading.Event()
+    thread = threading.Thread(target=lambda: torch.autograd.grad(z.sum(), x), daemon=True)
+    def first(h):
+        handle = h.register_hook(lambda grad: grad * 2)
+        if again:
+            thread.start()
+            inside.wait(10)
+        handle.remove()
+        return h.cos() * h
+    def second(h):
+        h.register_hook(lambda grad: grad * 2).remove()
+        if again:
+            inside.set()
+            over.wait(10)
+        return h.sin() * h
+    y, z = checkpoint(first, x), checkpoint(second, x)
+    note("forward", [y, z])
+    again.append(None)
+    note("gradients of x", torch.autograd.grad(y.sum(), x))
+    over.set()
+    if thread.ident:
+        thread.join()
+    x.square().sum().backward()
+    note("gradients 0", [p.grad])
+
+
 def hooking_nodes(checkpoint, note, device, *, kind, leaf, passes, nested):
     from torch.autograd.graph import get_gradient_edge, register_multi_grad_hook
     p = torch.randn(2, 2, device=device, requires_grad=True)

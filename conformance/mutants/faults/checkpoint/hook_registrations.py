@@ -107,6 +107,12 @@ def takes_off_what_another_thread_registered(copy: Copy) -> None:
     _register(copy, lambda hooks, before, mine: (before, [key for key in hooks if key not in before]))
 
 
+@mutant("nested.hook_registrations", "structure", "hooks_that_another_recomputation_takes_off")
+def puts_back_hooks_of_another_recomputation(copy: Copy) -> None:
+    """Hooks that a recomputation on another thread has registered for a while are taken for hooks that are there to stay."""
+    copy.replace("nested.hook_registrations", "_lasting", lambda hooks: hooks.copy())
+
+
 @mutant("nested.hook_registrations", "structure", "a_function_that_asks_for_modes")
 def watches_hooks_in_a_mode(copy: Copy) -> None:
     """A recomputation of a function that registers hooks runs in a TorchFunctionMode."""
