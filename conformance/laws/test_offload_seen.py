@@ -62,3 +62,9 @@ KINDS = st.sampled_from(("forward_pre", "forward", "full_backward"))
 def test_hooks_of_all_modules_see_those_of_the_model(case: Case) -> None:
     """Hooks that are registered for all modules are called for those of the plain model, and for no others."""
     equals_plain(case)
+
+
+@offload_law(written(visible_attributes.anomalies, away=st.just(True), **CUT))
+def test_anomaly_detection_finds_none(case: Case) -> None:
+    """Where anomalies are detected, gradients that are still on their way to the host are not taken for nan."""
+    equals_plain(case)

@@ -81,7 +81,10 @@ class _Send(torch.autograd.Function):
     def forward(ctx: Any, grad: torch.Tensor, lane: Lane, mail: _Mail) -> torch.Tensor:
         ctx.set_materialize_grads(False)
         ctx.device = grad.device
-        copy, mail.events[torch._C._current_graph_task_id()] = lane.fetch(grad.detach())
+        copy, event = lane.fetch(grad.detach())
+        if torch.is_anomaly_enabled() and torch.is_anomaly_check_nan_enabled():
+            event.synchronize()  # the engine is going to look for nan before anybody waits for the copy
+        mail.events[torch._C._current_graph_task_id()] = event
         return copy
 
     @staticmethod

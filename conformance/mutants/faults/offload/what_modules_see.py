@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor, autograd, nn
 
 from conformance.mutants.mutant import Copy, mutant
 
@@ -101,3 +101,14 @@ def gives_copies_of_one_version(copy: Copy) -> None:
 def calls_slices_as_modules(copy: Copy) -> None:
     """Hooks that are registered for all modules are called for slices, too."""
     copy.replace("offload.cutting", "Chain.__call__", nn.Module.__call__)
+
+
+@mutant("offload.attachment", "offload-models", "anomaly_detection_finds_none")
+def shows_gradients_on_their_way(copy: Copy) -> None:
+    """Where anomalies are detected, nobody waits for gradients before they are looked at."""
+
+    def forward(there: Any, *given: Any) -> Any:
+        with autograd.set_detect_anomaly(False):
+            return there(*given)
+
+    copy.call_instead("offload.attachment", "_Send.forward", forward)

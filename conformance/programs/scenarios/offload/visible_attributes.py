@@ -139,3 +139,13 @@ def hooks_on_all_modules(OffloadModel, note, device, place, *, kind, checkpoint)
     finally:
         handle.remove()
     note("gradients", here([x.grad]))
+
+
+def anomalies(OffloadModel, note, device, place, *, slices, checkpoint):  # noqa: N803
+    model = OffloadModel([torch.nn.Linear(2, 2), torch.nn.Tanh()], place, num_slices=slices, checkpoint_activation=checkpoint)
+    note("leaves", tuple(model.parameters()))
+    with torch.autograd.set_detect_anomaly(True):
+        y = model(torch.randn(4, 2, device=place))
+        note("forward", here([y]))
+        y.sum().backward()
+    note("gradients", here(p.grad for p in model.parameters()))
