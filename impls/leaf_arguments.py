@@ -9,6 +9,7 @@ import torch
 
 from impls.tensors.attributes import attributes, dressed, of_kind
 from impls.tensors.versions import counter
+from impls.torch_private import top_hooks
 
 
 def save_arguments(ctx: Any, args: Sequence[Any]) -> None:
@@ -24,7 +25,7 @@ def save_arguments(ctx: Any, args: Sequence[Any]) -> None:
 
 def hooks_are_active() -> bool:
     """Whether saved-tensor hooks are active on this thread."""
-    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+    return top_hooks(True) is not None
 
 
 def restored_arguments(ctx: Any) -> tuple[Any, ...]:

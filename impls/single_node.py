@@ -14,11 +14,9 @@ from typing import Any
 
 import torch
 
-Gradients = tuple[torch.Tensor | None, ...]
+from impls.torch_private import is_backward_for_all_leaves, pop_hooks, push_hooks, top_hooks
 
-_top_hooks = torch._C._autograd._top_saved_tensors_default_hooks
-_push_hooks = torch._C._autograd._push_saved_tensors_default_hooks
-_pop_hooks = torch._C._autograd._pop_saved_tensors_default_hooks
+Gradients = tuple[torch.Tensor | None, ...]
 
 
 def outputs_of(value: Any) -> tuple[Any, ...]:
@@ -60,7 +58,7 @@ def returned(ctx: Any, value: Any, args: Sequence[Any]) -> Any:
 
 def refuse_partial_backward() -> None:
     """Raise RuntimeError in a backward that asks for less than all gradients, or for a graph of its own."""
-    if not torch.autograd._is_checkpoint_valid():
+    if not is_backward_for_all_leaves():
         raise RuntimeError(
             "this checkpoint runs a backward of its own inside backward, and that one reaches every leaf, so it cannot "
             "answer torch.autograd.grad() and backward(inputs=...). Call backward() alone, or use the nested checkpoint"
@@ -77,14 +75,14 @@ def recomputing() -> Iterator[None]:
     """Grad mode on, inference mode off, and the hooks around backward set aside: they are not about the region."""
     aside = []
     try:
-        while (hooks := _top_hooks(True)) is not None:
-            _pop_hooks()
+        while (hooks := top_hooks(True)) is not None:
+            pop_hooks()
             aside.append(hooks)
         with torch.inference_mode(False), torch.enable_grad():
             yield
     finally:
         for hooks in reversed(aside):
-            _push_hooks(*hooks)
+            push_hooks(*hooks)
 
 
 def run_backward(value: Any, gradients: Gradients, inputs: tuple[Any, ...]) -> Gradients:

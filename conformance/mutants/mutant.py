@@ -24,7 +24,8 @@ from typing import Any, NoReturn
 import impls
 from conformance.mutants import faults
 from impls import Implementation
-from impls.nested.user_hooks import ROUTES, SINCE
+from impls.nested.user_hooks import SINCE
+from impls.torch_private import POLICIES_ASK_FOR_HOOKS
 
 # The implementations that faults are put into, in the order of their laws. Each owns the modules of its package.
 ORIGINALS = ("nested", "graph", "offload")
@@ -49,7 +50,9 @@ UNBREAKABLE = {
         "it takes CUDA graphs, and the simulated device has none",
     ),
     **dict.fromkeys(
-        () if ROUTES else ("a_policy_takes_no_hooks_for_the_users", "hooks_get_what_a_policy_keeps_if_asked_to"),
+        ()
+        if POLICIES_ASK_FOR_HOOKS
+        else ("a_policy_takes_no_hooks_for_the_users", "hooks_get_what_a_policy_keeps_if_asked_to"),
         f"policies ask for no hooks before torch {SINCE}",
     ),
     "generators_of_several_devices_are_replayed": "it takes two devices with generators of their own, and one is simulated",

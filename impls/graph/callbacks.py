@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
+from impls import torch_private
 
 
 def queue_callback(callback: Callable[[], None]) -> None:
@@ -18,6 +18,6 @@ def queue_callback(callback: Callable[[], None]) -> None:
     """
     if not callable(callback):
         raise TypeError(f"callback is {callback!r}; it must be callable without arguments")
-    if torch._C._current_graph_task_id() == -1:
+    if torch_private.current_graph_task_id() == -1:
         raise RuntimeError("queue_callback: no backward runs on this thread. Call it in a hook, or in a Function's backward")
-    torch.autograd.Variable._execution_engine.queue_callback(callback)
+    torch_private.queue_callback(callback)

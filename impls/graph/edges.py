@@ -10,9 +10,12 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import GradientEdge, Node
 
 __all__ = ["GradientEdge", "Node", "get_gradient_edge", "increment_version", "node_of"]
+
+_increment_versions = torch.autograd.graph.increment_version
 
 
 def node_of(tensor: torch.Tensor) -> Node:
@@ -39,7 +42,7 @@ def get_gradient_edge(tensor: torch.Tensor) -> GradientEdge:
     if not tensor.requires_grad:
         raise RuntimeError("tensor does not require grad, so no gradient arrives anywhere and there is no edge to give")
     node = node_of(tensor)
-    return GradientEdge(node, tensor.output_nr, _above(tensor) if isinstance(node, torch._C._FunctionBase) else None)
+    return GradientEdge(node, tensor.output_nr, _above(tensor) if isinstance(node, BackwardCFunction) else None)
 
 
 def increment_version(tensor: torch.Tensor | Iterable[torch.Tensor]) -> None:
@@ -56,4 +59,4 @@ def increment_version(tensor: torch.Tensor | Iterable[torch.Tensor]) -> None:
     for index, each in enumerate(tensors):
         if not isinstance(each, torch.Tensor):
             raise TypeError(f"tensor[{index}] is a {type(each).__name__}; it must be a torch.Tensor")
-    torch._C._increment_version(tensors)
+    _increment_versions(tensors)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from impls.graph.edges import GradientEdge, Node, node_of
+from impls.torch_private import current_autograd_node, current_graph_task_id
 
 log = logging.getLogger("impls.graph")
 
@@ -23,12 +24,12 @@ class _FirstBackward:
         self.lock = threading.Lock()
 
     def __call__(self, grad_outputs: Sequence[torch.Tensor | None]) -> None:
-        task = torch._C._current_graph_task_id()
+        task = current_graph_task_id()
         with self.lock:
             if self.task is None:
                 self.task = task
         if task == self.task:
-            node: Any = torch._C._current_autograd_node()
+            node: Any = current_autograd_node()
             log.debug("executing %s, grad_outputs: %s", node.name(), ", ".join(map(_described, grad_outputs)))
 
 

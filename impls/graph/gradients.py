@@ -20,6 +20,7 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from impls.graph.edges import node_of
+from impls.torch_private import current_autograd_node, current_graph_task_id, queue_callback, will_engine_execute_node
 
 
 class _Watched:
@@ -36,10 +37,10 @@ class _Watched:
         if not self.leaf and tensor._version != self.version:
             return False
         node = node_of(tensor)
-        if node is torch._C._current_autograd_node():
+        if node is current_autograd_node():
             return False  # the engine does not count the node that a backward begins with
         try:
-            return not torch._C._will_engine_execute_node(node)
+            return not will_engine_execute_node(node)
         except RuntimeError:  # the engine does not answer for leaves while torch.autograd.grad runs
             if self.leaf:
                 return False
@@ -81,12 +82,12 @@ class _Registration:
         self.lock = threading.Lock()
 
     def hook(self, index: int, grad: torch.Tensor | None) -> None:
-        task = torch._C._current_graph_task_id()
+        task = current_graph_task_id()
         with self.lock:
             current = self.passes.get(task)
             if current is None:
                 current = self.passes[task] = _Pass(self)
-                torch.autograd.Variable._execution_engine.queue_callback(current)
+                queue_callback(current)
             if current.registration is None:  # this backward has had its call
                 return
             if self.any_mode:

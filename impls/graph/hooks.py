@@ -18,9 +18,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from impls.graph.memory import shares, storages
 from impls.tensors.versions import Counter, counter
-
-_push = torch._C._autograd._push_saved_tensors_default_hooks
-_pop = torch._C._autograd._pop_saved_tensors_default_hooks
+from impls.torch_private import disable_hooks, enable_hooks, hooks_disabled_message, pop_hooks, push_hooks, top_hooks
 
 
 class _Alias:
@@ -125,7 +123,7 @@ class saved_tensors_hooks:  # noqa: N801 (torch's name)
         self.pack_hook, self.unpack_hook = pack_hook, unpack_hook
 
     def __enter__(self) -> None:
-        _push(self._pack, self._unpack)
+        push_hooks(self._pack, self._unpack)
 
     def __exit__(self, *_: object) -> None:
         _take_off(self)
@@ -142,7 +140,7 @@ class saved_tensors_hooks:  # noqa: N801 (torch's name)
 @contextmanager
 def pushed(pack: Callable[[torch.Tensor], Any], unpack: Callable[[Any], torch.Tensor]) -> Iterator[None]:
     """A pair of bound methods as torch calls them, with none of what :class:`saved_tensors_hooks` adds."""
-    _push(pack, unpack)
+    push_hooks(pack, unpack)
     try:
         yield
     finally:
@@ -152,13 +150,13 @@ def pushed(pack: Callable[[torch.Tensor], Any], unpack: Callable[[Any], torch.Te
 def _take_off(owner: object) -> None:
     """Take off the innermost pair of an object; contexts are not always left in reverse order, in generators for one."""
     above = []
-    while (top := torch._C._autograd._top_saved_tensors_default_hooks(True)) is not None:
-        _pop()
+    while (top := top_hooks(True)) is not None:
+        pop_hooks()
         if getattr(top[0], "__self__", None) is owner:
             break
         above.append(top)
     for pair in reversed(above):
-        _push(*pair)
+        push_hooks(*pair)
     if top is None:
         raise RuntimeError("saved-tensor hooks: this thread leaves a context that it has not entered, or has left already")
 
@@ -172,12 +170,12 @@ def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
     """
     if not isinstance(error_message, str):
         raise TypeError(f"error_message is {error_message!r}; it must be a str")
-    before = torch._C._autograd._saved_tensors_hooks_get_disabled_error_message()
+    before = hooks_disabled_message()
     try:
-        torch._C._autograd._saved_tensors_hooks_disable(error_message)
+        disable_hooks(error_message)
         yield
     finally:
         if before is None:
-            torch._C._autograd._saved_tensors_hooks_enable()
+            enable_hooks()
         else:
-            torch._C._autograd._saved_tensors_hooks_disable(before)
+            disable_hooks(before)

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from impls.torch_private import is_traceable_wrapper_subclass
 
 _COMPRESSED = {
     torch.sparse_csr: ("crow_indices", "col_indices"),

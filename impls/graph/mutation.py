@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from impls.graph.hooks import pushed
 from impls.graph.memory import Region, regions, storages
 from impls.graph.replicas import form, replica
+from impls.torch_private import TorchDispatchMode, dispatch_modes
 
 # Operators whose schema keeps quiet about the running statistics that they write: the positions of these arguments, and of
 # the one without which they are left alone.
@@ -214,7 +214,7 @@ def allow_mutation_on_saved_tensors() -> Iterator[SavedTensors]:
     ``untyped_storage().resize_``; what is saved while other saved-tensor hooks are innermost. Source:
     ``torch.autograd.graph.allow_mutation_on_saved_tensors``.
     """
-    if any(isinstance(mode, _CloneFirst) for mode in _get_current_dispatch_mode_stack()):
+    if any(isinstance(mode, _CloneFirst) for mode in dispatch_modes()):
         raise RuntimeError("allow_mutation_on_saved_tensors: contexts cannot be nested; the one outside covers what is inside")
     saved = SavedTensors()
     try:

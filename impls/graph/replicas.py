@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from impls.graph.memory import components, span
+from impls.torch_private import neg_view
 
 _ORDINARY = (torch.Tensor, torch.nn.Parameter)
 
@@ -36,7 +37,7 @@ class Form:
         """The tensor, made from the stored elements once they are back, without another copy."""
         tensor = stored.as_strided(self.size, self.stride)
         tensor = tensor.conj() if self.conjugated else tensor
-        return (torch._neg_view(tensor) if self.negated else tensor).detach()
+        return (neg_view(tensor) if self.negated else tensor).detach()
 
 
 def form(tensor: torch.Tensor) -> Form | None:
@@ -54,7 +55,7 @@ def form(tensor: torch.Tensor) -> Form | None:
 def stored(tensor: torch.Tensor, shape: Form) -> torch.Tensor:
     """The elements of a tensor that have to be copied, as a view of its memory that has no graph."""
     bare = tensor.detach()
-    bare = torch._neg_view(bare) if shape.negated else bare
+    bare = neg_view(bare) if shape.negated else bare
     bare = bare.conj() if shape.conjugated else bare  # taken a second time, either view gives the memory as it is
     return bare.as_strided(shape.stored_size, shape.stored_stride, tensor.storage_offset())
 

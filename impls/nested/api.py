@@ -22,13 +22,13 @@ from impls.nested.operator_log import Operators
 from impls.nested.recomputation import NOTHING
 from impls.nested.region import CheckpointError as CheckpointError
 from impls.nested.region import Region
-from impls.nested.user_hooks import ROUTES, push, respect
+from impls.nested.user_hooks import push, respect
 from impls.sequential import sequential
 from impls.state import accelerators, modes, random_numbers
+from impls.torch_private import POLICIES_ASK_FOR_HOOKS, pop_hooks
 
 Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
 
-_pop_hooks = torch._C._autograd._pop_saved_tensors_default_hooks
 _overrides: ContextVar[tuple[bool | None, bool | None]] = ContextVar("overrides", default=(None, None))  # of early_stop, debug
 
 
@@ -167,7 +167,7 @@ def _run(
                 output = function(*args, **kwargs)
                 region.complete = True
     finally:
-        _pop_hooks()
+        pop_hooks()
         region.end(output)  # also where the function raised
     if not region.complete:
         region.refuse("the forward context of context_fn swallowed an exception, so there is no value to return")
@@ -201,5 +201,5 @@ IMPLEMENTATION = Implementation(
     summary="non-reentrant, nests, stops early, checks versions",
     source="PyTorch pull requests 90105 and 96866",
     capabilities=frozenset(CAPABILITIES),
-    known=RUN_TWICE if ROUTES else RUN_TWICE | BYPASSED,
+    known=RUN_TWICE if POLICIES_ASK_FOR_HOOKS else RUN_TWICE | BYPASSED,
 )

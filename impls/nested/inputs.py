@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_is_leaf, tree_unflatten
 
 from impls.nested.hook_registrations import registered
 from impls.tensors.packed import Packed
 from impls.tensors.versions import Counter, counter
+from impls.torch_private import TreeSpec, top_hooks, tree_flatten, tree_is_leaf, tree_unflatten
 
 _ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size, torch.Generator})
 _TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
@@ -34,7 +34,7 @@ def taken(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs | Held:
 
 
 def _watched() -> bool:
-    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+    return top_hooks(True) is not None
 
 
 class Held:

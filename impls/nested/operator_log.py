@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch.utils._python_dispatch import TorchDispatchMode
+from impls.torch_private import TorchDispatchMode
 
 
 class Operators(TorchDispatchMode):

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from impls.tensors.versions import Counter, Look, look
+from impls.torch_private import DisableTorchDispatch, DisableTorchFunction, has_storage, tree_leaves
 
 _ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}  # stand in for dtypes of that size which cannot be compared
-_has_storage, _reference = torch._C._has_storage, weakref.ref
+_reference = weakref.ref
 
 
 class _Layout(NamedTuple):
@@ -78,7 +78,7 @@ class Origin:
 
 def origin(tensor: torch.Tensor, whole: torch.Tensor, counter: Counter, seen: Look) -> Origin | None:
     """The origin of a saved tensor; None where there is no memory to tell it by, or a subclass that hides it."""
-    ordinary = type(tensor) in _ORDINARY and type(whole) in _ORDINARY and _has_storage(whole)
+    ordinary = type(tensor) in _ORDINARY and type(whole) in _ORDINARY and has_storage(whole)
     return Origin(tensor, whole, counter, seen) if ordinary else None
 
 
@@ -115,7 +115,7 @@ def replaced(origin: Origin, tensor: torch.Tensor) -> bool:
         return False
     if not _reaches(storage, origin.layout, origin.seen):  # whoever frees it means to fill it again
         return False
-    if origin.seen[:3] != look(tensor)[:3] or not _has_storage(tensor):
+    if origin.seen[:3] != look(tensor)[:3] or not has_storage(tensor):
         return True
     if "torch._dynamo" in sys.modules:  # which would compile what a hook does, if a compiled function saves a tensor
         return bool(torch.compiler.disable(_differs)(storage, origin.layout, tensor))
@@ -129,7 +129,7 @@ def _reaches(storage: torch.UntypedStorage, layout: _Layout, seen: Look) -> bool
 
 
 def _differs(storage: torch.UntypedStorage, layout: _Layout, tensor: torch.Tensor) -> bool:
-    with torch.no_grad(), torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+    with torch.no_grad(), DisableTorchDispatch(), DisableTorchFunction():
         both = (storage, layout), (tensor.untyped_storage(), _layout(tensor))
         try:
             return not _equal(*(_raw(tensor, tensor.dtype, *one) for one in both))

@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from impls.nested.operator_log import Operators
 from impls.nested.outside_tensors import Origin, replaced
@@ -15,10 +14,9 @@ from impls.nested.user_hooks import Within, push
 from impls.state.modes import Modes, process_wide
 from impls.state.restoration import Restoration
 from impls.tensors.versions import Look, described, detached, look
+from impls.torch_private import TorchDispatchMode, dispatch_mode_count, next_sequence_number, pop_hooks, set_grad_enabled
 
 NOTHING = nullcontext()  # the one that options stand for by default, and that is not worth entering
-_sequence_number = torch._C._autograd._get_sequence_nr
-_dispatch_modes = torch._C._len_torch_dispatch_stack
 
 
 class Stop(BaseException):
@@ -63,7 +61,7 @@ class _Ending(TorchDispatchMode):
         self.run = run
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if _sequence_number() != self.run.node:
+        if next_sequence_number() != self.run.node:
             self.run.stop()
         return func(*args, **(kwargs or {}))
 
@@ -179,12 +177,12 @@ class Recomputation(Within):
 
     def end(self, index: int) -> None:
         """All is there, and the run ends here; or where the operator that is under way has written what it saved."""
-        node = _sequence_number()  # one operator makes one node
+        node = next_sequence_number()  # one operator makes one node
         if index == self.buffer:
             self.node = node
         elif node != self.node:
             self.stop()
-        if index >= self.last and self.ending is None and _dispatch_modes() == self.dispatch_modes:
+        if index >= self.last and self.ending is None and dispatch_mode_count() == self.dispatch_modes:
             self.ending = _Ending(self)
             self.ending.__enter__()
 
@@ -210,11 +208,11 @@ class Recomputation(Within):
         return values
 
     def _collect(self, function: Callable[[], Any]) -> None:
-        graded, self.dispatch_modes = torch.is_grad_enabled(), _dispatch_modes()
+        graded, self.dispatch_modes = torch.is_grad_enabled(), dispatch_mode_count()
         # Rule 3: hooks do not stack, so with these on top nothing that is active around backward is asked.
         push(self)
         try:
-            torch._C._set_grad_enabled(True)
+            set_grad_enabled(True)
             function()
         except Stop:
             pass  # stop() has noted it
@@ -225,7 +223,7 @@ class Recomputation(Within):
         finally:
             if self.ending is not None:
                 self.ending.__exit__(None, None, None)
-            torch._C._set_grad_enabled(graded)
-            torch._C._autograd._pop_saved_tensors_default_hooks()
+            set_grad_enabled(graded)
+            pop_hooks()
             self.around = None
             self.values, self.wanted = Values(), ()  # the recomputed graph owns this object, and is not to own them

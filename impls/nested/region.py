@@ -28,11 +28,19 @@ from impls.state import modes, random_numbers, streams, under_way
 from impls.state.restoration import Restoration
 from impls.state.turns import NoTurnError, undisturbed
 from impls.tensors.versions import Counter, Look, counter, described, look
+from impls.torch_private import (
+    current_autograd_node,
+    current_graph_exec_group,
+    current_graph_task_id,
+    innermost_transform,
+    is_batched_tensor,
+    next_sequence_number,
+    queue_callback,
+    top_hooks,
+)
 
 # What regions have recomputed for a group of backward calls, owned by neither: it is gone with the group or with the graph.
 _grouped: weakref.WeakKeyDictionary[Any, weakref.WeakKeyDictionary[Region, Values]] = weakref.WeakKeyDictionary()
-_sequence_number = torch._C._autograd._get_sequence_nr
-_group: Callable[[], Any] = getattr(torch._C, "_get_graph_exec_group", lambda: None)  # torch 2.11 may lack it
 
 
 class CheckpointError(RuntimeError):
@@ -63,7 +71,7 @@ def _read_with(slot: Slot) -> set[int]:
 
     Whoever reads the ``ctx.saved_tensors`` of a custom Function a second time reads all of them, and one recomputation will do.
     """
-    node = torch._C._current_autograd_node()
+    node = current_autograd_node()
     try:
         own = {id(one.data) for one in getattr(node, "_raw_saved_tensors", ())}
     except RuntimeError:  # a node that has freed its own, while a hook reads those of another one
@@ -82,7 +90,7 @@ class Region(Within):
         self.enclosing = _enclosing()
         # Tensors from outside by the index of their slots; -1, -2 and so on, for those that regions inside saved.
         self.outside: dict[int, Origin] = {}
-        self.begun: int = self.enclosing.begun if isinstance(self.enclosing, Region) else _sequence_number()
+        self.begun: int = self.enclosing.begun if isinstance(self.enclosing, Region) else next_sequence_number()
         self.values: dict[int, weakref.ref[Values]] = {}
         self.modes, self.stream = modes.present(), streams.current()
         self.left: modes.ProcessWide | None = None
@@ -134,7 +142,7 @@ class Region(Within):
         if now != version:
             self.refuse(f"saved tensor {index} ({described(seen)}) was changed in place after it was saved: it is at "
                         f"version {now}, expected version {version}. Clone it before changing it")  # fmt: skip
-        task = torch._C._current_graph_task_id()
+        task = current_graph_task_id()
         reference = self.values.get(task)
         values = None if reference is None else reference()
         tensor = None if values is None else values.pop(index, None)  # rule 4: it dies as it is unpacked
@@ -158,7 +166,7 @@ class Region(Within):
         begun = under_way.begin(id(self))
         try:
             values = self.recomputed(task)
-            if values is None and task != -1 and (group := _group()) is not None:
+            if values is None and task != -1 and (group := current_graph_exec_group()) is not None:
                 values = self.adopted(task, group)
             if values is None or slot[0] not in values:  # another thread of this backward may have come first
                 values = undisturbed(partial(self.recompute, task, slot))
@@ -195,7 +203,7 @@ class Region(Within):
         args, kwargs, tensors, through = self.inputs.restore()  # rule 2: unpacking these recomputes the parent first
         run = Recomputation(wanted, self.slots, self.inside, self.outside, self.unpack, complete=complete,
                             early_stop=self.early_stop, check=self.check, log=self.operators is not None)  # fmt: skip
-        group = None if task == -1 else _group()
+        group = None if task == -1 else current_graph_exec_group()
         shared = group is not None or (task != -1 and len([one for one in wanted if one is not None]) > 1)
         try:
             if any(map(_has_left_vmap, tensors)):
@@ -220,7 +228,7 @@ class Region(Within):
         if group is not None:
             _grouped.setdefault(group, weakref.WeakKeyDictionary())[self] = values
         elif shared:
-            torch.autograd.Variable._execution_engine.queue_callback(values)  # rule 4: also when the task fails
+            queue_callback(values)  # rule 4: also when the task fails
         return values
 
     def refuse(self, reason: str, recomputed: Operators | None = None) -> NoReturn:
@@ -234,11 +242,11 @@ class Region(Within):
 
 def _has_left_vmap(tensor: torch.Tensor) -> bool:
     """Whether a tensor is one of torch.func.vmap, and no transform is under way in which it could be used."""
-    return torch._C._functorch.is_batchedtensor(tensor) and torch._C._functorch.peek_interpreter_stack() is None
+    return is_batched_tensor(tensor) and innermost_transform() is None
 
 
 def _enclosing() -> Region | Recomputation | None:
     """The region whose forward or recomputation is under way here, if no other hooks are in between."""
-    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    hooks = top_hooks(True)
     owner = getattr(hooks[0], "__self__", None) if hooks else None
     return owner if isinstance(owner, Region | Recomputation) else None

@@ -10,14 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.utils.checkpoint
 
-ROUTES = hasattr(torch.utils.checkpoint, "_current_user_saved_tensors_hooks")  # whether a policy asks for them at all
+from impls.torch_private import POLICIES_ASK_FOR_HOOKS, dispatch_mode_count, push_hooks, top_hooks
+
 SINCE = "2.14"
-
-_modes = torch._C._len_torch_dispatch_stack
-_push_hooks = torch._C._autograd._push_saved_tensors_default_hooks
-_top_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 
 Hooks = tuple[Callable[[torch.Tensor], Any], Callable[[Any], torch.Tensor]]
 
@@ -30,7 +26,7 @@ class Within:
 
 def around() -> Hooks | None:
     """The pair that the user has on top, past those of regions and recomputations; None if there is none."""
-    hooks = _top_hooks(True)
+    hooks = top_hooks(True)
     owner = getattr(hooks[0], "__self__", None) if hooks else None
     return owner.around if isinstance(owner, Within) else hooks
 
@@ -57,11 +53,11 @@ def push(owner: Any, context: bool = False) -> None:
     That is a dispatch mode, which is entered already or by the ``context`` of the region.
     """
     pack = owner.pack
-    if ROUTES:
+    if POLICIES_ASK_FOR_HOOKS:
         owner.around = around()
-        if context or _modes():
+        if context or dispatch_mode_count():
             pack = _Marked(owner)
-    _push_hooks(pack, owner.unpack)
+    push_hooks(pack, owner.unpack)
 
 
 def respect(context: Any, wanted: bool | None) -> None:
@@ -71,8 +67,8 @@ def respect(context: Any, wanted: bool | None) -> None:
     """
     if wanted not in (None, True, False):
         raise TypeError(f"respect_saved_tensors_hooks is {wanted!r}; it must be True, False or None")
-    if ROUTES and hasattr(context, "respect_saved_tensors_hooks"):
+    if POLICIES_ASK_FOR_HOOKS and hasattr(context, "respect_saved_tensors_hooks"):
         context.respect_saved_tensors_hooks = wanted
-    elif wanted and not ROUTES:
+    elif wanted and not POLICIES_ASK_FOR_HOOKS:
         raise NotImplementedError(f"respect_saved_tensors_hooks is True; policies of torch {torch.__version__} hand nothing to "
                                   f"hooks. It takes torch {SINCE} or later")  # fmt: skip

@@ -17,6 +17,7 @@ from torch.autograd import forward_ad
 from impls.graph.streams import Lane
 from impls.offload.route import Route
 from impls.tensors.attributes import attributes, dressed
+from impls.torch_private import current_graph_task_id
 
 
 class _Mail:
@@ -64,7 +65,7 @@ class _Arrive(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        event = ctx.mail.events.pop(torch._C._current_graph_task_id(), None)
+        event = ctx.mail.events.pop(current_graph_task_id(), None)
         if event is not None:
             event.synchronize()
         return grads[0], None
@@ -84,7 +85,7 @@ class _Send(torch.autograd.Function):
         copy, event = lane.fetch(grad.detach())
         if torch.is_anomaly_enabled() and torch.is_anomaly_check_nan_enabled():
             event.synchronize()  # the engine is going to look for nan before anybody waits for the copy
-        mail.events[torch._C._current_graph_task_id()] = event
+        mail.events[current_graph_task_id()] = event
         return copy
 
     @staticmethod

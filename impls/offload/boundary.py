@@ -20,6 +20,7 @@ from impls.offload.containers import ATOMS, taken_apart
 from impls.offload.route import Route
 from impls.tensors.attributes import attributes, dressed
 from impls.tensors.packed import Packed
+from impls.torch_private import set_version_counters
 
 _NOT_DATA = (nn.Module, type, ModuleType)
 
@@ -47,7 +48,7 @@ class _Copy:
         value = kept.detach()
         if self.requires_grad or not value.is_inference():
             value = replica(value)  # it may be needed again, and this run may change it
-            torch._C._autograd._unsafe_set_version_counter((value,), (self.version,))
+            set_version_counters((value,), (self.version,))
             if self.requires_grad and self.is_leaf:
                 value.requires_grad_().register_hook(nowhere.take)
             else:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_is_leaf, tree_unflatten
+
+from impls.torch_private import TreeSpec, tree_flatten, tree_is_leaf, tree_unflatten
 
 ATOMS = frozenset({bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size})
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from impls.offload.containers import ATOMS, taken_apart
+from impls.torch_private import tree_flatten, tree_unflatten
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 

@@ -17,6 +17,14 @@ from impls.offload.residence import Residence
 from impls.offload.route import Route
 from impls.offload.turn import Turn, nodes_of
 from impls.offload.use import Below
+from impls.torch_private import (
+    BatchNorm,
+    has_compatible_shallow_copy_type,
+    innermost_transform,
+    is_differentiated_tensor,
+    is_transformed_tensor,
+    untransformed_tensor,
+)
 
 
 class OffloadModel(nn.Module):
@@ -154,7 +162,7 @@ class OffloadModel(nn.Module):
 
     def _refuse_transforms(self) -> None:
         """Copies take no part in transforms of torch.func. Those that leave parameters alone may pass, if there is no graph."""
-        if torch._C._functorch.peek_interpreter_stack() is None:
+        if innermost_transform() is None:
             return
         tensors = [*self.parameters(), *self.buffers()]
         if self._checkpoint_activation or any(tensor.requires_grad or _is_tracked(tensor) for tensor in tensors):
@@ -166,7 +174,7 @@ class OffloadModel(nn.Module):
 
     def _warn_of_statistics(self) -> None:
         for name, module in self.named_modules():
-            if isinstance(module, nn.modules.batchnorm._BatchNorm) and (module.training or module.running_mean is None):
+            if isinstance(module, BatchNorm) and (module.training or module.running_mean is None):
                 warnings.warn(
                     f"{name} is a {type(module).__name__} that takes statistics from its input: with num_microbatches="
                     f"{self._num_microbatches} it normalises each microbatch by itself, unlike the whole batch",
@@ -178,10 +186,10 @@ class OffloadModel(nn.Module):
 
 def _is_tracked(tensor: torch.Tensor) -> bool:
     """Whether a transform of torch.func differentiates with respect to a tensor."""
-    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
-        if torch._C._functorch.is_gradtrackingtensor(tensor):
+    while is_transformed_tensor(tensor):
+        if is_differentiated_tensor(tensor):
             return True
-        tensor = torch._C._functorch.get_unwrapped(tensor)
+        tensor = untransformed_tensor(tensor)
     return False
 
 
@@ -226,7 +234,7 @@ def _move(model: nn.Module, route: Route) -> None:
         grad, tensor.grad = tensor.grad, None
         value = tensor.detach().to(route.offload_device)
         value = value.pin_memory() if pin and value.layout is torch.strided else value
-        if torch._has_compatible_shallow_copy_type(tensor, value):
+        if has_compatible_shallow_copy_type(tensor, value):
             tensor.data = value
         else:
             same = nn.Parameter(value, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else value

@@ -11,10 +11,9 @@ import weakref
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
-import torch
-
 from impls.offload.route import Arrival, Route
 from impls.offload.use import Loaded, Use
+from impls.torch_private import current_graph_task_id, queue_callback
 
 
 class _Task:
@@ -75,7 +74,7 @@ class Residence:
 
     def take(self, use: Use, names: Collection[str]) -> Loaded:
         """What is loaded of a use's slice in the backward that is under way; outside of one, it is loaded for this once."""
-        number = torch._C._current_graph_task_id()
+        number = current_graph_task_id()
         if number == -1:
             return use.load()
         with self.loading:
@@ -85,5 +84,5 @@ class Residence:
                 task = _Task()
                 self.tasks = {key: weak for key, weak in self.tasks.items() if weak() is not None}
                 self.tasks[number] = weakref.ref(task)
-                torch.autograd.Variable._execution_engine.queue_callback(task)
+                queue_callback(task)
             return task.take(use, names)

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from impls.tensors.versions import Counter, counter
+from impls.torch_private import has_storage, neg_view, pop_hooks, push_hooks, top_hooks
 
 if TYPE_CHECKING:
     from impls.offload.use import Start
-
-_push = torch._C._autograd._push_saved_tensors_default_hooks
-_pop = torch._C._autograd._pop_saved_tensors_default_hooks
 
 
 class Loader(Protocol):
@@ -47,12 +45,12 @@ class Run:
         self.outer: tuple[Callable[..., Any], Callable[..., Any]] | None = None
 
     def __enter__(self) -> Run:
-        self.outer = torch._C._autograd._top_saved_tensors_default_hooks(True)
-        _push(self.pack, _unpack)
+        self.outer = top_hooks(True)
+        push_hooks(self.pack, _unpack)
         return self
 
     def __exit__(self, *_: object) -> None:
-        _pop()
+        pop_hooks()
         self.outer = None
         self.ended = {name: each._version for name, each in self.counters.items()}
         self.copies, self.storages = {}, {}
@@ -78,7 +76,7 @@ class Run:
 
 def storage_number(tensor: torch.Tensor) -> int | None:
     """What tells a storage from others that exist; None for tensors that have none."""
-    return tensor.untyped_storage()._cdata if torch._C._has_storage(tensor) else None
+    return tensor.untyped_storage()._cdata if has_storage(tensor) else None
 
 
 def _unpack(packed: Packed) -> torch.Tensor:
@@ -113,7 +111,7 @@ class _Reference:
             copy = torch.empty(0, dtype=self.dtype, device=copy.device).set_(copy.untyped_storage())
         tensor = copy.as_strided(*self.layout)
         tensor = tensor.conj() if self.conjugated else tensor
-        return torch._neg_view(tensor) if self.negated else tensor
+        return neg_view(tensor) if self.negated else tensor
 
 
 class _Kept:

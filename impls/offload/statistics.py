@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from impls.offload.saved import storage_number
+from impls.torch_private import TorchDispatchMode
 
 _RUNNING = ("running_mean", "running_var")
 

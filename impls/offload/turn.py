@@ -8,7 +8,6 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from impls.nested import checkpoint
 from impls.offload.attachment import Nowhere, attach, attach_to_nothing, like, tangent_of
@@ -21,6 +20,7 @@ from impls.offload.residence import Residence
 from impls.offload.saved import storage_number
 from impls.offload.statistics import Statistics
 from impls.offload.use import Below, Loaded, Start, Use
+from impls.torch_private import tree_leaves
 
 Tensors = dict[str, torch.Tensor]
 

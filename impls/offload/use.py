@@ -11,6 +11,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from impls.offload.route import Arrival
 from impls.offload.saved import storage_number
+from impls.torch_private import current_autograd_node, will_engine_execute_node
 
 if TYPE_CHECKING:
     from impls.offload.residence import Residence
@@ -150,7 +151,7 @@ class Use:
 
     def refuse_overtaken(self, name: str, start: Start) -> None:
         """Raise RuntimeError if what was saved by this name is overtaken by another value, and is about to be looked at."""
-        if name not in start.overtaken or _ignores_statistics(torch._C._current_autograd_node()):
+        if name not in start.overtaken or _ignores_statistics(current_autograd_node()):
             return
         following = start.overtaken[name]
         if following is None or not torch.equal(following[name], self.tensors[name]):
@@ -165,7 +166,7 @@ class Use:
         below = self.below
         while below is not None:
             use, nodes = below
-            if not any(torch._C._will_engine_execute_node(node) for node in nodes):
+            if not any(will_engine_execute_node(node) for node in nodes):
                 return None
             if use.references or (use.recomputed and use.tensors):
                 return use

@@ -6,8 +6,8 @@ import weakref
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+
+from impls.torch_private import TorchDispatchMode, tree_leaves
 
 
 class Live(TorchDispatchMode):

@@ -9,15 +9,14 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 
 from impls.schedules.arguments import require_functions, require_int
 from impls.schedules.chain import Stage
 from impls.schedules.live import Live, storages
 from impls.state import accelerators, random_numbers
+from impls.torch_private import FakeTensor, tree_leaves, tree_map_only
 
 Function = Callable[[Any], Any]
 

@@ -9,7 +9,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
 import torch
-from torch.utils._pytree import tree_leaves
+
+from impls.torch_private import tree_leaves
 
 _HOSTS = ("cpu", "meta")
 

@@ -9,16 +9,20 @@ from contextlib import ExitStack
 from typing import NamedTuple
 
 import torch
-from torch.utils._device import DeviceContext
 
 from impls.state import accelerators
+from impls.torch_private import (
+    DeviceContext,
+    deterministic_algorithms,
+    deterministic_algorithms_warn_only,
+    function_mode_at,
+    function_mode_count,
+    set_deterministic_algorithms,
+)
 
 # What a region asks of torch each time, found once.
 _autocasts, _autocast_dtype = torch.is_autocast_enabled, torch.get_autocast_dtype
 _autocast_cache, _default_dtype = torch.is_autocast_cache_enabled, torch.get_default_dtype
-_mode_count = torch._C._len_torch_function_stack
-_deterministic = torch._C._get_deterministic_algorithms
-_warns_only = torch._C._get_deterministic_algorithms_warn_only
 
 
 # The default dtype, and whether algorithms have to be deterministic, and only warn where they are not.
@@ -35,8 +39,8 @@ class Modes(NamedTuple):
 
 
 def _device_context() -> torch.device | None:
-    for index in range(torch._C._len_torch_function_stack() - 1, -1, -1):
-        mode = torch._C._get_function_stack_at(index)
+    for index in range(function_mode_count() - 1, -1, -1):
+        mode = function_mode_at(index)
         if isinstance(mode, DeviceContext):
             return mode.device
     return None
@@ -47,7 +51,7 @@ def present() -> Modes:
     kind = accelerators.accelerator()
     host = "cpu", _autocasts("cpu"), _autocast_dtype("cpu")
     autocast = (host,) if kind is None else (host, (kind, _autocasts(kind), _autocast_dtype(kind)))
-    device = _device_context() if _mode_count() else None
+    device = _device_context() if function_mode_count() else None
     return Modes(autocast, _autocast_cache(), device, process_wide())
 
 
@@ -67,7 +71,7 @@ def entered(wanted: Modes, found: Modes) -> ExitStack | None:
 
 def process_wide() -> ProcessWide:
     """The default dtype, and whether algorithms have to be deterministic and only warn if not, of all threads."""
-    return _default_dtype(), (_deterministic(), _warns_only())
+    return _default_dtype(), (deterministic_algorithms(), deterministic_algorithms_warn_only())
 
 
 def set_process_wide(wanted: ProcessWide) -> None:
@@ -75,8 +79,8 @@ def set_process_wide(wanted: ProcessWide) -> None:
     dtype, deterministic = wanted
     if _default_dtype() != dtype:
         torch.set_default_dtype(dtype)
-    if (_deterministic(), _warns_only()) != deterministic:
-        torch._C._set_deterministic_algorithms(deterministic[0], warn_only=deterministic[1])
+    if (deterministic_algorithms(), deterministic_algorithms_warn_only()) != deterministic:
+        set_deterministic_algorithms(deterministic[0], warn_only=deterministic[1])
 
 
 def put_back(found: ProcessWide, ours: tuple[ProcessWide, ...] | None = None) -> None:

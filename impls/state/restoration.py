@@ -5,21 +5,19 @@ from __future__ import annotations
 from contextlib import ExitStack
 from types import TracebackType
 
-import torch
-
 from impls.state import modes, threads
 from impls.state.modes import Modes, ProcessWide
 from impls.state.random_numbers import States, set_states
 from impls.state.turns import TURN, Disturbed
+from impls.torch_private import get_thread_object, has_thread_object, remove_thread_object, set_thread_object
 
 # Where torch keeps what belongs to a thread, and to those on which autograd runs the backward that the thread waits for.
 _KEY = "reprise.recomputation"
-_has, _get, _put = torch._C._is_key_in_tls, torch._C._get_obj_in_tls, torch._C._stash_obj_in_tls
 
 
 def running() -> Restoration | None:
     """The recomputation that this is part of, also where it runs a backward on another thread."""
-    return _get(_KEY) if _has(_KEY) else None
+    return get_thread_object(_KEY) if has_thread_object(_KEY) else None
 
 
 class Restoration:
@@ -57,7 +55,7 @@ class Restoration:
                 self.found = found.process_wide
                 if found != self.wanted:
                     self.set_modes(self.wanted, found)
-            _put(_KEY, self)
+            set_thread_object(_KEY, self)
             self.entered = True
         except BaseException as error:
             self.__exit__(type(error), error, None)
@@ -81,7 +79,7 @@ class Restoration:
         disturbed = False
         try:
             if self.entered:
-                _put(_KEY, self.outer)  # None outside of all: torch 2.11 cannot take a key away
+                remove_thread_object(_KEY) if self.outer is None else set_thread_object(_KEY, self.outer)
             if self.stack is not None:
                 self.stack.__exit__(kind, error, trace)
             if self.wanted is not None and modes.process_wide() != self.found:

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
+from impls.torch_private import DisableTorchFunctionSubclass
+
 
 def attributes(tensor: torch.Tensor) -> dict[str, Any]:
     """The attributes by name; those in slots where they are set."""
@@ -39,7 +41,7 @@ def uncounted(tensor: torch.Tensor) -> torch.Tensor:
 
 def _of_the_same_direction(tensor: torch.Tensor, make: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
     """What is made of a tensor, with its tangent, which a tensor without its history loses."""
-    with torch._C.DisableTorchFunctionSubclass():
+    with DisableTorchFunctionSubclass():
         made, tangent = make(tensor), forward_ad.unpack_dual(tensor).tangent
         return made if tangent is None else forward_ad.make_dual(made, tangent)
 

@@ -8,6 +8,7 @@ import torch
 
 from impls.tensors.attributes import attributes, bare, of_kind, set_attribute, uncounted
 from impls.tensors.versions import Counter, counter
+from impls.torch_private import make_saved_tensor, set_version_counters
 
 
 class _SaveForBackward(torch.autograd.Function):
@@ -38,11 +39,10 @@ class Packed:
         self.parameter: torch.Tensor | None = None if ordinary or not isinstance(tensor, torch.nn.Parameter) else tensor
         self.saved: Any = None
         self.node: Any = None
-        make = getattr(torch._C._autograd, "_make_saved_tensor", None)
         if tensor.is_inference():
             self.parameter = tensor
-        elif make is not None:
-            self.saved = make(tensor, False)  # of an input, not of an output
+        elif make_saved_tensor is not None:
+            self.saved = make_saved_tensor(tensor, False)  # of an input, not of an output
         else:
             self.node = _SaveForBackward.apply(torch.empty(0, requires_grad=True), tensor)  # its tensor keeps a node alive
         self.kind: type[torch.Tensor] = type(tensor)
@@ -68,7 +68,7 @@ class Packed:
         owned = tensor.requires_grad
         if version is not None and tensor._version != version:
             tensor = tensor if owned else uncounted(tensor)
-            torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
+            set_version_counters((tensor,), (version,))
         if self.attributes or vars(tensor) or type(tensor) is not self.kind:
             tensor = of_kind(tensor if owned else bare(tensor), self.kind)
             made = {} if made is None else made

@@ -12,9 +12,9 @@ from operator import attrgetter
 from typing import Protocol
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
-_modes = torch._C._len_torch_dispatch_stack
+from impls.torch_private import disable_dispatch_modes, dispatch_mode_count, make_subclass
+
 _EMPTY = torch.empty(0)
 _ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
 
@@ -57,11 +57,11 @@ class _WeakCounter:
 
 def detached(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor detached, which no dispatch mode of the user gets to see: it is no operator of the function."""
-    if not _modes():
+    if not dispatch_mode_count():
         return tensor.detach()
     if type(tensor) in _ORDINARY:
-        return torch.Tensor._make_subclass(torch.Tensor, tensor)  # detaches with all modes set aside
-    with _disable_current_modes():
+        return make_subclass(torch.Tensor, tensor)  # detaches with all modes set aside
+    with disable_dispatch_modes():
         return tensor.detach()
 
 
@@ -72,7 +72,7 @@ def counter(tensor: torch.Tensor) -> Counter:
     a change to one of them is seen only as long as the object that was saved is alive.
     """
     if type(tensor) in _ORDINARY:
-        alias = detached(tensor) if _modes() else tensor.detach()  # asked here too, as a call takes longer
+        alias = detached(tensor) if dispatch_mode_count() else tensor.detach()  # asked here too, as a call takes longer
         try:
             alias.data = _EMPTY
         except RuntimeError:  # sparse, meta and quantised tensors do not take another storage

@@ -16,7 +16,7 @@ from conformance.judging.law import LAWS
 from conformance.judging.verdicts import difference
 from conformance.programs.program import Named
 from conformance.reproducers.script_parts import MODULES
-from impls.nested.user_hooks import ROUTES
+from impls.torch_private import POLICIES_ASK_FOR_HOOKS
 
 for path in (Path(conformance.__file__).parent / "laws").glob("test_*.py"):
     importlib.import_module(f"conformance.laws.{path.stem}")
@@ -50,7 +50,7 @@ def test_a_known_verdict_is_not_the_claimed_one(name: str) -> None:
 
 
 def test_nested_has_one_known_limit_and_another_with_an_older_torch() -> None:
-    older = set() if ROUTES else {"hooks_get_what_a_policy_keeps_if_asked_to"}
+    older = set() if POLICIES_ASK_FOR_HOOKS else {"hooks_get_what_a_policy_keeps_if_asked_to"}
     assert impls.get("nested").known.keys() == {"a_module_updates_its_buffers_once"} | older
 
 

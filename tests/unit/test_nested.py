@@ -199,13 +199,13 @@ def test_a_decorator_takes_what_is_callable() -> None:
 
 @pytest.mark.parametrize("wanted", [None, False])
 def test_hooks_that_are_not_respected_need_no_release(wanted: bool | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(user_hooks, "ROUTES", False)
+    monkeypatch.setattr(user_hooks, "POLICIES_ASK_FOR_HOOKS", False)
     x = torch.ones(2, requires_grad=True)
     assert checkpoint(torch.sin, x, respect_saved_tensors_hooks=wanted).equal(x.sin())
 
 
 def test_hooks_that_a_release_cannot_respect_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(user_hooks, "ROUTES", False)
+    monkeypatch.setattr(user_hooks, "POLICIES_ASK_FOR_HOOKS", False)
     with pytest.raises(NotImplementedError, match=r"respect_saved_tensors_hooks is True; .* It takes torch 2\.14 or later"):
         checkpoint(torch.sin, torch.ones(2, requires_grad=True), respect_saved_tensors_hooks=True)
 

@@ -153,7 +153,7 @@ def waits_for_another_operator_that_saves(copy: Copy) -> None:
 @mutant("tensors.versions", "costs", "no_operators_are_seen_but_the_functions")
 def follows_versions_in_sight_of_modes(copy: Copy) -> None:
     """Dispatch modes of the user see how tensors are detached whose versions are followed."""
-    copy.replace("tensors.versions", "_modes", lambda: 0, only_here=True)
+    copy.replace("tensors.versions", "dispatch_mode_count", lambda: 0, only_here=True)
 
 
 @mutant("nested.recomputation", "costs", "no_operators_are_seen_but_the_functions")

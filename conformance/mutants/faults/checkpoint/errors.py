@@ -10,7 +10,7 @@ import torch
 
 from conformance.mutants.faults.checkpoint.seams import compare_versions_alone_if
 from conformance.mutants.mutant import Copy, mutant
-from impls.nested.user_hooks import ROUTES
+from impls.torch_private import POLICIES_ASK_FOR_HOOKS
 
 
 def _forgive_if(copy: Copy, forgiven: Callable[[Any, Any], bool]) -> None:
@@ -34,7 +34,7 @@ def _compare_no(copy: Copy, alike: Callable[[Any, Any], bool]) -> None:
 
 
 # What can go wrong where PyTorch's policies ask for hooks, which they do from torch 2.14 on.
-if ROUTES:
+if POLICIES_ASK_FOR_HOOKS:
 
     @mutant("nested.user_hooks", "errors", "a_policy_takes_no_hooks_for_the_users")
     def shows_a_policy_its_own_hooks(copy: Copy) -> None:

@@ -111,7 +111,7 @@ def leaves_its_hooks_on_after_an_error(copy: Copy) -> None:
         if not isinstance(sys.exc_info()[1], Exception):
             there()
 
-    copy.call_instead("nested.api", "_pop_hooks", pop, only_here=True)
+    copy.call_instead("nested.api", "pop_hooks", pop, only_here=True)
 
 
 @mutant("nested.region", "lifetimes", "a_request_for_some_gradients_keeps_nothing")
@@ -294,7 +294,7 @@ def keeps_what_it_recomputed_for_a_group(copy: Copy) -> None:
     """A region keeps what it has recomputed for a group of backward calls."""
 
     def recompute(values: Any, self: Any, *_: Any) -> None:
-        if copy["nested.region"]._group() is not None:
+        if copy["nested.region"].current_graph_exec_group() is not None:
             self.kept = values
 
     copy.call_after("nested.region", "Region.recompute", recompute)
