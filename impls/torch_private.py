@@ -8,6 +8,8 @@ calls take no longer; attributes of objects, which cannot be, are listed in ``AT
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -98,9 +100,10 @@ try:
     set_deterministic_algorithms = torch._C._set_deterministic_algorithms
 
     # What belongs to a thread and, unlike threading.local, to those on which autograd runs the backward that it waits for.
+    # Where torch does not count the reference, or cannot forget the object, another way is taken below.
     has_thread_object = torch._C._is_key_in_tls
     get_thread_object = torch._C._get_obj_in_tls
-    set_thread_object = torch._C._stash_obj_in_tls
+    set_thread_object: Callable[[str, object], None] = torch._C._stash_obj_in_tls
 
     # Transforms of torch.func: the innermost under way or None, and tensors that belong to one.
     innermost_transform = torch._C._functorch.peek_interpreter_stack
@@ -114,10 +117,34 @@ except (AttributeError, ImportError) as error:
         "impls was tested"
     ) from error
 
-# Forgets what belongs to a thread. torch 2.11 has none; None in its place does the same for whoever asks for the object.
+
+def _set_counted(key: str, value: object) -> None:
+    """Keep an object for this thread, and count the reference to it."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
+    torch._C._stash_obj_in_tls(key, value)
+
+
+def _is_counted() -> bool:
+    """Whether torch counts the reference to an object of a thread; torch 2.11 does not, and lets go of it all the same."""
+    key, value = "reprise.probe", object()
+    before = sys.getrefcount(value)
+    torch._C._stash_obj_in_tls(key, value)
+    is_counted = sys.getrefcount(value) > before
+    if is_counted:
+        remove_thread_object(key)
+    else:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
+        _set_counted(key, None)
+    return is_counted
+
+
+# torch 2.11 cannot forget an object of a thread: None takes its place.
 remove_thread_object: Callable[[str], object] = getattr(
     torch._C, "_remove_obj_from_tls", lambda key: set_thread_object(key, None)
 )
+if not _is_counted():
+    set_thread_object = _set_counted
+
 # Makes what a node keeps of a tensor, without a node: (tensor, whether it is an output). torch 2.11 has none, and then a custom
 # Function makes a node for it.
 make_saved_tensor: Callable[[torch.Tensor, bool], Any] | None = getattr(torch._C._autograd, "_make_saved_tensor", None)

@@ -138,3 +138,13 @@ def test_a_release_that_cannot_forget_an_object_of_a_thread_leaves_none() -> Non
         "assert running() is None",
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_an_object_of_a_thread_is_kept_and_let_go() -> None:
+    value = object()
+    before = sys.getrefcount(value)
+    torch_private.set_thread_object("test", value)
+    assert sys.getrefcount(value) > before
+    assert torch_private.get_thread_object("test") is value
+    torch_private.remove_thread_object("test")
+    assert sys.getrefcount(value) == before
