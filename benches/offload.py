@@ -40,13 +40,13 @@ from conformance.reports import results_file
 from conformance.reports.results_file import ROOT
 from conformance.runs import device_check
 from conformance.simulated_device.device import Moves
-from impls.graph.streams import Lane
+from impls.graph.streams import CopyStreams
 from impls.offload import OffloadModel
 from impls.offload.route import Route
 
 ROUNDS = 15
 CODE = ["benches.offload:measured"]
-COPYING = (Route, "load"), (Route, "bring"), (Lane, "fetch"), (Lane, "send")
+COPYING = (Route, "load"), (Route, "bring"), (CopyStreams, "fetch"), (CopyStreams, "send")
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from impls.tensors.attributes import attributes, dressed, of_kind
-from impls.tensors.versions import counter
+from impls.tensors.attributes import as_class, attributes, with_attributes
+from impls.tensors.versions import version_probe
 from impls.torch_private import top_hooks
 
 
@@ -19,7 +19,7 @@ def save_arguments(ctx: Any, args: Sequence[Any]) -> None:
     ctx.places = [(order.index(id(a)), None) if isinstance(a, torch.Tensor) else (None, a) for a in args]
     ctx.save_for_backward(*unique.values())
     # Autograd compares versions itself, but not where hooks put something else in the tensor's place.
-    counters = [counter(tensor) for tensor in unique.values()] if hooks_are_active() else []
+    counters = [version_probe(tensor) for tensor in unique.values()] if hooks_are_active() else []
     ctx.counters = [(one, one._version) for one in counters]
 
 
@@ -28,7 +28,7 @@ def hooks_are_active() -> bool:
     return top_hooks(True) is not None
 
 
-def restored_arguments(ctx: Any) -> tuple[Any, ...]:
+def restore_arguments(ctx: Any) -> tuple[Any, ...]:
     """The arguments, tensors made leaves by :func:`detach_variable`.
 
     Raises RuntimeError when a tensor argument was changed in place since.
@@ -53,9 +53,9 @@ def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         raise TypeError(f"inputs is a {type(inputs).__name__}; it must be a tuple")
     tensors = {id(value): value for value in inputs if isinstance(value, torch.Tensor)}
     leaves = {
-        key: of_kind(tensor.detach(), type(tensor)).requires_grad_(tensor.requires_grad) for key, tensor in tensors.items()
+        key: as_class(tensor.detach(), type(tensor)).requires_grad_(tensor.requires_grad) for key, tensor in tensors.items()
     }
     for key, tensor in tensors.items():
         wanted = {name: leaves.get(id(value), value) for name, value in attributes(tensor).items()}
-        dressed(leaves[key], type(tensor), wanted)
+        with_attributes(leaves[key], type(tensor), wanted)
     return tuple(leaves[id(value)] if isinstance(value, torch.Tensor) else value for value in inputs)

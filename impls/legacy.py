@@ -9,14 +9,14 @@ import torch
 
 from impls.implementation import Implementation, known
 from impls.known_failures import AUTOCAST_LOST, DRAWS_ANEW, PEAKS_WITH_OUTPUTS, RUNS_TO_THE_END, SINGLE_NODE, TWO_DTYPES
-from impls.leaf_arguments import restored_arguments, save_arguments
+from impls.leaf_arguments import restore_arguments, save_arguments
 from impls.sequential import sequential
 from impls.single_node import (
     Gradients,
     outputs_of,
-    recomputing,
+    prepare_outputs,
+    recomputation_context,
     refuse_partial_backward,
-    returned,
     run_backward,
     run_forward,
 )
@@ -36,15 +36,15 @@ class _Region(torch.autograd.Function):
                 kind = type(output).__name__
                 raise TypeError(f"output {index} of the function is of type {kind}; legacy takes tensors alone")
         save_arguments(ctx, args)
-        return returned(ctx, value, args)
+        return prepare_outputs(ctx, value, args)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> Any:
         refuse_partial_backward()
-        inputs = restored_arguments(ctx)
+        inputs = restore_arguments(ctx)
         if all(gradient is None for gradient in gradients):
             return (None,) * len(ctx.needs_input_grad)
-        with recomputing():
+        with recomputation_context():
             value = ctx.function(*inputs)
         result: Gradients = (None, *run_backward(value, gradients, inputs))
         return result

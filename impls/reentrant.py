@@ -11,14 +11,14 @@ import torch
 
 from impls.implementation import Implementation, known
 from impls.known_failures import PEAKS_WITH_OUTPUTS, RUNS_TO_THE_END, SINGLE_NODE, STATISTICS_REQUIRE_GRAD
-from impls.leaf_arguments import detach_variable, restored_arguments, save_arguments
+from impls.leaf_arguments import detach_variable, restore_arguments, save_arguments
 from impls.sequential import sequential
 from impls.single_node import (
     outputs_of,
-    recomputing,
+    prepare_outputs,
+    recomputation_context,
     refuse_partial_backward,
     requires_grad,
-    returned,
     run_backward,
     run_forward,
 )
@@ -33,7 +33,7 @@ from impls.state.devices import (
 )
 from impls.state.random_numbers import Device, States, states_of
 from impls.state.restoration import Restoration
-from impls.state.turns import undisturbed
+from impls.state.turns import run_undisturbed
 
 __all__ = [
     "CheckpointFunction",
@@ -64,7 +64,7 @@ class CheckpointFunction(torch.autograd.Function):
     def forward(ctx: Any, function: Callable[..., Any], preserve_rng_state: bool, *args: Any) -> Any:
         kind = infer_device_type(*args)
         generators = [leaf for leaf in leaves(args) if isinstance(leaf, torch.Generator)]
-        ctx.function, ctx.autocast = function, Autocast.present(kind)
+        ctx.function, ctx.autocast = function, Autocast.current(kind)
         devices = [Device(kind, index) for index in devices_of(kind, *args)]
         states: States = states_of((torch.default_generator, *generators, *devices)) if preserve_rng_state else []
         ctx.states = states
@@ -72,22 +72,22 @@ class CheckpointFunction(torch.autograd.Function):
         if any(ctx.needs_input_grad):
             _refuse_hidden_outputs(value)
         save_arguments(ctx, args)
-        return returned(ctx, value, args)
+        return prepare_outputs(ctx, value, args)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> Any:
         refuse_partial_backward()
-        inputs = restored_arguments(ctx)
+        inputs = restore_arguments(ctx)
         if all(gradient is None for gradient in gradients):
             return (None,) * len(ctx.needs_input_grad)
-        value, inputs = undisturbed(functools.partial(_recompute, ctx, [inputs]))
+        value, inputs = run_undisturbed(functools.partial(_recompute, ctx, [inputs]))
         return (None, None, *run_backward(value, gradients, inputs))
 
 
 def _recompute(ctx: Any, ready: list[tuple[Any, ...]]) -> tuple[Any, tuple[Any, ...]]:
     """The function's value, and the inputs that it was given: those that are ready, or else others."""
-    inputs = ready.pop() if ready else restored_arguments(ctx)
-    with recomputing(), Restoration(None, ctx.states), ctx.autocast.again():
+    inputs = ready.pop() if ready else restore_arguments(ctx)
+    with recomputation_context(), Restoration(None, ctx.states), ctx.autocast.apply():
         return ctx.function(*inputs), inputs
 
 

@@ -40,7 +40,7 @@ def run_forward(ctx: Any, function: Callable[..., Any], args: Sequence[Any]) -> 
     return value
 
 
-def returned(ctx: Any, value: Any, args: Sequence[Any]) -> Any:
+def prepare_outputs(ctx: Any, value: Any, args: Sequence[Any]) -> Any:
     """The value, made fit to be returned by the forward of a custom autograd Function."""
     outputs = outputs_of(value)
     passed = {id(argument) for argument in args}
@@ -71,7 +71,7 @@ def refuse_partial_backward() -> None:
 
 
 @contextmanager
-def recomputing() -> Iterator[None]:
+def recomputation_context() -> Iterator[None]:
     """Grad mode on, inference mode off, and the hooks around backward set aside: they are not about the region."""
     aside = []
     try:

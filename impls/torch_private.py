@@ -34,7 +34,9 @@ try:
 
     # Containers of arguments and outputs. torch has no public pytree; optree would be another dependency.
     from torch.utils._pytree import TreeSpec as TreeSpec
+    from torch.utils._pytree import keystr as keystr
     from torch.utils._pytree import tree_flatten as tree_flatten
+    from torch.utils._pytree import tree_flatten_with_path as tree_flatten_with_path
     from torch.utils._pytree import tree_is_leaf as tree_is_leaf
     from torch.utils._pytree import tree_leaves as tree_leaves
     from torch.utils._pytree import tree_map_only as tree_map_only

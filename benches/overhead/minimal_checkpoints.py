@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from benches.overhead.chain import Function
-from impls.tensors.versions import Counter, Look, counter, look
+from impls.tensors.versions import TensorMetadata, VersionProbe, tensor_metadata, version_probe
 
 _push = torch._C._autograd._push_saved_tensors_default_hooks
 _pop = torch._C._autograd._pop_saved_tensors_default_hooks
@@ -110,13 +110,13 @@ def stop(function: Function, x: Tensor) -> Tensor:
 
 def looks(function: Function, x: Tensor) -> Tensor:
     """Shape, dtype, device and version of each tensor are taken in forward, compared in the second run and at the end."""
-    seen: list[Look] = []
-    last: Look | None = None
+    seen: list[TensorMetadata] = []
+    last: TensorMetadata | None = None
     values: dict[int, Tensor] = {}
 
     def pack(tensor: Tensor) -> int:
         nonlocal last
-        now = look(tensor)
+        now = tensor_metadata(tensor)
         last = now = last if now == last else now  # neighbours share one object
         index = len(seen)
         seen.append(now)
@@ -124,7 +124,7 @@ def looks(function: Function, x: Tensor) -> Tensor:
 
     def pack_again(tensor: Tensor) -> int:
         index = len(values)
-        if look(tensor) != seen[index]:
+        if tensor_metadata(tensor) != seen[index]:
             _require_same(False, index)
         values[index] = tensor
         if index + 1 >= len(seen):
@@ -145,21 +145,21 @@ def looks(function: Function, x: Tensor) -> Tensor:
 
 def handles(function: Function, x: Tensor) -> Tensor:
     """A detached alias without bytes follows the version of each saved tensor, and is read when that is unpacked."""
-    seen: list[tuple[Counter, Look]] = []
-    last: Look | None = None
+    seen: list[tuple[VersionProbe, TensorMetadata]] = []
+    last: TensorMetadata | None = None
     values: dict[int, Tensor] = {}
 
     def pack(tensor: Tensor) -> int:
         nonlocal last
-        now = look(tensor)
+        now = tensor_metadata(tensor)
         last = now = last if now == last else now  # neighbours share one object
         index = len(seen)
-        seen.append((counter(tensor), now))
+        seen.append((version_probe(tensor), now))
         return index
 
     def pack_again(tensor: Tensor) -> int:
         index = len(values)
-        if look(tensor) != seen[index][1]:
+        if tensor_metadata(tensor) != seen[index][1]:
             _require_same(False, index)
         values[index] = tensor
         if index + 1 >= len(seen):
@@ -182,7 +182,7 @@ def handles(function: Function, x: Tensor) -> Tensor:
     return _under(pack, unpack, function, x)
 
 
-Slot = tuple[int, Counter, Look]
+Slot = tuple[int, VersionProbe, TensorMetadata]
 
 
 def _references(slots: list[Any]) -> list[int]:
@@ -195,16 +195,16 @@ def _references(slots: list[Any]) -> list[int]:
 def slots(function: Function, x: Tensor) -> Tensor:
     """Slots in the graph whose references are counted: what the graph has cleared is not brought, and ends no run."""
     made: list[Slot] = []
-    last: Look | None = None
+    last: TensorMetadata | None = None
     values: dict[int, Tensor] = {}
     wanted: list[Slot | None] = []
     count = until = 0
 
     def pack(tensor: Tensor) -> Slot:
         nonlocal last
-        now = look(tensor)
+        now = tensor_metadata(tensor)
         last = now = last if now == last else now  # neighbours share one object
-        slot = (len(made), counter(tensor), now)
+        slot = (len(made), version_probe(tensor), now)
         made.append(slot)
         return slot
 
@@ -212,7 +212,7 @@ def slots(function: Function, x: Tensor) -> Tensor:
         nonlocal count
         index = count
         count = index + 1
-        if look(tensor) != made[index][2]:
+        if tensor_metadata(tensor) != made[index][2]:
             _require_same(False, index)
         slot = wanted[index]
         if slot is None:

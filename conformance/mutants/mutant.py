@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 import impls
 from conformance.mutants import faults
 from impls import Implementation
-from impls.nested.user_hooks import SINCE
+from impls.nested.user_hooks import POLICIES_ASK_SINCE
 from impls.torch_private import POLICIES_ASK_FOR_HOOKS
 
 # The implementations that faults are put into, in the order of their laws. Each owns the modules of its package.
@@ -53,7 +53,7 @@ UNBREAKABLE = {
         ()
         if POLICIES_ASK_FOR_HOOKS
         else ("a_policy_takes_no_hooks_for_the_users", "hooks_get_what_a_policy_keeps_if_asked_to"),
-        f"policies ask for no hooks before torch {SINCE}",
+        f"policies ask for no hooks before torch {POLICIES_ASK_SINCE}",
     ),
     "generators_of_several_devices_are_replayed": "it takes two devices with generators of their own, and one is simulated",
 }

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from impls.schedules import checkpoint_sequential, interpret, kept, least_memory, measure, plan_for, text
-from impls.schedules.live import Live
+from impls.schedules.live_bytes import Live
 
 BUDGET = 15 * 2**19  # bytes
 ROOM = 2**18  # of them for what plan_for does not count: the loss, and 5 kB of random generators' state a region

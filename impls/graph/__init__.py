@@ -6,19 +6,19 @@ import sys
 
 import torch
 
+from impls.graph.backward_log import log, logged_backward
 from impls.graph.callbacks import queue_callback
 from impls.graph.edges import GradientEdge, Node, get_gradient_edge, increment_version
-from impls.graph.executed import log, logged_backward
 from impls.graph.gradients import register_multi_grad_hook
 from impls.graph.hooks import disable_saved_tensors_hooks, saved_tensors_hooks
-from impls.graph.host import save_on_cpu, saved_on
 from impls.graph.mutation import allow_mutation_on_saved_tensors
-from impls.graph.released import (
+from impls.graph.newer_names import (
     node_creation_hook,
     region_activation_memory_budget,
     set_override_stale_capture_stream,
     set_warn_on_accumulate_grad_stream_mismatch,
 )
+from impls.graph.save_on_device import save_on_cpu, saved_on
 from impls.implementation import Implementation, optional_capabilities
 
 __all__ = [

@@ -22,10 +22,10 @@ def node_of(tensor: torch.Tensor) -> Node:
     """The node that a tensor's gradient goes to, for a leaf the one that accumulates it; the tensor must require grad."""
     if tensor.grad_fn is not None:
         return tensor.grad_fn
-    return _above(tensor).next_functions[0][0]
+    return _node_above(tensor).next_functions[0][0]
 
 
-def _above(tensor: torch.Tensor) -> Any:
+def _node_above(tensor: torch.Tensor) -> Any:
     """A new node that owns what is below it, which a Python-written node's own object does not."""
     with torch.inference_mode(False), torch.enable_grad():
         return tensor.view_as(tensor).grad_fn
@@ -42,7 +42,7 @@ def get_gradient_edge(tensor: torch.Tensor) -> GradientEdge:
     if not tensor.requires_grad:
         raise RuntimeError("tensor does not require grad, so no gradient arrives anywhere and there is no edge to give")
     node = node_of(tensor)
-    return GradientEdge(node, tensor.output_nr, _above(tensor) if isinstance(node, BackwardCFunction) else None)
+    return GradientEdge(node, tensor.output_nr, _node_above(tensor) if isinstance(node, BackwardCFunction) else None)
 
 
 def increment_version(tensor: torch.Tensor | Iterable[torch.Tensor]) -> None:

@@ -23,13 +23,13 @@ from impls.graph.edges import node_of
 from impls.torch_private import current_autograd_node, current_graph_task_id, queue_callback, will_engine_execute_node
 
 
-class _Watched:
+class _WatchedTensor:
     """A tensor and where its hook is: the node of a tensor changes when it is changed in place, the hook stays."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor, self.leaf, self.version = weakref.ref(tensor), tensor.is_leaf, tensor._version
 
-    def stays_away(self) -> bool:
+    def will_not_run(self) -> bool:
         """Whether it is sure that the hook will not be called in the backward that runs on this thread."""
         tensor = self.tensor()
         if tensor is None or not tensor.requires_grad or tensor.is_leaf != self.leaf:
@@ -47,13 +47,13 @@ class _Watched:
             raise
 
 
-class _Pass:
+class _BackwardPass:
     """One backward: what has arrived. Callable, so that the engine's task can own it as its final callback."""
 
     def __init__(self, registration: _Registration) -> None:
         self.registration: _Registration | None = registration
         self.grads: list[torch.Tensor | None] = [None] * len(registration.watched)
-        self.awaited = {index for index, each in enumerate(registration.watched) if each and not each.stays_away()}
+        self.awaited = {index for index, each in enumerate(registration.watched) if each and not each.will_not_run()}
 
     def arrived(self, index: int, grad: torch.Tensor | None) -> list[torch.Tensor | None] | None:
         """All gradients, if this was the last of them."""
@@ -75,10 +75,10 @@ class _Registration:
     """What the hooks of one call share. It owns the function, and none of the tensors or nodes."""
 
     def __init__(self, tensors: Sequence[torch.Tensor], fn: Callable[[Any], None], any_mode: bool) -> None:
-        self.watched = [_Watched(tensor) if tensor.requires_grad else None for tensor in tensors]
+        self.watched = [_WatchedTensor(tensor) if tensor.requires_grad else None for tensor in tensors]
         self.fn: Callable[[Any], None] | None = fn
         self.any_mode = any_mode
-        self.passes: weakref.WeakValueDictionary[int, _Pass] = weakref.WeakValueDictionary()
+        self.passes: weakref.WeakValueDictionary[int, _BackwardPass] = weakref.WeakValueDictionary()
         self.lock = threading.Lock()
 
     def hook(self, index: int, grad: torch.Tensor | None) -> None:
@@ -86,7 +86,7 @@ class _Registration:
         with self.lock:
             current = self.passes.get(task)
             if current is None:
-                current = self.passes[task] = _Pass(self)
+                current = self.passes[task] = _BackwardPass(self)
                 queue_callback(current)
             if current.registration is None:  # this backward has had its call
                 return

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from impls.graph.memory import shares, storages
-from impls.tensors.versions import Counter, counter
+from impls.graph.storage_spans import shares_storage, storages
+from impls.tensors.versions import VersionProbe, version_probe
 from impls.torch_private import disable_hooks, enable_hooks, hooks_disabled_message, pop_hooks, push_hooks, top_hooks
 
 
@@ -35,31 +35,31 @@ class _Alias:
         return self.values if tensor is None else tensor
 
 
-class _Saved:
+class _SavedTensor:
     """What the graph owns in place of a saved tensor: what the pack hook returned, and the version of what it was given."""
 
-    __slots__ = ("aliases", "counter", "looks", "memory", "origin", "uncopied", "value", "version")
+    __slots__ = ("aliases", "description", "is_alias", "memory", "origin", "probe", "value", "version")
 
     def __init__(self, value: Any, tensor: torch.Tensor) -> None:
         self.memory, self.origin = storages(tensor), weakref.ref(tensor)
         self.aliases: list[_Alias] = []
-        self.value = _detached(value, self.memory, self.aliases)
-        self.uncopied = isinstance(value, torch.Tensor) and shares(value, self.memory)
+        self.value = _without_graph(value, self.memory, self.aliases)
+        self.is_alias = isinstance(value, torch.Tensor) and shares_storage(value, self.memory)
         # What is kept anyway may be kept by its counter too; otherwise the counter is followed without the memory.
-        self.counter: Counter = tensor.detach() if self.uncopied or self.aliases else counter(tensor)
-        self.version = self.counter._version
-        self.looks = type(tensor).__name__, tensor.dtype, tensor.shape, tensor.device
+        self.probe: VersionProbe = tensor.detach() if self.is_alias or self.aliases else version_probe(tensor)
+        self.version = self.probe._version
+        self.description = type(tensor).__name__, tensor.dtype, tensor.shape, tensor.device
 
-    def restored(self) -> Any:
-        return _attached(self.value) if self.aliases else self.value
+    def restore(self) -> Any:
+        return _with_graph(self.value) if self.aliases else self.value
 
     def check(self, tensor: Any) -> None:
-        now = self.counter._version
+        now = self.probe._version
         if now == self.version or not isinstance(tensor, torch.Tensor):
             return
         # A change may also give the object other memory, and a copy that is made after the change is one of the change.
-        if self.uncopied or tensor is self.origin() or shares(tensor, self.memory):
-            kind, dtype, shape, device = self.looks
+        if self.is_alias or tensor is self.origin() or shares_storage(tensor, self.memory):
+            kind, dtype, shape, device = self.description
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an inplace operation: a "
                 f"{kind} of {dtype} {list(shape)} on {device}, of which saved-tensor hooks kept no copy, is at version {now}; "
@@ -67,29 +67,29 @@ class _Saved:
             )
 
 
-def _detached(value: Any, memory: tuple[StorageWeakRef, ...], aliases: list[_Alias]) -> Any:
+def _without_graph(value: Any, memory: tuple[StorageWeakRef, ...], aliases: list[_Alias]) -> Any:
     """The value with an alias in place of each tensor, also inside tuples, that reads the memory and belongs to a graph."""
     if _is_tuple(value):
-        parts = [_detached(part, memory, aliases) for part in value]
+        parts = [_without_graph(part, memory, aliases) for part in value]
         unchanged = all(new is old for new, old in zip(parts, value, strict=True))
-        return value if unchanged else _rebuilt(value, parts)
-    if not isinstance(value, torch.Tensor) or not _attached_to_graph(value) or not shares(value, memory):
+        return value if unchanged else _rebuild_tuple(value, parts)
+    if not isinstance(value, torch.Tensor) or not _attached_to_graph(value) or not shares_storage(value, memory):
         return value
     aliases.append(_Alias(value))
     return aliases[-1]
 
 
-def _attached(value: Any) -> Any:
+def _with_graph(value: Any) -> Any:
     if isinstance(value, _Alias):
         return value.get()
-    return _rebuilt(value, [_attached(part) for part in value]) if _is_tuple(value) else value
+    return _rebuild_tuple(value, [_with_graph(part) for part in value]) if _is_tuple(value) else value
 
 
 def _is_tuple(value: Any) -> bool:
     return type(value) is tuple or (isinstance(value, tuple) and hasattr(value, "_fields"))
 
 
-def _rebuilt(like: tuple[Any, ...], parts: list[Any]) -> tuple[Any, ...]:
+def _rebuild_tuple(like: tuple[Any, ...], parts: list[Any]) -> tuple[Any, ...]:
     """A tuple of the same type; named tuples and the like are made without running their constructor."""
     return tuple.__new__(type(like), parts)
 
@@ -126,28 +126,28 @@ class saved_tensors_hooks:  # noqa: N801 (torch's name)
         push_hooks(self._pack, self._unpack)
 
     def __exit__(self, *_: object) -> None:
-        _take_off(self)
+        _pop_owner(self)
 
-    def _pack(self, tensor: torch.Tensor) -> _Saved:
-        return _Saved(self.pack_hook(tensor), tensor)
+    def _pack(self, tensor: torch.Tensor) -> _SavedTensor:
+        return _SavedTensor(self.pack_hook(tensor), tensor)
 
-    def _unpack(self, saved: _Saved) -> torch.Tensor:
-        tensor = self.unpack_hook(saved.restored())
+    def _unpack(self, saved: _SavedTensor) -> torch.Tensor:
+        tensor = self.unpack_hook(saved.restore())
         saved.check(tensor)
         return tensor
 
 
 @contextmanager
-def pushed(pack: Callable[[torch.Tensor], Any], unpack: Callable[[Any], torch.Tensor]) -> Iterator[None]:
+def push_methods(pack: Callable[[torch.Tensor], Any], unpack: Callable[[Any], torch.Tensor]) -> Iterator[None]:
     """A pair of bound methods as torch calls them, with none of what :class:`saved_tensors_hooks` adds."""
     push_hooks(pack, unpack)
     try:
         yield
     finally:
-        _take_off(pack.__self__)  # type: ignore[attr-defined]
+        _pop_owner(pack.__self__)  # type: ignore[attr-defined]
 
 
-def _take_off(owner: object) -> None:
+def _pop_owner(owner: object) -> None:
     """Take off the innermost pair of an object; contexts are not always left in reverse order, in generators for one."""
     above = []
     while (top := top_hooks(True)) is not None:

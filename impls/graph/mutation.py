@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from impls.graph.hooks import pushed
-from impls.graph.memory import Region, regions, storages
-from impls.graph.replicas import form, replica
+from impls.graph.hooks import push_methods
+from impls.graph.replicas import replica, strided_layout
+from impls.graph.storage_spans import Span, spans, storages
 from impls.torch_private import TorchDispatchMode, dispatch_modes
 
 # Operators whose schema keeps quiet about the running statistics that they write: the positions of these arguments, and of
@@ -34,12 +34,12 @@ _BATCH_NORMS: dict[str, tuple[tuple[int, int], int | None]] = {
 class Handle:
     """Stands in the graph for one saved tensor, or for several that read the same elements at the same time."""
 
-    __slots__ = ("__weakref__", "due", "memory", "place", "regions", "version")
+    __slots__ = ("__weakref__", "memory", "pending_writes", "place", "spans", "version")
 
     def __init__(self, tensor: torch.Tensor, place: Any) -> None:
-        self.place, self.regions = place, regions(tensor)
+        self.place, self.spans = place, spans(tensor)
         self.memory = storages(tensor)  # as long as these are referred to, their numbers are not given to others
-        self.version, self.due = tensor._version, 0
+        self.version, self.pending_writes = tensor._version, 0
 
 
 class SavedTensors:
@@ -52,19 +52,19 @@ class SavedTensors:
         self.original: MutableMapping[Handle, torch.Tensor] = weakref.WeakKeyDictionary()
         self.cloned: MutableMapping[Handle, torch.Tensor] = weakref.WeakKeyDictionary()
         self.readers: dict[int, set[weakref.ref[Handle]]] = {}
-        self.parted = False
+        self.has_new_storage = False
         self.open = True
 
     def pack(self, tensor: torch.Tensor) -> Handle:
         """The hook that saves: a new handle, or the one that has these elements already."""
-        shape = form(tensor)
+        shape = strided_layout(tensor)
         place = weakref.ref(tensor) if shape is None else (tensor.storage_offset(), shape)
-        for handle in self.reading(regions(tensor)):
-            if handle in self.original and _same(handle.place, place) and self.untouched(handle):
+        for handle in self.reading(spans(tensor)):
+            if handle in self.original and _is_same_place(handle.place, place) and self.untouched(handle):
                 return handle
         handle = Handle(tensor, place)
         self.original[handle] = tensor.detach()  # not the tensor: an operator would own its result together with its graph
-        for number in {region.storage for region in handle.regions}:
+        for number in {span.storage for span in handle.spans}:
             self.readers.setdefault(number, set()).add(weakref.ref(handle, _forgetting(self.readers, number)))
         return handle
 
@@ -79,45 +79,45 @@ class SavedTensors:
                                "cloned, in backward. Clone it before changing it")  # fmt: skip
         return self.cloned[handle] if handle in self.cloned else self.original[handle]
 
-    def reading(self, written: list[Region]) -> list[Handle]:
+    def reading(self, written: list[Span]) -> list[Handle]:
         """The handles that are alive and read from the same storages."""
         found: dict[Handle, None] = {}
-        for region in written:
-            for weak in tuple(self.readers.get(region.storage, ())):
+        for span in written:
+            for weak in tuple(self.readers.get(span.storage, ())):
                 if (handle := weak()) is not None:
                     found[handle] = None
         return list(found)
 
     def untouched(self, handle: Handle) -> bool:
         tensor = self.cloned[handle] if handle in self.cloned else self.original[handle]
-        return handle.version <= tensor._version <= handle.version + handle.due
+        return handle.version <= tensor._version <= handle.version + handle.pending_writes
 
-    def spare(self, handle: Handle, count: int) -> None:
+    def expect_version_change(self, handle: Handle, count: int) -> None:
         """An operator writes ``count`` tensors beside the elements of a handle. Their counter may tell so, but only later."""
         if self.untouched(handle):
-            handle.version, handle.due = self.original[handle]._version, count
+            handle.version, handle.pending_writes = self.original[handle]._version, count
 
-    def part(self, before: list[Region], after: list[Region]) -> None:
+    def note_new_storage(self, before: list[Span], after: list[Span]) -> None:
         """See whether an operator gave tensors that read one thing another storage.
 
         From then on one counter may stand for several storages, so what it counts need not be changes of what was saved.
         """
-        storages = {region.storage for region in after}
-        self.parted |= any(region.storage not in storages for region in before)
+        storages = {span.storage for span in after}
+        self.has_new_storage |= any(span.storage not in storages for span in before)
 
-    def spare_parted(self, written: list[torch.Tensor]) -> None:
+    def expect_version_changes(self, written: list[torch.Tensor]) -> None:
         """An operator writes these tensors, whose counters may be those of handles that read another storage."""
         versions = {tensor._version for tensor in written if not tensor.is_inference()}
-        for handle in list(self.original) if self.parted else ():
+        for handle in list(self.original) if self.has_new_storage else ():
             if self.original[handle]._version in versions:
-                self.spare(handle, len(written))
+                self.expect_version_change(handle, len(written))
 
     def clone(self, handle: Handle) -> torch.Tensor:
         with torch.inference_mode(False):  # backward is outside of it
             return replica(self.original[handle])
 
     def replace(self, handle: Handle, clone: torch.Tensor) -> None:
-        self.cloned[handle], handle.version, handle.due = clone, clone._version, 0
+        self.cloned[handle], handle.version, handle.pending_writes = clone, clone._version, 0
         del self.original[handle]
 
     def close(self) -> None:
@@ -126,7 +126,7 @@ class SavedTensors:
             table.clear()
 
 
-def _same(one: Any, other: Any) -> bool:
+def _is_same_place(one: Any, other: Any) -> bool:
     if isinstance(one, weakref.ref) and isinstance(other, weakref.ref):
         return one() is not None and one() is other()
     return bool(type(one) is type(other) and one == other)
@@ -150,30 +150,30 @@ class _CloneFirst(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         reshapes = torch.Tag.inplace_view in func.tags  # another shape, or another storage, for the same elements
-        written = list(_written(func, args, kwargs)) if self.saved.readers or reshapes else []
+        written = list(_written_tensors(func, args, kwargs)) if self.saved.readers or reshapes else []
         if not written:
             return func(*args, **kwargs)
-        before = [region for tensor in written for region in regions(tensor)]
-        self.saved.spare_parted(written)
+        before = [span for tensor in written for span in spans(tensor)]
+        self.saved.expect_version_changes(written)
         spared: dict[Handle, torch.Tensor] = {}
         for handle in self.saved.reading(before):
             if handle not in self.saved.original:
                 continue
             if reshapes:
-                self.saved.spare(handle, len(written))
-            elif _meet(handle.regions, before):
+                self.saved.expect_version_change(handle, len(written))
+            elif _overlap(handle.spans, before):
                 self.saved.replace(handle, self.saved.clone(handle))
             else:
                 # An `out` argument may be given another size, and then reaches further than it did.
-                self.saved.spare(handle, len(written))
+                self.saved.expect_version_change(handle, len(written))
                 if _has_out(func):
                     spared[handle] = self.saved.clone(handle)
         result = func(*args, **kwargs)
-        after = [region for tensor in written for region in regions(tensor)] if spared or reshapes else []
+        after = [span for tensor in written for span in spans(tensor)] if spared or reshapes else []
         if reshapes:
-            self.saved.part(before, after)
+            self.saved.note_new_storage(before, after)
         for handle, clone in spared.items():
-            if _meet(handle.regions, after):
+            if _overlap(handle.spans, after):
                 self.saved.replace(handle, clone)
         return result
 
@@ -182,11 +182,11 @@ def _has_out(func: Any) -> bool:
     return any(argument.is_out for argument in func._schema.arguments)
 
 
-def _meet(some: list[Region], others: list[Region]) -> bool:
+def _overlap(some: list[Span], others: list[Span]) -> bool:
     return any(one.overlaps(other) for one in some for other in others)
 
 
-def _written(func: Any, args: Any, kwargs: Any) -> Iterator[torch.Tensor]:
+def _written_tensors(func: Any, args: Any, kwargs: Any) -> Iterator[torch.Tensor]:
     """The tensors that an operator writes to, alone and in lists, by position and by name."""
     quiet, training = _BATCH_NORMS.get(func._schema.name, ((), None))
     quiet = quiet if training is None or args[training] else ()
@@ -218,7 +218,7 @@ def allow_mutation_on_saved_tensors() -> Iterator[SavedTensors]:
         raise RuntimeError("allow_mutation_on_saved_tensors: contexts cannot be nested; the one outside covers what is inside")
     saved = SavedTensors()
     try:
-        with pushed(saved.pack, saved.unpack), _CloneFirst(saved):
+        with push_methods(saved.pack, saved.unpack), _CloneFirst(saved):
             yield saved
     finally:
         saved.close()

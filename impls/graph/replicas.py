@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 import torch
 
-from impls.graph.memory import components, span
+from impls.graph.storage_spans import components, extent
 from impls.torch_private import neg_view
 
 _ORDINARY = (torch.Tensor, torch.nn.Parameter)
 
 
 @dataclass(frozen=True)
-class Form:
+class StridedLayout:
     """How a strided tensor lies in memory; ``stored_size`` and ``stored_stride`` are those of what is copied of it."""
 
     device: torch.device
@@ -29,30 +29,30 @@ class Form:
     conjugated: bool
     negated: bool
 
-    def blank(self) -> torch.Tensor:
+    def allocate(self) -> torch.Tensor:
         """Memory for the stored elements on the tensor's own device, laid out as they were; they are not written yet."""
         return torch.empty_strided(self.stored_size, self.stored_stride, dtype=self.dtype, device=self.device)
 
-    def dressed(self, stored: torch.Tensor) -> torch.Tensor:
+    def restore(self, stored_elements: torch.Tensor) -> torch.Tensor:
         """The tensor, made from the stored elements once they are back, without another copy."""
-        tensor = stored.as_strided(self.size, self.stride)
+        tensor = stored_elements.as_strided(self.size, self.stride)
         tensor = tensor.conj() if self.conjugated else tensor
         return (neg_view(tensor) if self.negated else tensor).detach()
 
 
-def form(tensor: torch.Tensor) -> Form | None:
+def strided_layout(tensor: torch.Tensor) -> StridedLayout | None:
     """The form of a tensor; None for one that is not plain strided memory, which is copied by its own operators."""
-    if tensor.layout is not torch.strided or tensor.is_quantized or not _native(tensor):
+    if tensor.layout is not torch.strided or tensor.is_quantized or not _is_native(tensor):
         return None
     size, stride = tuple(tensor.size()), tensor.stride()
     least = tuple(1 if step == 0 and n > 1 else n for n, step in zip(size, stride, strict=True))
-    stretch = span(least, stride)
+    stretch = extent(least, stride)
     if stretch <= torch.Size(least).numel():
-        return Form(tensor.device, tensor.dtype, size, stride, (stretch,), (1,), tensor.is_conj(), tensor.is_neg())
-    return Form(tensor.device, tensor.dtype, size, stride, least, stride, tensor.is_conj(), tensor.is_neg())
+        return StridedLayout(tensor.device, tensor.dtype, size, stride, (stretch,), (1,), tensor.is_conj(), tensor.is_neg())
+    return StridedLayout(tensor.device, tensor.dtype, size, stride, least, stride, tensor.is_conj(), tensor.is_neg())
 
 
-def stored(tensor: torch.Tensor, shape: Form) -> torch.Tensor:
+def stored_elements(tensor: torch.Tensor, shape: StridedLayout) -> torch.Tensor:
     """The elements of a tensor that have to be copied, as a view of its memory that has no graph."""
     bare = tensor.detach()
     bare = neg_view(bare) if shape.negated else bare
@@ -60,7 +60,7 @@ def stored(tensor: torch.Tensor, shape: Form) -> torch.Tensor:
     return bare.as_strided(shape.stored_size, shape.stored_stride, tensor.storage_offset())
 
 
-def size_in_bytes(tensor: torch.Tensor, shape: Form | None) -> int:
+def size_in_bytes(tensor: torch.Tensor, shape: StridedLayout | None) -> int:
     """What a copy of the tensor takes."""
     if shape is not None:
         return torch.Size(shape.stored_size).numel() * tensor.element_size()
@@ -70,12 +70,12 @@ def size_in_bytes(tensor: torch.Tensor, shape: Form | None) -> int:
 @torch.no_grad()
 def replica(tensor: torch.Tensor) -> torch.Tensor:
     """A copy on the same device that differs in nothing but its memory; it has no graph."""
-    shape = form(tensor)
+    shape = strided_layout(tensor)
     if shape is None:
         return tensor.detach().clone()
-    return shape.dressed(shape.blank().copy_(stored(tensor, shape)))
+    return shape.restore(shape.allocate().copy_(stored_elements(tensor, shape)))
 
 
-def _native(tensor: torch.Tensor) -> bool:
+def _is_native(tensor: torch.Tensor) -> bool:
     """Whether the tensor is of the class that its device's own factories give; that of a subclass has operators of its own."""
     return type(tensor) in _ORDINARY or type(tensor) is type(torch.empty(0, device=tensor.device))

@@ -17,12 +17,12 @@ _in_flight: list[tuple[Any, torch.Tensor]] = []
 _guard = threading.Lock()
 
 
-class Lane:
+class CopyStreams:
     """The side streams of one device. Copies on them are seen by whoever waits for the event that comes with them."""
 
     def __init__(self, device: torch.device) -> None:
         self.device, self.module = device, torch.get_device_module(device)
-        self.outward, self.back = self.module.Stream(device=device), self.module.Stream(device=device)
+        self.to_host, self.to_device = self.module.Stream(device=device), self.module.Stream(device=device)
         self.pinned = _can_pin(device)
 
     def fetch(self, source: torch.Tensor) -> tuple[torch.Tensor, Any]:
@@ -34,11 +34,11 @@ class Lane:
         snapshot = source.clone(memory_format=torch.contiguous_format)
         taken, done = self.module.Event(), self.module.Event()
         taken.record(self.module.current_stream(self.device))
-        with self.module.stream(self.outward):
-            self.outward.wait_event(taken)
+        with self.module.stream(self.to_host):
+            self.to_host.wait_event(taken)
             target.copy_(snapshot, non_blocking=True)
-            snapshot.record_stream(self.outward)  # or its memory could be given away before this stream has read it
-            done.record(self.outward)
+            snapshot.record_stream(self.to_host)  # or its memory could be given away before this stream has read it
+            done.record(self.to_host)
         return target, done
 
     def send(self, source: torch.Tensor, make: Callable[[], torch.Tensor], ready: Any) -> tuple[torch.Tensor, Any]:
@@ -48,10 +48,10 @@ class Lane:
         which it is no longer read. The memory is made on the side stream, so the copy need not wait for computation.
         """
         done = self.module.Event()
-        with self.module.stream(self.back):
-            self.back.wait_event(ready)
+        with self.module.stream(self.to_device):
+            self.to_device.wait_event(ready)
             target = make().copy_(source, non_blocking=True)
-            done.record(self.back)
+            done.record(self.to_device)
         current = self.module.current_stream(self.device)
         current.wait_event(done)
         target.record_stream(current)  # or the side stream could be given the memory while computation still reads it
@@ -59,13 +59,13 @@ class Lane:
 
 
 @functools.cache
-def lane(device: torch.device) -> Lane | None:
+def copy_streams(device: torch.device) -> CopyStreams | None:
     """The lane of a device; None where copies have to be waited for, since it has no streams and events or is the host."""
     if device.type in ("cpu", "meta"):
         return None
     module = torch.get_device_module(device)
     needed = ("Stream", "Event", "current_stream", "stream")
-    return Lane(device) if all(hasattr(module, name) for name in needed) and module.is_available() else None
+    return CopyStreams(device) if all(hasattr(module, name) for name in needed) and module.is_available() else None
 
 
 def keep_until(event: Any, tensor: torch.Tensor) -> None:
@@ -75,7 +75,7 @@ def keep_until(event: Any, tensor: torch.Tensor) -> None:
             _in_flight.append((event, tensor))
 
 
-def settle() -> None:
+def release_finished() -> None:
     """Let go of the host tensors whose copies are over; nothing is waited for."""
     if _in_flight:
         with _guard:

@@ -17,12 +17,12 @@ from torch.utils.checkpoint import create_selective_checkpoint_contexts as creat
 
 from impls.implementation import CAPABILITIES, Implementation
 from impls.known_failures import BYPASSED, RUN_TWICE
-from impls.nested.inputs import taken
-from impls.nested.operator_log import Operators
-from impls.nested.recomputation import NOTHING
+from impls.nested.inputs import capture_inputs
+from impls.nested.operator_log import OperatorLog
+from impls.nested.recomputation import NO_CONTEXT
 from impls.nested.region import CheckpointError as CheckpointError
 from impls.nested.region import Region
-from impls.nested.user_hooks import push, respect
+from impls.nested.user_hooks import push_hooks_of, set_respect_hooks
 from impls.sequential import sequential
 from impls.state import accelerators, modes, random_numbers
 from impls.torch_private import POLICIES_ASK_FOR_HOOKS, pop_hooks
@@ -34,7 +34,7 @@ _overrides: ContextVar[tuple[bool | None, bool | None]] = ContextVar("overrides"
 
 def noop_context_fn() -> Contexts:
     """The default of ``context_fn``: no context around forward, none around recomputation."""
-    return NOTHING, NOTHING
+    return NO_CONTEXT, NO_CONTEXT
 
 
 @contextmanager
@@ -139,43 +139,43 @@ def _run(
     respect_saved_tensors_hooks: bool | None,
 ) -> Any:
     forward_context, recompute_context = context_fn()
-    if forward_context is not NOTHING or respect_saved_tensors_hooks is not None:
-        respect(forward_context, respect_saved_tensors_hooks)
+    if forward_context is not NO_CONTEXT or respect_saved_tensors_hooks is not None:
+        set_respect_hooks(forward_context, respect_saved_tensors_hooks)
     if not torch.is_grad_enabled():
         with forward_context:
             return function(*args, **kwargs)
-    region = Region(function, taken(args, kwargs), recompute_context)
+    region = Region(function, capture_inputs(args, kwargs), recompute_context)
     region.check = determinism_check == "default"
     override, logged = _overrides.get()
     region.early_stop = early_stop if override is None else override
     debug = debug if logged is None else logged
-    region.operators = Operators() if debug else None
-    started = accelerators.initialised() if preserve_rng_state else None
+    region.operator_log = OperatorLog() if debug else None
+    started = accelerators.initialized_module() if preserve_rng_state else None
     if preserve_rng_state:
         if accelerators.is_capturing():
             region.refuse("a graph of the device's work is being captured, in which random numbers cannot be preserved. "
                           "Pass preserve_rng_state=False, or capture without the region")  # fmt: skip
-        region.states = random_numbers.states(tuple(region.inputs.generators))
+        region.states = random_numbers.capture_states(tuple(region.inputs.generators))
     output = None
-    push(region, forward_context is not NOTHING)
+    push_hooks_of(region, forward_context is not NO_CONTEXT)
     try:
-        if forward_context is NOTHING and not debug:
+        if forward_context is NO_CONTEXT and not debug:
             output = function(*args, **kwargs)
             region.complete = True
         else:
-            with region.operators or NOTHING, forward_context:
+            with region.operator_log or NO_CONTEXT, forward_context:
                 output = function(*args, **kwargs)
                 region.complete = True
     finally:
         pop_hooks()
-        region.end(output)  # also where the function raised
+        region.end_forward(output)  # also where the function raised
     if not region.complete:
         region.refuse("the forward context of context_fn swallowed an exception, so there is no value to return")
-    if preserve_rng_state and started is None and accelerators.initialised() is not None:
+    if preserve_rng_state and started is None and accelerators.initialized_module() is not None:
         region.refuse("a device was first initialised inside the region, so its random numbers cannot be replayed. "
                       "Initialise it before, or pass preserve_rng_state=False")  # fmt: skip
     left = modes.process_wide()
-    region.left = left if left != region.modes.process_wide else None
+    region.modes_after = left if left != region.modes.process_wide else None
     return output
 
 

@@ -24,12 +24,12 @@ Hooks = dict[int, Callable[..., Any]]
 _NOTHING = nullcontext()
 
 
-def registered() -> int:
+def registration_count() -> int:
     """The number of hooks that were ever registered in this process, on whatever: where it stays the same, none was."""
     return RemovableHandle.next_id
 
 
-def undone(tensors: Iterable[torch.Tensor], *, registering: bool) -> AbstractContextManager[Any]:
+def undo_registrations(tensors: Iterable[torch.Tensor], *, registering: bool) -> AbstractContextManager[Any]:
     """A context that leaves the hooks on these tensors as they were, for a function that may be ``registering`` some."""
     return _Registrations(tensors) if registering else _NOTHING
 
@@ -71,8 +71,8 @@ class _Registrations:
         self.nodes: list[tuple[Hooks, Hooks]] = []
 
     def __enter__(self) -> _Registrations:
-        self.before = [(hooks, _lasting(hooks)) for tensor in self.tensors for hooks in _of_tensor(tensor)]
-        self.nodes = [(hooks, hooks.copy()) for tensor in self.tensors for hooks in _of_node(tensor)]
+        self.before = [(hooks, _lasting(hooks)) for tensor in self.tensors for hooks in _hooks_of_tensor(tensor)]
+        self.nodes = [(hooks, hooks.copy()) for tensor in self.tensors for hooks in _hooks_of_node(tensor)]
         _watch_handles()
         _local.collecting = (*_local.collecting, self)
         return self
@@ -81,7 +81,7 @@ class _Registrations:
         _local.collecting = _local.collecting[:-1]
         known = {id(hooks): before for hooks, before in self.before}
         for tensor in self.tensors:
-            for hooks in _of_tensor(tensor):
+            for hooks in _hooks_of_tensor(tensor):
                 mine = [handle.id for handle in self.handles if handle.hooks_dict_ref() is hooks]
                 _restore(hooks, known.get(id(hooks), {}), mine)
         for hooks, before in self.nodes:
@@ -98,25 +98,25 @@ def _lasting(hooks: Hooks) -> Hooks:
     return {key: hook for key, hook in hooks.copy().items() if _temporary.get(key, own) == own and key in hooks}
 
 
-def _of_tensor(tensor: torch.Tensor) -> list[Hooks]:
+def _hooks_of_tensor(tensor: torch.Tensor) -> list[Hooks]:
     both: tuple[Any, ...] = (tensor._backward_hooks, tensor._post_accumulate_grad_hooks)
     return [hooks for hooks in both if hooks is not None]
 
 
-def _of_node(tensor: torch.Tensor) -> list[Hooks]:
+def _hooks_of_node(tensor: torch.Tensor) -> list[Hooks]:
     """The hooks on the node that a tensor came from, or that accumulates its gradient, before and after it runs."""
     if not tensor.requires_grad:
         return []
     node: Any = torch.autograd.graph.get_gradient_edge(tensor).node
     found = []
     for register in (node.register_hook, node.register_prehook):
-        handle = register(_none)  # nothing but a handle leads to them
+        handle = register(_do_nothing)  # nothing but a handle leads to them
         found.append(handle.hooks_dict_ref())
         handle.remove()
     return found
 
 
-def _none(*_: Any) -> None:
+def _do_nothing(*_: Any) -> None:
     return None
 
 
@@ -126,7 +126,7 @@ def _restore(hooks: Hooks, before: Hooks, mine: Iterable[int]) -> None:
     order = []
     for key, hook in before.items():
         if key not in hooks:
-            instead = next((other for other in came if _kind(hooks[other]) is _kind(hook)), None)
+            instead = next((other for other in came if _code_of(hooks[other]) is _code_of(hook)), None)
             if instead is None:
                 hooks[key] = hook
             else:
@@ -140,6 +140,6 @@ def _restore(hooks: Hooks, before: Hooks, mine: Iterable[int]) -> None:
             hooks[key] = hooks.pop(key)
 
 
-def _kind(hook: Callable[..., Any]) -> object:
+def _code_of(hook: Callable[..., Any]) -> object:
     """The code of a function or method, the class of another callable: the same for a closure that is made anew."""
     return getattr(hook, "__code__", type(hook))

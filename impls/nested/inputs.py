@@ -1,4 +1,4 @@
-"""What a region was called with: taken apart when forward runs, put together again for the recomputation."""
+"""The arguments of a region: flattened when forward runs, rebuilt for the recomputation."""
 
 from __future__ import annotations
 
@@ -11,46 +11,49 @@ from typing import Any, NamedTuple
 
 import torch
 
-from impls.nested.hook_registrations import registered
+from impls.nested.hook_registrations import registration_count
 from impls.tensors.packed import Packed
-from impls.tensors.versions import Counter, counter
+from impls.tensors.versions import VersionProbe, version_probe
 from impls.torch_private import TreeSpec, top_hooks, tree_flatten, tree_is_leaf, tree_unflatten
 
 _ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size, torch.Generator})
 _TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
-_KEPT = (_ATOMS | _TENSORS) - {torch.Generator}  # certainly no containers
+_NO_CONTAINERS = (_ATOMS | _TENSORS) - {torch.Generator}  # certainly no containers
 
-Through = tuple["_Container", Any, list[Any]]  # a container that goes through as it is, and what it holds as the run begins
-Call = tuple[tuple[Any, ...], dict[str, Any], list[torch.Tensor], Sequence[Through]]  # arguments, and the tensors among them
+# A container that goes through as it is, and what it holds as the run begins.
+ReusedContainer = tuple["_Container", Any, list[Any]]
+# Arguments, and the tensors among them.
+Call = tuple[tuple[Any, ...], dict[str, Any], list[torch.Tensor], Sequence[ReusedContainer]]
 
 
-def taken(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs | Held:
+def capture_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs | FlatInputs:
     """The arguments of a call, in the cheapest way that will do: taking them apart costs more than all else that is fixed."""
-    if _KEPT.issuperset(map(type, args)) and _KEPT.issuperset(map(type, kwargs.values())) and not _watched():
-        held = Held(args, kwargs)
-        if held.versions is not None:
-            return held
+    flat = _NO_CONTAINERS.issuperset(map(type, args)) and _NO_CONTAINERS.issuperset(map(type, kwargs.values()))
+    if flat and not _hooks_are_active():
+        inputs = FlatInputs(args, kwargs)
+        if inputs.versions is not None:
+            return inputs
     return Inputs(args, kwargs)
 
 
-def _watched() -> bool:
+def _hooks_are_active() -> bool:
     return top_hooks(True) is not None
 
 
-class Held:
+class FlatInputs:
     """Arguments, none of them a container, where nobody watches what is saved: autograd would keep the tensors themselves.
 
     ``versions`` is None if there is a tensor without version counter, made in inference mode: then this will not do.
     """
 
-    __slots__ = ("args", "ended", "kwargs", "registered", "tensors", "versions")
+    __slots__ = ("args", "hooks_at_call", "hooks_at_end", "kwargs", "tensors", "versions")
     generators: tuple[torch.Generator, ...] = ()
-    watched = False
+    hooks_were_active = False
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.args: tuple[Any, ...] | None = args
         self.kwargs = kwargs
-        self.registered, self.ended = registered(), -1
+        self.hooks_at_call, self.hooks_at_end = registration_count(), -1
         self.tensors: list[Any] = [one for one in (*args, *kwargs.values()) if type(one) in _TENSORS]
         self.versions: list[int] | None
         try:
@@ -58,30 +61,30 @@ class Held:
         except RuntimeError:
             self.versions = None
 
-    def has(self, tensor: torch.Tensor) -> bool:
+    def contains(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is known to be among them, and comes back as it is."""
         for one in self.tensors:  # noqa: SIM110 - any() takes longer
             if one is tensor:
                 return True
         return False
 
-    def changed(self) -> int | None:
+    def first_changed(self) -> int | None:
         """The index of the first tensor that was changed in place since the call, None when there is none."""
         now = [one._version for one in self.tensors]
         if now == self.versions:
             return None
         return next(index for index, then in enumerate(self.versions or ()) if now[index] != then)
 
-    def end(self) -> None:
+    def end_forward(self) -> None:
         """Forward is over. If it changed a tensor in place, let go of all: one may be an output, which holds the region."""
-        self.ended = registered()
-        if self.changed() is not None:
+        self.hooks_at_end = registration_count()
+        if self.first_changed() is not None:
             self.args, self.kwargs = None, {}
-            self.tensors = [counter(one) for one in self.tensors]
+            self.tensors = [version_probe(one) for one in self.tensors]
 
-    def registering(self) -> bool:
+    def registered_hooks(self) -> bool:
         """Whether hooks were registered while forward ran, on arguments or elsewhere."""
-        return (registered() if self.ended == -1 else self.ended) != self.registered
+        return (registration_count() if self.hooks_at_end == -1 else self.hooks_at_end) != self.hooks_at_call
 
     def restore(self) -> Call:
         """The arguments."""
@@ -98,101 +101,101 @@ class Inputs:
     objects are kept as they are: a tensor inside one is not watched.
     """
 
-    __slots__ = ("__weakref__", "args", "containers", "counters", "ended", "generators", "indices", "known", "kwargs",
-                 "packed", "registered", "versions", "watched")  # fmt: skip
+    __slots__ = ("__weakref__", "args", "captured", "containers", "generators", "hooks_at_call", "hooks_at_end",
+                 "hooks_were_active", "indices", "kwargs", "packed", "probes", "versions")  # fmt: skip
 
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.packed: list[Packed | torch.Tensor] | None = []
         # Where nobody watches what is saved, autograd would keep the tensor itself, and so does this.
-        self.watched = _watched()
-        self.registered, self.ended = registered(), -1
-        self.counters: list[Counter] = []
+        self.hooks_were_active = _hooks_are_active()
+        self.hooks_at_call, self.hooks_at_end = registration_count(), -1
+        self.probes: list[VersionProbe] = []
         self.versions: list[int] = []
         self.generators: list[torch.Generator] = []
         self.containers: list[_Container] = []  # those that are kept, the ones inside of others first
         self.indices: dict[int, _Position] = {}
-        self.known: dict[int, _Container] = {}
-        self.args = [self._take(one) for one in args]
-        self.kwargs = {name: self._take(one) for name, one in kwargs.items()}
-        for each in (self.indices, self.known):
+        self.captured: dict[int, _Container] = {}
+        self.args = [self._capture(one) for one in args]
+        self.kwargs = {name: self._capture(one) for name, one in kwargs.items()}
+        for each in (self.indices, self.captured):
             each.clear()  # identities are valid only while the arguments are alive
         if self.containers:
-            _look_after(self)
+            _revisit(self)
 
-    def _take(self, value: Any) -> Any:
+    def _capture(self, value: Any) -> Any:
         kind = type(value)
         if kind in _TENSORS or (kind not in _ATOMS and isinstance(value, torch.Tensor)):
-            return self._tensor(value)
+            return self._capture_tensor(value)
         if kind in _ATOMS:
             if kind is torch.Generator:
                 self.generators.append(value)
             return value
-        if id(value) in self.known:
-            return self.known[id(value)]
-        parts = _apart(value)
+        if id(value) in self.captured:
+            return self.captured[id(value)]
+        parts = _flatten(value)
         if parts is None:
             return value
-        container = self.known[id(value)] = _Container([self._take(one) for one in parts.children], parts.form)
-        if kind in _PYTHONS or isinstance(value, tuple) or isinstance(parts.form, _Fields):
-            container.itself = value
-            if container.holds(map(self._present, container.children)):
+        container = self.captured[id(value)] = _Container([self._capture(one) for one in parts.children], parts.form)
+        if kind in _BUILTIN_CONTAINERS or isinstance(value, tuple) or isinstance(parts.form, _Fields):
+            container.original = value
+            if container.holds(map(self._original, container.children)):
                 self.containers.append(container)
             else:
-                container.itself = _GONE
+                container.original = _GONE
         return container
 
-    def _tensor(self, tensor: torch.Tensor) -> _Position:
+    def _capture_tensor(self, tensor: torch.Tensor) -> _Position:
         position = self.indices.get(id(tensor))
         if position is None:
             assert self.packed is not None
             position = self.indices[id(tensor)] = _Position(len(self.packed))
-            if self.watched or tensor.is_inference():
+            if self.hooks_were_active or tensor.is_inference():
                 self.packed.append(Packed(tensor))
-                self.counters.append(counter(tensor))
+                self.probes.append(version_probe(tensor))
             else:
                 self.packed.append(tensor)
-                self.counters.append(tensor)
-            self.versions.append(self.counters[-1]._version)
+                self.probes.append(tensor)
+            self.versions.append(self.probes[-1]._version)
         return position
 
-    def _present(self, child: Any) -> Any:
+    def _original(self, child: Any) -> Any:
         """What a child was, as far as it is here without anything being unpacked or made; _GONE otherwise."""
         if type(child) is _Position:
             packed = None if self.packed is None else self.packed[child]
             whole = packed.parameter if type(packed) is Packed else packed
             return _GONE if whole is None else whole
-        return child.itself if type(child) is _Container else child
+        return child.original if type(child) is _Container else child
 
-    def settle(self) -> bool:
+    def drop_changed_containers(self) -> bool:
         """Let go of containers that hold something else by now, which are made anew; whether others are left."""
         for container in self.containers:
-            if not container.holds(map(self._present, container.children)):
-                container.itself = _GONE
-        self.containers = [one for one in self.containers if one.itself is not _GONE]
+            if not container.holds(map(self._original, container.children)):
+                container.original = _GONE
+        self.containers = [one for one in self.containers if one.original is not _GONE]
         return bool(self.containers)
 
-    def has(self, tensor: torch.Tensor) -> bool:
+    def contains(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is known to be among them, and comes back as it is. That takes too long to find out here."""
         return False
 
-    def changed(self) -> int | None:
+    def first_changed(self) -> int | None:
         """The index of the first tensor that was changed in place since the call, None when there is none."""
         for index, then in enumerate(self.versions):
-            if self.counters[index]._version != then:
+            if self.probes[index]._version != then:
                 return index
         return None
 
-    def end(self) -> None:
+    def end_forward(self) -> None:
         """Forward is over. If it changed a tensor in place, let go of all: one may be an output, which holds the region."""
-        self.ended = registered()
-        self.settle()
-        if self.changed() is not None:
+        self.hooks_at_end = registration_count()
+        self.drop_changed_containers()
+        if self.first_changed() is not None:
             self.args, self.kwargs, self.packed, self.containers = [], {}, None, []
-            self.counters = [counter(one) if isinstance(one, torch.Tensor) else one for one in self.counters]
+            self.probes = [version_probe(one) if isinstance(one, torch.Tensor) else one for one in self.probes]
 
-    def registering(self) -> bool:
+    def registered_hooks(self) -> bool:
         """Whether hooks were registered while forward ran, on arguments or elsewhere."""
-        return (registered() if self.ended == -1 else self.ended) != self.registered
+        return (registration_count() if self.hooks_at_end == -1 else self.hooks_at_end) != self.hooks_at_call
 
     def restore(self) -> Call:
         """The arguments. Containers hold what they held at the call, whatever has happened to them since."""
@@ -202,12 +205,12 @@ class Inputs:
             for packed, version in zip(self.packed, self.versions, strict=True)
         ]
         made: dict[int, Any] = {}
-        through: list[Through] = []
-        args = tuple(_whole(one, tensors, made, through) for one in self.args)
-        return args, {name: _whole(one, tensors, made, through) for name, one in self.kwargs.items()}, tensors, through
+        through: list[ReusedContainer] = []
+        args = tuple(_rebuild(one, tensors, made, through) for one in self.args)
+        return args, {name: _rebuild(one, tensors, made, through) for name, one in self.kwargs.items()}, tensors, through
 
 
-def put_back(through: Iterable[Through]) -> None:
+def restore_containers(through: Iterable[ReusedContainer]) -> None:
     """Undo what a run has done to the containers that went through as they are; it may have been stopped half-way.
 
     What others did to a container before the run stays: that one did not go through, but was made anew.
@@ -220,7 +223,7 @@ class _Position(int):
     """Stands for the tensor with that index."""
 
 
-_PYTHONS = frozenset({list, dict, OrderedDict, defaultdict, deque})
+_BUILTIN_CONTAINERS = frozenset({list, dict, OrderedDict, defaultdict, deque})
 _GONE = object()
 
 
@@ -241,10 +244,10 @@ class _Fields(NamedTuple):
 class _Container:
     """Stands for a container. ``itself`` is the container as long as that is known to hold what it held, or else _GONE."""
 
-    __slots__ = ("children", "form", "itself")
+    __slots__ = ("children", "form", "original")
 
     def __init__(self, children: list[Any], form: Any) -> None:
-        self.children, self.form, self.itself = children, form, _GONE
+        self.children, self.form, self.original = children, form, _GONE
 
     def holds(self, children: Iterable[Any]) -> bool:
         """Whether the container is here, and has these children."""
@@ -252,18 +255,18 @@ class _Container:
 
     def with_children(self, children: list[Any]) -> Any:
         """The container itself if it has these children, _GONE otherwise."""
-        value = self.itself
+        value = self.original
         return value if value is not _GONE and self._consists_of(value, children) else _GONE
 
     def _consists_of(self, value: Any, children: list[Any]) -> bool:
-        now = _apart(value)
+        now = _flatten(value)
         return now is not None and _same_form(now.form, self.form) and _identical(now.children, children)
 
     def refill(self, value: Any, children: list[Any]) -> None:
         """Give the container ``value`` these children again, although it may have been let go meanwhile."""
         if self._consists_of(value, children):
             return
-        whole = _together(children, self.form)
+        whole = _unflatten(children, self.form)
         if isinstance(self.form, _Fields):
             vars(value).clear()
             vars(value).update(vars(whole))
@@ -274,7 +277,7 @@ class _Container:
             value.update(whole) if isinstance(value, dict) else value.extend(whole)
 
 
-def _apart(value: Any) -> _Parts | None:
+def _flatten(value: Any) -> _Parts | None:
     """What a container consists of; None if it is none."""
     kind = type(value)
     if kind is list or kind is tuple:
@@ -296,7 +299,7 @@ def _is_record(value: Any) -> bool:
     return bool(bases) and all(dataclasses.is_dataclass(base) and "__slots__" not in vars(base) for base in bases)
 
 
-def _together(children: list[Any], form: Any) -> Any:
+def _unflatten(children: list[Any], form: Any) -> Any:
     """A container anew; a dataclass without its constructor."""
     if isinstance(form, TreeSpec):
         return tree_unflatten(children, form)
@@ -307,18 +310,18 @@ def _together(children: list[Any], form: Any) -> Any:
     return form(children) if isinstance(form, type) else dict(zip(form, children, strict=True))
 
 
-def _whole(value: Any, tensors: list[torch.Tensor], made: dict[int, Any], through: list[Through]) -> Any:
+def _rebuild(value: Any, tensors: list[torch.Tensor], made: dict[int, Any], through: list[ReusedContainer]) -> Any:
     """What ``value`` stands for, with these tensors in their places; ``made`` has the containers that are done."""
     if type(value) is _Position:
         return tensors[value]
     if type(value) is not _Container:
         return value
     if id(value) not in made:
-        children = [_whole(one, tensors, made, through) for one in value.children]
+        children = [_rebuild(one, tensors, made, through) for one in value.children]
         itself = value.with_children(children)
         if itself is not _GONE:
             through.append((value, itself, children))
-        made[id(value)] = _together(children, value.form) if itself is _GONE else itself
+        made[id(value)] = _unflatten(children, value.form) if itself is _GONE else itself
     return made[id(value)]
 
 
@@ -333,20 +336,20 @@ def _identical(some: list[Any], others: list[Any]) -> bool:
     return len(some) == len(others) and all(map(operator.is_, some, others))
 
 
-_kept: deque[weakref.ref[Inputs]] = deque()
+_earlier_inputs: deque[weakref.ref[Inputs]] = deque()
 
 
-def _look_after(inputs: Inputs) -> None:
+def _revisit(inputs: Inputs) -> None:
     """Look at the containers that two earlier calls keep, and at these later on.
 
     A list that an output was appended to since holds the region that keeps it, through the graph, where the garbage
     collector does not see it. With two looks a call such lists cannot gather.
     """
-    for _ in range(min(2, len(_kept))):
+    for _ in range(min(2, len(_earlier_inputs))):
         try:
-            earlier = _kept.popleft()()
+            earlier = _earlier_inputs.popleft()()
         except IndexError:  # another thread was first
             break
-        if earlier is not None and earlier.settle():
-            _kept.append(weakref.ref(earlier))
-    _kept.append(weakref.ref(inputs))
+        if earlier is not None and earlier.drop_changed_containers():
+            _earlier_inputs.append(weakref.ref(earlier))
+    _earlier_inputs.append(weakref.ref(inputs))

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from impls.tensors.versions import Counter, Look, look
+from impls.tensors.versions import TensorMetadata, VersionProbe, tensor_metadata
 from impls.torch_private import DisableTorchDispatch, DisableTorchFunction, has_storage, tree_leaves
 
 _ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
@@ -36,7 +36,7 @@ def _layout(tensor: torch.Tensor) -> _Layout:
     return _Layout(int(tensor.storage_offset()), tensor.stride(), tensor.is_conj(), tensor.is_neg())
 
 
-def _gone() -> None:
+def _no_tensor() -> None:
     return None
 
 
@@ -46,16 +46,16 @@ class Origin:
     Regions around the one that saved it have the same object, so that it is known to all of them.
     """
 
-    __slots__ = ("address", "counter", "layout", "seen", "storage", "whole")
+    __slots__ = ("address", "base", "layout", "metadata", "probe", "storage")
 
-    def __init__(self, tensor: torch.Tensor, whole: torch.Tensor, counter: Counter, seen: Look) -> None:
+    def __init__(self, tensor: torch.Tensor, base: torch.Tensor, probe: VersionProbe, metadata: TensorMetadata) -> None:
         self.address: int = tensor.data_ptr()
-        self.layout: _Layout | None = None if whole is tensor else _layout(tensor)
-        self.whole: Callable[[], torch.Tensor | None] = _reference(whole)
-        self.counter, self.seen = counter, seen
+        self.layout: _Layout | None = None if base is tensor else _layout(tensor)
+        self.base: Callable[[], torch.Tensor | None] = _reference(base)
+        self.probe, self.metadata = probe, metadata
         self.storage: torch.UntypedStorage | None = None
 
-    def moved(self, tensor: torch.Tensor) -> bool:
+    def has_moved(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is not where this one was, or is read from there in another way."""
         layout = self.layout
         return self.address != tensor.data_ptr() or (
@@ -63,26 +63,26 @@ class Origin:
             and (layout.stride != tensor.stride() or layout.conjugated != tensor.is_conj() or layout.negated != tensor.is_neg())
         )
 
-    def present(self) -> torch.UntypedStorage | None:
+    def current_storage(self) -> torch.UntypedStorage | None:
         """The storage of the tensor that this one is, or is a view of, if that is alive and still where it was."""
-        whole = self.whole()
-        if whole is None:
+        base = self.base()
+        if base is None:
             return None
         if self.layout is None:
-            if whole.shape != self.seen[0]:  # it has got another storage, which may begin at the same address
+            if base.shape != self.metadata[0]:  # it has got another storage, which may begin at the same address
                 return None
-            self.layout = _layout(whole)
-        storage = whole.untyped_storage()
-        return storage if storage.data_ptr() + self.layout.offset * self.seen[1].itemsize == self.address else None
+            self.layout = _layout(base)
+        storage = base.untyped_storage()
+        return storage if storage.data_ptr() + self.layout.offset * self.metadata[1].itemsize == self.address else None
 
 
-def origin(tensor: torch.Tensor, whole: torch.Tensor, counter: Counter, seen: Look) -> Origin | None:
+def find_origin(tensor: torch.Tensor, base: torch.Tensor, probe: VersionProbe, metadata: TensorMetadata) -> Origin | None:
     """The origin of a saved tensor; None where there is no memory to tell it by, or a subclass that hides it."""
-    ordinary = type(tensor) in _ORDINARY and type(whole) in _ORDINARY and has_storage(whole)
-    return Origin(tensor, whole, counter, seen) if ordinary else None
+    ordinary = type(tensor) in _ORDINARY and type(base) in _ORDINARY and has_storage(base)
+    return Origin(tensor, base, probe, metadata) if ordinary else None
 
 
-def keep(origins: Iterable[Origin], output: Any, *, watched: bool) -> None:
+def keep_storages(origins: Iterable[Origin], output: Any, *, watched: bool) -> None:
     """Forward is over: keep the storages of leaves that were there before it.
 
     What forward made is gone by now, but for its output, and for what the function has put elsewhere. A tensor that got
@@ -92,53 +92,53 @@ def keep(origins: Iterable[Origin], output: Any, *, watched: bool) -> None:
     """
     outputs: set[int] | None = None
     for one in origins:
-        whole = one.whole()
-        if whole is None:
+        base = one.base()
+        if base is None:
             continue
-        ordinary = type(whole) is torch.Tensor
-        storage = one.present()
+        ordinary = type(base) is torch.Tensor
+        storage = one.current_storage()
         if storage is None or (ordinary and watched):
-            one.whole = _gone
-        elif whole.is_leaf:
+            one.base = _no_tensor
+        elif base.is_leaf:
             if ordinary and outputs is None:
                 outputs = {id(output)} if isinstance(output, torch.Tensor) else {id(leaf) for leaf in tree_leaves(output)}
-            if not ordinary or id(whole) not in (outputs or ()):
-                one.storage, one.whole = storage, _gone
+            if not ordinary or id(base) not in (outputs or ()):
+                one.storage, one.base = storage, _no_tensor
 
 
-def replaced(origin: Origin, tensor: torch.Tensor) -> bool:
+def has_other_values(origin: Origin, tensor: torch.Tensor) -> bool:
     """Whether a tensor that is elsewhere than the one that was saved has other values, as far as those are still there."""
-    storage = origin.present() if origin.storage is None else origin.storage
+    storage = origin.current_storage() if origin.storage is None else origin.storage
     if storage is None or origin.layout is None or tensor.is_quantized:
         return False
-    if origin.counter._version != origin.seen[3]:  # then its values are not those that were saved, as unpacking it will tell
+    if origin.probe._version != origin.metadata[3]:  # then its values are not those that were saved, as unpacking it will tell
         return False
-    if not _reaches(storage, origin.layout, origin.seen):  # whoever frees it means to fill it again
+    if not _is_long_enough(storage, origin.layout, origin.metadata):  # whoever frees it means to fill it again
         return False
-    if origin.seen[:3] != look(tensor)[:3] or not has_storage(tensor):
+    if origin.metadata[:3] != tensor_metadata(tensor)[:3] or not has_storage(tensor):
         return True
     if "torch._dynamo" in sys.modules:  # which would compile what a hook does, if a compiled function saves a tensor
-        return bool(torch.compiler.disable(_differs)(storage, origin.layout, tensor))
-    return _differs(storage, origin.layout, tensor)
+        return bool(torch.compiler.disable(_values_differ)(storage, origin.layout, tensor))
+    return _values_differ(storage, origin.layout, tensor)
 
 
-def _reaches(storage: torch.UntypedStorage, layout: _Layout, seen: Look) -> bool:
+def _is_long_enough(storage: torch.UntypedStorage, layout: _Layout, metadata: TensorMetadata) -> bool:
     """Whether a storage is still as long as a tensor that looks so needs it."""
-    steps = sum((size - 1) * step for size, step in zip(seen[0], layout.stride, strict=True))
-    return 0 in seen[0] or (layout.offset + steps + 1) * seen[1].itemsize <= storage.nbytes()
+    steps = sum((size - 1) * step for size, step in zip(metadata[0], layout.stride, strict=True))
+    return 0 in metadata[0] or (layout.offset + steps + 1) * metadata[1].itemsize <= storage.nbytes()
 
 
-def _differs(storage: torch.UntypedStorage, layout: _Layout, tensor: torch.Tensor) -> bool:
+def _values_differ(storage: torch.UntypedStorage, layout: _Layout, tensor: torch.Tensor) -> bool:
     with torch.no_grad(), DisableTorchDispatch(), DisableTorchFunction():
         both = (storage, layout), (tensor.untyped_storage(), _layout(tensor))
         try:
-            return not _equal(*(_raw(tensor, tensor.dtype, *one) for one in both))
+            return not _equal(*(_over_storage(tensor, tensor.dtype, *one) for one in both))
         except NotImplementedError:  # for dtypes that torch only stores
             bits = _BITS[tensor.itemsize]
-            return both[0][1][2:] != both[1][1][2:] or not _equal(*(_raw(tensor, bits, *one) for one in both))
+            return both[0][1][2:] != both[1][1][2:] or not _equal(*(_over_storage(tensor, bits, *one) for one in both))
 
 
-def _raw(tensor: torch.Tensor, dtype: torch.dtype, storage: torch.UntypedStorage, layout: _Layout) -> torch.Tensor:
+def _over_storage(tensor: torch.Tensor, dtype: torch.dtype, storage: torch.UntypedStorage, layout: _Layout) -> torch.Tensor:
     """What a tensor of the same shape would be over a storage."""
     raw = torch.empty(0, dtype=dtype, device=tensor.device).set_(storage, layout.offset, tensor.shape, layout.stride)
     if dtype is tensor.dtype and layout.conjugated:

@@ -8,22 +8,22 @@ from typing import Any
 
 import torch
 
-from impls.nested.operator_log import Operators
-from impls.nested.outside_tensors import Origin, replaced
-from impls.nested.user_hooks import Within, push
+from impls.nested.operator_log import OperatorLog
+from impls.nested.outside_tensors import Origin, has_other_values
+from impls.nested.user_hooks import HookOwner, push_hooks_of
 from impls.state.modes import Modes, process_wide
 from impls.state.restoration import Restoration
-from impls.tensors.versions import Look, described, detached, look
+from impls.tensors.versions import TensorMetadata, describe, detach_without_modes, tensor_metadata
 from impls.torch_private import TorchDispatchMode, dispatch_mode_count, next_sequence_number, pop_hooks, set_grad_enabled
 
-NOTHING = nullcontext()  # the one that options stand for by default, and that is not worth entering
+NO_CONTEXT = nullcontext()  # the one that options stand for by default, and that is not worth entering
 
 
-class Stop(BaseException):
+class StopRecomputation(BaseException):
     """Ends a recomputation early. Not an Exception, so that ``except Exception`` in user code lets it pass."""
 
 
-def _written_late(slots: Sequence[tuple[int, Any, Look]], last: int) -> int:
+def _find_late_write(slots: Sequence[tuple[int, Any, TensorMetadata]], last: int) -> int:
     """The index, at ``last`` or before it, of what may be a buffer that its operator writes after it has saved it; or -1.
 
     Of PyTorch's operators that is rrelu_with_noise alone (its derivatives.yaml, searched for operators that save an argument
@@ -41,7 +41,7 @@ def _written_late(slots: Sequence[tuple[int, Any, Look]], last: int) -> int:
     return -1
 
 
-class Values(dict[int, torch.Tensor]):
+class RecomputedTensors(dict[int, torch.Tensor]):
     """Recomputed tensors by index, for the backward ``task``. Callable, so that the engine can own them as a final callback."""
 
     __slots__ = ("__weakref__", "task")
@@ -51,7 +51,7 @@ class Values(dict[int, torch.Tensor]):
         self.clear()
 
 
-class _Ending(TorchDispatchMode):
+class _StopAfterOperator(TorchDispatchMode):
     """Ends a recomputation once the operator that is under way is over: what its kernel calls makes no node of its own."""
 
     supports_higher_order_operators = True
@@ -66,22 +66,22 @@ class _Ending(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-class Recomputation(Within):
-    """What one run is to bring, and what it has brought.
+class Recomputation(HookOwner):
+    """What one run is to recompute, and what it has recomputed.
 
-    ``slots`` stand for the tensors that forward saved, as (index, counter, look); ``wanted`` has None in place of those
-    that are not needed. ``inside`` are the versions of tensors that regions inside saved, ``outside`` the origins of tensors
-    that may have been there before, by index; by -1, -2 and so on for those inside. ``complete`` says whether that is all
-    or forward has not ended yet. ``unpack`` brings the tensor of a slot once this run is over. After ``run``, which
-    returns the recomputed tensors, ``mismatch`` says in what the run was not what forward was, or is None.
+    ``slots`` stand for the tensors that forward saved, as (index, probe, metadata); ``wanted`` has None in place of those that
+    are not needed. ``inner_versions`` are those of tensors that regions inside saved, ``origins`` those of tensors that may
+    have been there before, by index; by -1, -2 and so on for those inside. ``complete`` says whether that is all or forward has
+    not ended yet. ``unpack`` gives the tensor of a slot once this run is over. After ``run``, which returns the recomputed
+    tensors, ``mismatch`` says in what the run was not what forward was, or is None.
     """
 
     def __init__(
         self,
         wanted: Sequence[Any],
         slots: Sequence[Any],
-        inside: Sequence[int],
-        outside: Mapping[int, Origin],
+        inner_versions: Sequence[int],
+        origins: Mapping[int, Origin],
         unpack: Callable[[Any], torch.Tensor],
         *,
         complete: bool,
@@ -89,50 +89,51 @@ class Recomputation(Within):
         check: bool,
         log: bool,
     ) -> None:
-        self.wanted, self.slots, self.inside, self.outside, self.again = wanted, slots, inside, outside, unpack
+        self.wanted, self.slots, self.inner_versions, self.origins = wanted, slots, inner_versions, origins
+        self.unpack_slot = unpack
         self.complete, self.check = complete, check
-        self.known = len(wanted)  # a forward on another thread may save more meanwhile
+        self.slot_count = len(wanted)  # a forward on another thread may save more meanwhile
         self.last = len(wanted) - 1
         while wanted[self.last] is None:
             self.last -= 1
-        self.buffer = _written_late(slots, self.last) if early_stop else -1
-        self.until = float("inf") if not early_stop else self.last if self.buffer < 0 else self.buffer
-        self.ending: _Ending | None = None
-        self.values = Values()
-        self.count, self.seen, self.node, self.dispatch_modes, self.stopped = 0, 0, -1, 0, False
+        self.late_write = _find_late_write(slots, self.last) if early_stop else -1
+        self.stop_index = float("inf") if not early_stop else self.last if self.late_write < 0 else self.late_write
+        self.stop_mode: _StopAfterOperator | None = None
+        self.values = RecomputedTensors()
+        self.count, self.inner_count, self.node, self.dispatch_modes, self.stopped = 0, 0, -1, 0, False
         self.mismatch: str | None = None
         self.modes: Modes | None = None
-        self.operators = Operators() if log else None
+        self.operator_log = OperatorLog() if log else None
 
     def pack(self, tensor: torch.Tensor) -> Any:
         index = self.count
         self.count = index + 1
         slot = None
-        if index < self.known:
-            if look(tensor) != self.slots[index][2]:
-                self.compare(index, tensor)
-            known = self.outside.get(index)
-            if known is not None and known.moved(tensor):
-                self.same_values(tensor, known)
+        if index < self.slot_count:
+            if tensor_metadata(tensor) != self.slots[index][2]:
+                self.compare_metadata(index, tensor)
+            origin = self.origins.get(index)
+            if origin is not None and origin.has_moved(tensor):
+                self.require_values(tensor, origin)
             slot = self.wanted[index]
         if slot is not None:
             self.values[index] = tensor
-        if index >= self.until:
-            self.stop() if self.buffer < 0 else self.end(index)  # rule 5
+        if index >= self.stop_index:
+            self.stop() if self.late_write < 0 else self.stop_after_operator(index)  # rule 5
         # Rule 6: packed, so that the recomputed graph can be differentiated. The slot will do where there is one: it
         # costs nothing, and no tensor is then kept by a node that the tensor keeps.
         if slot is not None:
             return slot
-        return detached(tensor) if tensor.requires_grad else tensor
+        return detach_without_modes(tensor) if tensor.requires_grad else tensor
 
     def unpack(self, packed: Any) -> torch.Tensor:
         if isinstance(packed, torch.Tensor):
             return packed
         tensor = self.values.get(packed[0])
-        return self.again(packed) if tensor is None else tensor
+        return self.unpack_slot(packed) if tensor is None else tensor
 
-    def compare(self, index: int, tensor: torch.Tensor) -> None:
-        """A tensor does not look as it did in forward. At another version, it was changed since forward saved it.
+    def compare_metadata(self, index: int, tensor: torch.Tensor) -> None:
+        """A tensor's metadata are not what they were in forward. At another version, it was changed since forward saved it.
 
         Versions of regions inside are compared too: what such a region returns is recomputed from what it reads, even
         where nothing of its own is unpacked. So some programs are refused that plain accepts: those that rewrite a buffer
@@ -140,30 +141,30 @@ class Recomputation(Within):
         recomputation is not what forward read, and whether that matters cannot be told here.
         """
         expected = self.slots[index][2]
-        self.same_version(tensor, expected[3])
-        others = expected[4:] != look(tensor)[4:]  # operators save other tensors than they did, from here on
+        self.require_version(tensor, expected[3])
+        others = expected[4:] != tensor_metadata(tensor)[4:]  # operators save other tensors than they did, from here on
         if self.check and (self.wanted[index] is not None or others):
-            self.stop(f"saved tensor {index} was {described(expected)}, came back as {described(look(tensor))}")
+            self.stop(f"saved tensor {index} was {describe(expected)}, came back as {describe(tensor_metadata(tensor))}")
 
-    def saw(self, tensor: torch.Tensor, known: Origin | None) -> None:
+    def on_inner_save(self, tensor: torch.Tensor, origin: Origin | None) -> None:
         """A tensor was saved in a region inside this one."""
-        index, self.seen = self.seen, self.seen + 1
-        if index < len(self.inside):
-            self.same_version(tensor, self.inside[index])
-        before = self.outside.get(~index)
-        if before is not None and before.moved(tensor):
-            self.same_values(tensor, before)
+        index, self.inner_count = self.inner_count, self.inner_count + 1
+        if index < len(self.inner_versions):
+            self.require_version(tensor, self.inner_versions[index])
+        before = self.origins.get(~index)
+        if before is not None and before.has_moved(tensor):
+            self.require_values(tensor, before)
 
-    def same_version(self, tensor: torch.Tensor, version: int) -> None:
+    def require_version(self, tensor: torch.Tensor, version: int) -> None:
         if tensor._version != version:
-            self.stop(f"a saved tensor ({described(look(tensor))}) was changed in place since: it was at version "
+            self.stop(f"a saved tensor ({describe(tensor_metadata(tensor))}) was changed in place since: it was at version "
                       f"{version}, is at version {tensor._version}")  # fmt: skip
 
-    def same_values(self, tensor: torch.Tensor, before: Origin) -> None:
+    def require_values(self, tensor: torch.Tensor, before: Origin) -> None:
         """A tensor from outside is not where it was in forward."""
-        if self.check and replaced(before, tensor):
-            self.stop(f"a saved tensor ({described(look(tensor))}) was replaced since by one with other values. Replace it "
-                      "after backward, or pass it as an argument")  # fmt: skip
+        if self.check and has_other_values(before, tensor):
+            self.stop(f"a saved tensor ({describe(tensor_metadata(tensor))}) was replaced since by one with other values. "
+                      "Replace it after backward, or pass it as an argument")  # fmt: skip
 
     def stop(self, mismatch: str | None = None) -> None:
         """End the run, for a mismatch or as all is there. Once only: user code that catches it, or is left by it, may go on.
@@ -173,57 +174,57 @@ class Recomputation(Within):
         if not self.stopped:
             self.stopped, self.mismatch = True, mismatch
             if self.modes is None or process_wide() == self.modes.process_wide:
-                raise Stop
+                raise StopRecomputation
 
-    def end(self, index: int) -> None:
+    def stop_after_operator(self, index: int) -> None:
         """All is there, and the run ends here; or where the operator that is under way has written what it saved."""
         node = next_sequence_number()  # one operator makes one node
-        if index == self.buffer:
+        if index == self.late_write:
             self.node = node
         elif node != self.node:
             self.stop()
-        if index >= self.last and self.ending is None and dispatch_mode_count() == self.dispatch_modes:
-            self.ending = _Ending(self)
-            self.ending.__enter__()
+        if index >= self.last and self.stop_mode is None and dispatch_mode_count() == self.dispatch_modes:
+            self.stop_mode = _StopAfterOperator(self)
+            self.stop_mode.__enter__()
 
     def run(
         self,
         function: Callable[[], Any],
         restoration: Restoration,
         context: AbstractContextManager[Any],
-    ) -> Values:
+    ) -> RecomputedTensors:
         """Run in forward's surroundings."""
         values, due = self.values, len([slot for slot in self.wanted if slot is not None])
         self.modes = restoration.wanted
         with restoration:
-            if self.operators is None and context is NOTHING:
+            if self.operator_log is None and context is NO_CONTEXT:
                 self._collect(function)
             else:
-                with self.operators or NOTHING, context:
+                with self.operator_log or NO_CONTEXT, context:
                     self._collect(function)
         if self.mismatch is None and len(values) < due:
             self.mismatch = f"forward saved {self.last + 1} tensors or more, recomputation {self.count}"
-        if self.mismatch is None and self.check and self.complete and not self.stopped and self.count != self.known:
-            self.mismatch = f"forward saved {self.known} tensors, recomputation {self.count}"
+        if self.mismatch is None and self.check and self.complete and not self.stopped and self.count != self.slot_count:
+            self.mismatch = f"forward saved {self.slot_count} tensors, recomputation {self.count}"
         return values
 
     def _collect(self, function: Callable[[], Any]) -> None:
         graded, self.dispatch_modes = torch.is_grad_enabled(), dispatch_mode_count()
         # Rule 3: hooks do not stack, so with these on top nothing that is active around backward is asked.
-        push(self)
+        push_hooks_of(self)
         try:
             set_grad_enabled(True)
             function()
-        except Stop:
+        except StopRecomputation:
             pass  # stop() has noted it
         except Exception:  # TorchScript's interpreter makes a RuntimeError of what passes through it
             if self.stopped:
                 return
             raise
         finally:
-            if self.ending is not None:
-                self.ending.__exit__(None, None, None)
+            if self.stop_mode is not None:
+                self.stop_mode.__exit__(None, None, None)
             set_grad_enabled(graded)
             pop_hooks()
-            self.around = None
-            self.values, self.wanted = Values(), ()  # the recomputed graph owns this object, and is not to own them
+            self.user_hooks = None
+            self.values, self.wanted = RecomputedTensors(), ()  # the recomputed graph owns this object, and is not to own them

@@ -13,25 +13,25 @@ import torch
 
 from impls.torch_private import POLICIES_ASK_FOR_HOOKS, dispatch_mode_count, push_hooks, top_hooks
 
-SINCE = "2.14"
+POLICIES_ASK_SINCE = "2.14"
 
 Hooks = tuple[Callable[[torch.Tensor], Any], Callable[[Any], torch.Tensor]]
 
 
-class Within:
-    """Has hooks of its own on top for a while, and knows those that the user has ``around`` it meanwhile."""
+class HookOwner:
+    """Has hooks of its own on top for a while, and knows the ``user_hooks`` around it meanwhile."""
 
-    around: Hooks | None = None
+    user_hooks: Hooks | None = None
 
 
-def around() -> Hooks | None:
+def active_user_hooks() -> Hooks | None:
     """The pair that the user has on top, past those of regions and recomputations; None if there is none."""
     hooks = top_hooks(True)
     owner = getattr(hooks[0], "__self__", None) if hooks else None
-    return owner.around if isinstance(owner, Within) else hooks
+    return owner.user_hooks if isinstance(owner, HookOwner) else hooks
 
 
-class _Marked:
+class _MarkedPackHook:
     """A pack hook in the place of the one of its ``__self__``, with the mark that a policy knows."""
 
     _checkpoint_internal = True
@@ -44,23 +44,24 @@ class _Marked:
 
     @property
     def _user_hooks(self) -> Hooks | None:
-        return self.__self__.around  # asked for when it is needed: the graph keeps this object, and is not to keep those hooks
+        # Asked for when it is needed: the graph keeps this object, and is not to keep those hooks.
+        return self.__self__.user_hooks
 
 
-def push(owner: Any, context: bool = False) -> None:
+def push_hooks_of(owner: Any, context: bool = False) -> None:
     """Put the hooks of a region or a recomputation on top; marked, which takes longer, where a policy may be at work.
 
     That is a dispatch mode, which is entered already or by the ``context`` of the region.
     """
     pack = owner.pack
     if POLICIES_ASK_FOR_HOOKS:
-        owner.around = around()
+        owner.user_hooks = active_user_hooks()
         if context or dispatch_mode_count():
-            pack = _Marked(owner)
+            pack = _MarkedPackHook(owner)
     push_hooks(pack, owner.unpack)
 
 
-def respect(context: Any, wanted: bool | None) -> None:
+def set_respect_hooks(context: Any, wanted: bool | None) -> None:
     """Tell a selective policy's context whether what it keeps goes through the user's hooks; others have no use for it.
 
     Raises TypeError for what is not True, False or None, and NotImplementedError for True where torch cannot do it.
@@ -71,4 +72,4 @@ def respect(context: Any, wanted: bool | None) -> None:
         context.respect_saved_tensors_hooks = wanted
     elif wanted and not POLICIES_ASK_FOR_HOOKS:
         raise NotImplementedError(f"respect_saved_tensors_hooks is True; policies of torch {torch.__version__} hand nothing to "
-                                  f"hooks. It takes torch {SINCE} or later")  # fmt: skip
+                                  f"hooks. It takes torch {POLICIES_ASK_SINCE} or later")  # fmt: skip

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from impls.implementation import Implementation, known
-from impls.offload.cutting import slices
 from impls.offload.model import OffloadModel
+from impls.offload.slicing import slices
 
 __all__ = ["IMPLEMENTATION", "OffloadModel", "slices"]
 

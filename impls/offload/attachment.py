@@ -14,9 +14,9 @@ import torch
 from torch import nn
 from torch.autograd import forward_ad
 
-from impls.graph.streams import Lane
+from impls.graph.streams import CopyStreams
 from impls.offload.route import Route
-from impls.tensors.attributes import attributes, dressed
+from impls.tensors.attributes import attributes, with_attributes
 from impls.torch_private import current_graph_task_id
 
 
@@ -79,10 +79,10 @@ class _Send(torch.autograd.Function):
     """A gradient's copy on the host, made on a side stream."""
 
     @staticmethod
-    def forward(ctx: Any, grad: torch.Tensor, lane: Lane, mail: _Mail) -> torch.Tensor:
+    def forward(ctx: Any, grad: torch.Tensor, copy_streams: CopyStreams, mail: _Mail) -> torch.Tensor:
         ctx.set_materialize_grads(False)
         ctx.device = grad.device
-        copy, event = lane.fetch(grad.detach())
+        copy, event = copy_streams.fetch(grad.detach())
         if torch.is_anomaly_enabled() and torch.is_anomaly_check_nan_enabled():
             event.synchronize()  # the engine is going to look for nan before anybody waits for the copy
         mail.events[current_graph_task_id()] = event
@@ -99,9 +99,11 @@ class _Send(torch.autograd.Function):
 
 class _Attach(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, near: torch.Tensor, values: _Values, lane: Lane | None, mail: _Mail | Nowhere) -> torch.Tensor:
+    def forward(
+        ctx: Any, near: torch.Tensor, values: _Values, copy_streams: CopyStreams | None, mail: _Mail | Nowhere
+    ) -> torch.Tensor:
         ctx.set_materialize_grads(False)
-        ctx.device, ctx.target, ctx.lane, ctx.mail = near.device, values.tensor.device, lane, mail
+        ctx.device, ctx.target, ctx.copy_streams, ctx.mail = near.device, values.tensor.device, copy_streams, mail
         return values.tensor.detach()
 
     @staticmethod
@@ -112,9 +114,9 @@ class _Attach(torch.autograd.Function):
             return None, None, None, None
         if grad is None:
             return None, None, None, None
-        if ctx.lane is None or grad.layout is not torch.strided:
+        if ctx.copy_streams is None or grad.layout is not torch.strided:
             return grad.to(ctx.device), None, None, None
-        return _Send.apply(grad, ctx.lane, ctx.mail), None, None, None
+        return _Send.apply(grad, ctx.copy_streams, ctx.mail), None, None, None
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
@@ -129,20 +131,20 @@ def attach(values: torch.Tensor, parameter: torch.Tensor, route: Route) -> torch
     if not parameter.requires_grad:
         tangent = tangent_of(parameter)
         alias = values.detach() if tangent is None else forward_ad.make_dual(values.detach(), tangent.to(values.device))
-        return like(alias, parameter)
+        return as_original(alias, parameter)
     mail = _Mail()
-    side = route.lane if parameter.device == route.offload_device else None
+    side = route.copy_streams if parameter.device == route.offload_device else None
     with torch.enable_grad():
-        return like(_Attach.apply(_Arrive.apply(parameter, mail), _Values(values), side, mail), parameter)
+        return as_original(_Attach.apply(_Arrive.apply(parameter, mail), _Values(values), side, mail), parameter)
 
 
-def like(alias: Any, original: torch.Tensor) -> torch.Tensor:
+def as_original(alias: Any, original: torch.Tensor) -> torch.Tensor:
     """The alias with the attributes that Python keeps with the original, as a parameter if that is one."""
     kind = type(alias)
     if isinstance(original, nn.Parameter):
         alias._is_param = True  # which isinstance asks for, but not for a class that is derived from nn.Parameter
         kind = kind if type(original) is nn.Parameter else type(original)
-    return dressed(alias, kind, attributes(original))
+    return with_attributes(alias, kind, attributes(original))
 
 
 def tangent_of(tensor: torch.Tensor) -> torch.Tensor | None:

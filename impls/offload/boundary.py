@@ -9,18 +9,17 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import keystr, tree_flatten_with_path
 from torch.utils.weak import WeakIdRef
 
-from impls.graph.host import saved_on
 from impls.graph.replicas import replica
+from impls.graph.save_on_device import saved_on
 from impls.leaf_arguments import hooks_are_active
 from impls.offload.attachment import Nowhere, attach_to_nothing, tangent_of
-from impls.offload.containers import ATOMS, taken_apart
+from impls.offload.containers import ATOMS, flatten
 from impls.offload.route import Route
-from impls.tensors.attributes import attributes, dressed
+from impls.tensors.attributes import attributes, with_attributes
 from impls.tensors.packed import Packed
-from impls.torch_private import set_version_counters
+from impls.torch_private import keystr, set_version_counters, tree_flatten_with_path
 
 _NOT_DATA = (nn.Module, type, ModuleType)
 
@@ -38,8 +37,8 @@ class _Copy:
         if hooks_are_active() or value.device == route.offload_device:
             value = replica(value)
         kind = torch.Tensor if isinstance(tensor, torch.nn.Parameter) else type(tensor)  # parameters are kept where they are
-        value = dressed(value, kind, attributes(tensor))
-        own = nullcontext() if hooks_are_active() else saved_on(route.offload_device, pin_memory=route.lane is not None)
+        value = with_attributes(value, kind, attributes(tensor))
+        own = nullcontext() if hooks_are_active() else saved_on(route.offload_device, pin_memory=route.copy_streams is not None)
         with own:
             self.packed = Packed(value)
 
@@ -53,7 +52,7 @@ class _Copy:
                 value.requires_grad_().register_hook(nowhere.take)
             else:
                 value = attach_to_nothing(value, self.requires_grad, nowhere)
-        return dressed(value, type(kept), attributes(kept))
+        return with_attributes(value, type(kept), attributes(kept))
 
 
 class Boundary:
@@ -65,7 +64,7 @@ class Boundary:
     """
 
     def __init__(self, args: Sequence[Any], kwargs: dict[str, Any], route: Route) -> None:
-        tensors, self.whole = taken_apart((tuple(args), kwargs))
+        tensors, self.whole = flatten((tuple(args), kwargs))
         self.copies = [_Copy(tensor, route) for tensor in tensors]
         self.objects = [(thing, contents) for thing in self.whole.things if (contents := _contents(thing))]
         self.has_tangents = any(tangent_of(tensor) is not None for tensor in tensors)
@@ -87,7 +86,7 @@ class Boundary:
                         "torch.utils._pytree.register_pytree_node, or pass checkpoint_activation=False"
                     )
         tensors = [copy.restore(nowhere) for copy in self.copies]
-        args, kwargs = self.whole.of(tensors)
+        args, kwargs = self.whole.build(tensors)
         return args, kwargs
 
 

@@ -11,17 +11,17 @@ import torch
 from torch import nn
 
 from impls.graph.edges import increment_version
-from impls.graph.memory import regions
+from impls.graph.storage_spans import spans
 from impls.offload.attachment import tangent_of
-from impls.offload.cutting import Chain
 from impls.offload.route import set_version
-from impls.offload.saved import storage_number
-from impls.offload.use import Stamp, Start, Use, count_silent_change
+from impls.offload.saved_tensors import storage_number
+from impls.offload.slice_use import SliceUse, Stamp, Start, count_silent_change
+from impls.offload.slicing import Chain
 
 Tensors = dict[str, torch.Tensor]
 
 
-class Before(NamedTuple):
+class CopyState(NamedTuple):
     """What a copy was before a run."""
 
     version: int
@@ -29,11 +29,11 @@ class Before(NamedTuple):
     storage: int | None
 
 
-class Memory:
+class SharedMemory:
     """Which parameters and buffers of a model share memory; looked for once in a call of it, if one of them changes."""
 
     def __init__(self) -> None:
-        self.uses: list[Use] = []
+        self.uses: list[SliceUse] = []
 
     @functools.cached_property
     def tensors(self) -> dict[int, dict[str, torch.Tensor]]:
@@ -49,7 +49,7 @@ class Memory:
         """The name of another tensor that reads some of the same bytes; "" if none does."""
         number = storage_number(tensor)
         for name, other in self.tensors.get(-1 if number is None else number, {}).items():
-            if other is not tensor and any(one.overlaps(two) for one in regions(tensor) for two in regions(other)):
+            if other is not tensor and any(one.overlaps(two) for one in spans(tensor) for two in spans(other)):
                 return name
         return ""
 
@@ -63,7 +63,7 @@ class Changes:
     microbatch what it started from; ``since`` is from which of them on a name stands for what was assigned last.
     """
 
-    def __init__(self, title: str, use: Use, chain: Chain, memory: Memory) -> None:
+    def __init__(self, title: str, use: SliceUse, chain: Chain, memory: SharedMemory) -> None:
         self.title, self.use, self.chain, self.route, self.memory = title, use, chain, use.residence.route, memory
         self.names: set[str] = set()
         self.silent: set[str] = set()
@@ -74,15 +74,15 @@ class Changes:
         self.written: list[torch.Tensor] = []
         self.pending: list[Any] = []
 
-    def concern(self, use: Use) -> bool:
+    def affect(self, use: SliceUse) -> bool:
         """Whether another slice shares something that was written back."""
         return any(tensor is written for tensor in use.tensors.values() for written in self.written)
 
     def begin(self, start: Tensors) -> None:
         """A microbatch begins, on copies of which these differ from the originals."""
-        self.starts.append(Start({name: self.away(tensor) for name, tensor in start.items()}))
+        self.starts.append(Start({name: self.copy_to_offload_device(tensor) for name, tensor in start.items()}))
 
-    def note(self, copies: Tensors, before: Mapping[str, Before], after: Tensors, updated: set[int], start: Start) -> None:
+    def note(self, copies: Tensors, before: Mapping[str, CopyState], after: Tensors, updated: set[int], start: Start) -> None:
         """See what a run did that began with ``start``: ``after`` is what modules have now, ``updated`` are storages."""
         for name, copy in copies.items():
             version, node, storage = before[name]
@@ -164,7 +164,7 @@ class Changes:
             last = copies[name].detach()
             if name in self.assigned:
                 path, _, own = name.rpartition(".")
-                self.chain.get_submodule(path)._buffers[own] = self.away(last)
+                self.chain.get_submodule(path)._buffers[own] = self.copy_to_offload_device(last)
                 changed = self.assigned[name]
                 if changed is None:
                     continue
@@ -172,17 +172,17 @@ class Changes:
             original = self.use.tensors[name]
             self.written.append(original)
             if name in self.redirected:
-                original.data = self.away(last)
+                original.data = self.copy_to_offload_device(last)
             else:
                 # Autograd is not told of what forward did not tell it either.
-                self.pending.append(self.route.bring(last, original.data if name in self.silent else original.detach()))
+                self.pending.append(self.route.write(last, original.data if name in self.silent else original.detach()))
             if name in self.silent:
                 count_silent_change(original)
             elif name in self.redirected:
                 increment_version(original)
             self.use.stamps[name] = Stamp.of(original)
 
-    def away(self, tensor: torch.Tensor) -> torch.Tensor:
+    def copy_to_offload_device(self, tensor: torch.Tensor) -> torch.Tensor:
         copy = torch.empty_like(tensor, device=self.route.offload_device)
-        self.pending.append(self.route.bring(tensor, copy))
+        self.pending.append(self.route.write(tensor, copy))
         return set_version(copy, tensor)

@@ -24,13 +24,13 @@ class _Container(NamedTuple):
     parts: list[int]
 
 
-class Whole:
+class Structure:
     """How a value is put together: each thing that it consists of once, parts before what holds them."""
 
     def __init__(self) -> None:
         self.things: list[Any] = []
 
-    def of(self, tensors: list[torch.Tensor]) -> Any:
+    def build(self, tensors: list[torch.Tensor]) -> Any:
         """The value with these tensors, in fresh containers; what was there several times is one object again."""
         made: list[Any] = []
         for thing in self.things:
@@ -43,15 +43,15 @@ class Whole:
         return made[-1]
 
 
-def taken_apart(value: Any) -> tuple[list[torch.Tensor], Whole]:
+def flatten(value: Any) -> tuple[list[torch.Tensor], Structure]:
     """The tensors that pytree reaches in a value, each once, and how the value is put together."""
     tensors: list[torch.Tensor] = []
-    whole = Whole()
-    _take(value, tensors, whole, {})
+    whole = Structure()
+    _flatten(value, tensors, whole, {})
     return tensors, whole
 
 
-def _take(value: Any, tensors: list[torch.Tensor], whole: Whole, known: dict[int, tuple[int, Any]]) -> int:
+def _flatten(value: Any, tensors: list[torch.Tensor], whole: Structure, known: dict[int, tuple[int, Any]]) -> int:
     """The number of a thing; ``known`` has the numbers by identity, and things themselves, as pytree may have made them."""
     key = id(value)
     if key not in known:
@@ -62,7 +62,7 @@ def _take(value: Any, tensors: list[torch.Tensor], whole: Whole, known: dict[int
         elif not tree_is_leaf(value) and type(value) is not torch.Size:  # of which pytree makes a tuple
             # Pytree keeps the function until the garbage collector runs, so it may hold nothing but a number.
             parts, spec = tree_flatten(value, lambda node: id(node) != key)
-            thing = _Container(spec, [_take(part, tensors, whole, known) for part in parts])
+            thing = _Container(spec, [_flatten(part, tensors, whole, known) for part in parts])
         known[key] = len(whole.things), value
         whole.things.append(thing)
     return known[key][0]

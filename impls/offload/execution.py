@@ -9,19 +9,19 @@ from typing import Any
 import torch
 from torch import nn
 
-from impls.offload.cutting import Chain
-from impls.offload.saved import Run
-from impls.offload.use import Start, Use
+from impls.offload.saved_tensors import SliceHooks
+from impls.offload.slice_use import SliceUse, Start
+from impls.offload.slicing import Chain
 
 Tensors = dict[str, torch.Tensor]
 
 
-def execute(use: Use, chain: Chain, given: Tensors, start: Start, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def execute(use: SliceUse, chain: Chain, given: Tensors, start: Start, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run a slice on these parameters and buffers; ``given`` then says what it has under each name.
 
     ``start`` has those that began with another value than they have at the end of the turn.
     """
-    with use.residence.turn(), Run(use, given, start, pristine=use.recomputed):
+    with use.residence.exclusive(), SliceHooks(use, given, start, pristine=use.recomputed):
         put = {place: given[name] for place, name in use.places.items()}
         recurrent = [(module, dict(vars(module))) for module in chain.modules() if isinstance(module, nn.RNNBase)]
         try:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from impls.offload.containers import ATOMS, taken_apart
+from impls.offload.containers import ATOMS, flatten
 from impls.torch_private import tree_flatten, tree_unflatten
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
@@ -19,7 +19,7 @@ def split(args: tuple[Any, ...], kwargs: dict[str, Any], parts: int) -> list[Cal
     """
     if parts == 1:
         return [(args, kwargs)]
-    tensors, whole = taken_apart((args, kwargs))  # what is given twice stays one
+    tensors, whole = flatten((args, kwargs))  # what is given twice stays one
     shapes = sorted({tuple(tensor.shape) for tensor in tensors})
     rows = {shape[:1] for shape in shapes}
     if len(rows) != 1 or () in rows:
@@ -28,7 +28,7 @@ def split(args: tuple[Any, ...], kwargs: dict[str, Any], parts: int) -> list[Cal
     if count < parts:
         raise ValueError(f"num_microbatches is {parts}; the inputs have {count} rows, and it must not be more than that")
     pieces = [torch.tensor_split(tensor, parts) for tensor in tensors]
-    return [whole.of([piece[index] for piece in pieces]) for index in range(parts)]
+    return [whole.build([piece[index] for piece in pieces]) for index in range(parts)]
 
 
 def join(values: list[Any]) -> Any:

@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from impls.offload.changes import Memory
-from impls.offload.containers import taken_apart
-from impls.offload.cutting import Chain, children, refuse_shared, slices
+from impls.offload.changes import SharedMemory
+from impls.offload.containers import flatten
 from impls.offload.microbatches import Call, join, split
 from impls.offload.residence import Residence
 from impls.offload.route import Route
-from impls.offload.turn import Turn, nodes_of
-from impls.offload.use import Below
+from impls.offload.slice_run import SliceRun, nodes_of
+from impls.offload.slice_use import Below
+from impls.offload.slicing import Chain, children, refuse_shared, slices
 from impls.torch_private import (
     BatchNorm,
     has_compatible_shallow_copy_type,
@@ -116,9 +116,9 @@ class OffloadModel(nn.Module):
         if self._num_microbatches > 1:
             self._warn_of_statistics()
         calls = split(*_to_device(args, kwargs, self._route.device), self._num_microbatches)
-        memory = Memory()
+        memory = SharedMemory()
         turns = [
-            Turn(index, Chain({name: self.get_submodule(name) for name in names}), self._residence, memory)
+            SliceRun(index, Chain({name: self.get_submodule(name) for name in names}), self._residence, memory)
             for index, names in enumerate(names for names in self._cut if names)
         ]
         try:
@@ -130,25 +130,25 @@ class OffloadModel(nn.Module):
 
     def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:
         """As for any module; not while another thread runs a slice, when modules have copies."""
-        with self._residence.turn():
+        with self._residence.exclusive():
             return iter(list(super().named_parameters(*args, **kwargs)))
 
     def named_buffers(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, torch.Tensor]]:
         """As for any module; not while another thread runs a slice, when modules have copies."""
-        with self._residence.turn():
+        with self._residence.exclusive():
             return iter(list(super().named_buffers(*args, **kwargs)))
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
         """As for any module; not while another thread runs a slice, when modules have copies."""
-        with self._residence.turn():
+        with self._residence.exclusive():
             return super().state_dict(*args, **kwargs)
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """As for any module; not while another thread runs a slice, when modules have copies."""
-        with self._residence.turn():
+        with self._residence.exclusive():
             return super().load_state_dict(*args, **kwargs)
 
-    def _run(self, turns: list[Turn], calls: list[Call]) -> list[Any]:
+    def _run(self, turns: list[SliceRun], calls: list[Call]) -> list[Any]:
         below: Below | None = None
         values: list[Any] = []
         turns[0].load()
@@ -195,8 +195,8 @@ def _is_tracked(tensor: torch.Tensor) -> bool:
 
 def _to_device(args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.device) -> Call:
     """The arguments with all tensors on the device; what is given twice stays one."""
-    tensors, whole = taken_apart((args, kwargs))
-    call: Call = whole.of([tensor.to(device) for tensor in tensors])
+    tensors, whole = flatten((args, kwargs))
+    call: Call = whole.build([tensor.to(device) for tensor in tensors])
     return call
 
 
@@ -229,7 +229,7 @@ def _cut(named: dict[str, nn.Module], num_slices: int) -> tuple[tuple[str, ...],
 
 def _move(model: nn.Module, route: Route) -> None:
     """Bring parameters, buffers and gradients to the offload device, pinned where that can be, as the objects they are."""
-    pin = route.lane is not None and route.lane.pinned
+    pin = route.copy_streams is not None and route.copy_streams.pinned
     for tensor in [*model.parameters(), *model.buffers()]:
         grad, tensor.grad = tensor.grad, None
         value = tensor.detach().to(route.offload_device)

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from impls.offload.route import Arrival, Route
-from impls.offload.use import Loaded, Use
+from impls.offload.slice_use import Loaded, SliceUse
 from impls.torch_private import current_graph_task_id, queue_callback
 
 
@@ -33,12 +33,12 @@ class _Task:
     def __del__(self) -> None:
         self()
 
-    def load(self, use: Use) -> tuple[int, Loaded]:
+    def load(self, use: SliceUse) -> tuple[int, Loaded]:
         loaded = use.load()
-        self.last = Arrival({}, loaded.arrival.lane, loaded.arrival.done)
+        self.last = Arrival({}, loaded.arrival.copy_streams, loaded.arrival.done)
         return use.index, loaded
 
-    def take(self, use: Use, names: Collection[str]) -> Loaded:
+    def take(self, use: SliceUse, names: Collection[str]) -> Loaded:
         if self.current is not None and self.current[0] == use.index and self.current[1].serves(use.tensors, names):
             return self.current[1]
         self.current, self.coming = self.coming, None  # the one before goes first, so that two are the most there are
@@ -63,7 +63,7 @@ class Residence:
         return Residence, (self.route,)
 
     @contextmanager
-    def turn(self) -> Iterator[None]:
+    def exclusive(self) -> Iterator[None]:
         """Keep other threads from running modules of the model, or looking at their parameters, while these are copies."""
         if not self.running.acquire(timeout=300):
             raise RuntimeError("another thread does not end its run of a slice of this OffloadModel, and slices take turns")
@@ -72,7 +72,7 @@ class Residence:
         finally:
             self.running.release()
 
-    def take(self, use: Use, names: Collection[str]) -> Loaded:
+    def take(self, use: SliceUse, names: Collection[str]) -> Loaded:
         """What is loaded of a use's slice in the backward that is under way; outside of one, it is loaded for this once."""
         number = current_graph_task_id()
         if number == -1:

@@ -11,25 +11,26 @@ from typing import Any
 
 import torch
 
-from impls.graph.streams import Lane, lane
+from impls.graph.streams import CopyStreams, copy_streams
+from impls.torch_private import set_version_counters
 
 
 class Arrival:
     """Copies on the computing device, and the event after which they are there; None when they already are."""
 
-    __slots__ = ("__weakref__", "copies", "done", "lane")
+    __slots__ = ("__weakref__", "copies", "copy_streams", "done")
 
-    def __init__(self, copies: dict[str, torch.Tensor], lane: Lane | None, done: Any) -> None:
-        self.copies, self.lane, self.done = copies, lane, done
+    def __init__(self, copies: dict[str, torch.Tensor], copy_streams: CopyStreams | None, done: Any) -> None:
+        self.copies, self.copy_streams, self.done = copies, copy_streams, done
 
     def wait(self) -> None:
         """Let the current stream wait for the copies."""
-        if self.lane is not None:
-            self.lane.module.current_stream(self.lane.device).wait_event(self.done)
+        if self.copy_streams is not None:
+            self.copy_streams.module.current_stream(self.copy_streams.device).wait_event(self.done)
 
     def settle(self) -> None:
         """Let the host wait until the originals are no longer read."""
-        if self.lane is not None:
+        if self.copy_streams is not None:
             self.done.synchronize()
 
     def __del__(self) -> None:
@@ -45,9 +46,9 @@ class Route:
         self.device, self.offload_device = device, offload_device
 
     @property
-    def lane(self) -> Lane | None:
+    def copy_streams(self) -> CopyStreams | None:
         """The side streams, where there are any to use."""
-        return lane(self.device) if self.offload_device.type == "cpu" and self.device.type != "cpu" else None
+        return copy_streams(self.device) if self.offload_device.type == "cpu" and self.device.type != "cpu" else None
 
     def load(self, originals: Mapping[str, torch.Tensor]) -> Arrival:
         """Copies on the computing device, at the versions of the originals and without a graph.
@@ -55,7 +56,7 @@ class Route:
         The memory is of the current stream, and copying waits for what that stream has to do now: so what was dropped
         before is used again, and no more is held than was asked for, however far the host runs ahead.
         """
-        side = self.lane
+        side = self.copy_streams
         with torch.inference_mode(False), torch.no_grad():
             copies = {name: torch.empty_like(tensor, device=self.device) for name, tensor in originals.items()}
             if side is None:
@@ -64,32 +65,32 @@ class Route:
                 return Arrival(copies, None, None)
             free, done = side.module.Event(), side.module.Event()
             free.record(side.module.current_stream(self.device))
-            with side.module.stream(side.back):
-                side.back.wait_event(free)
+            with side.module.stream(side.to_device):
+                side.to_device.wait_event(free)
                 for name, tensor in originals.items():
                     set_version(copies[name].copy_(tensor, non_blocking=True), tensor)
-                done.record(side.back)
+                done.record(side.to_device)
         return Arrival(copies, side, done)
 
-    def bring(self, tensor: torch.Tensor, target: torch.Tensor) -> Any:
+    def write(self, tensor: torch.Tensor, target: torch.Tensor) -> Any:
         """Write a tensor into one on the offload device; returns the event that the host has to wait for, or None."""
-        side = self.lane
+        side = self.copy_streams
         with torch.no_grad():
             if side is None or tensor.device != self.device:
                 target.copy_(tensor)
                 return None
             written, done = side.module.Event(), side.module.Event()
             written.record(side.module.current_stream(self.device))
-            with side.module.stream(side.outward):
-                side.outward.wait_event(written)
+            with side.module.stream(side.to_host):
+                side.to_host.wait_event(written)
                 target.copy_(tensor, non_blocking=True)
-                tensor.record_stream(side.outward)
-                done.record(side.outward)
+                tensor.record_stream(side.to_host)
+                done.record(side.to_host)
             return done
 
 
 def set_version(copy: torch.Tensor, original: torch.Tensor) -> torch.Tensor:
     """The copy, at the version of the original: a module may keep what it made of a parameter until that changes."""
     if not original.is_inference() and not copy.is_inference():
-        torch._C._autograd._unsafe_set_version_counter((copy,), (original._version,))
+        set_version_counters((copy,), (original._version,))
     return copy

@@ -13,12 +13,12 @@ from impls.schedules.halving import binary, recursive
 from impls.schedules.infeasible import Infeasible
 from impls.schedules.interpreter import Account, interpret, replay
 from impls.schedules.lowering import Action, Step, steps
-from impls.schedules.measuring import measure
+from impls.schedules.measurement import measure
 from impls.schedules.tree import IllegalPlan, Keep, Plan, Region, depth, kept, require_order, stages, text
 
 if TYPE_CHECKING:
     from impls.schedules.least import least_memory
-    from impls.schedules.planning import plan_for
+    from impls.schedules.planner import plan_for
     from impls.schedules.rotor import optimal
 
 __all__ = [
@@ -58,7 +58,7 @@ __all__ = [
     "unit_chain",
 ]
 
-_WITH_NUMPY = {"least_memory": "least", "optimal": "rotor", "plan_for": "planning"}  # imported when first asked for
+_WITH_NUMPY = {"least_memory": "least", "optimal": "rotor", "plan_for": "planner"}  # imported when first asked for
 
 
 def __getattr__(name: str) -> Any:

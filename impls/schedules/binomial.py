@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 
-from impls.schedules.arguments import require_int
 from impls.schedules.tree import Keep, Part, Plan, Region
+from impls.schedules.validation import require_int
 
 
 def longest(snapshots: int, repeats: int) -> int:

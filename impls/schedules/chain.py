@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from impls.schedules.arguments import require_int
+from impls.schedules.validation import require_int
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 
-from impls.schedules.arguments import require_int
 from impls.schedules.chain import Chain, require_chain
 from impls.schedules.infeasible import Infeasible
 from impls.schedules.interpreter import interpret
 from impls.schedules.tree import Plan, Region, kept
+from impls.schedules.validation import require_int
 
 
 def uniform(count: int, segments: int) -> Plan:

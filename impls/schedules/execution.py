@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from impls.nested import checkpoint
-from impls.schedules.arguments import require_functions
 from impls.schedules.tree import Keep, Plan, depth, require_order, stages
+from impls.schedules.validation import require_functions
 
 Box = list[Any]
 Body = Callable[[Box], Any]

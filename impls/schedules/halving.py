@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from impls.schedules.arguments import require_int
 from impls.schedules.tree import Keep, Part, Plan, Region
+from impls.schedules.validation import require_int
 
 
 def recursive(count: int, parts: int = 2) -> Plan:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from impls.schedules.arguments import require_int
+from impls.schedules.validation import require_int
 
 
 @dataclass(frozen=True)

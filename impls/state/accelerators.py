@@ -15,7 +15,7 @@ def accelerator() -> str | None:
     return None if device is None or device.type == "cpu" else device.type
 
 
-def initialised() -> ModuleType | None:
+def initialized_module() -> ModuleType | None:
     """The module of the accelerator, once its runtime has been started; looking never starts it."""
     kind = accelerator()
     if kind is None:
@@ -26,4 +26,4 @@ def initialised() -> ModuleType | None:
 
 def is_capturing() -> bool:
     """Whether the accelerator records a graph of kernels, in which states of generators cannot be read or set."""
-    return getattr(initialised(), "is_current_stream_capturing", bool)()
+    return getattr(initialized_module(), "is_current_stream_capturing", bool)()

@@ -17,17 +17,17 @@ class Autocast(NamedTuple):
     cache: bool
 
     @classmethod
-    def present(cls, kind: str) -> Autocast:
+    def current(cls, kind: str) -> Autocast:
         """What is in force on this thread."""
         kinds = [one for one in dict.fromkeys(("cpu", kind)) if torch.amp.is_autocast_available(one)]
         types = tuple((one, torch.is_autocast_enabled(one), torch.get_autocast_dtype(one)) for one in kinds)
         return cls(kind, types, torch.is_autocast_cache_enabled())
 
     @contextmanager
-    def again(self) -> Iterator[None]:
+    def apply(self) -> Iterator[None]:
         """Put it in force for a while, if anything else is."""
         with ExitStack() as stack:
-            if self != Autocast.present(self.kind):
+            if self != Autocast.current(self.kind):
                 for one, enabled, dtype in self.types:
                     stack.enter_context(torch.autocast(one, dtype, enabled, self.cache))
             yield

@@ -46,7 +46,7 @@ def _device_context() -> torch.device | None:
     return None
 
 
-def present() -> Modes:
+def current_modes() -> Modes:
     """The modes in force on this thread, and those of all threads."""
     kind = accelerators.accelerator()
     host = "cpu", _autocasts("cpu"), _autocast_dtype("cpu")
@@ -55,7 +55,7 @@ def present() -> Modes:
     return Modes(autocast, _autocast_cache(), device, process_wide())
 
 
-def entered(wanted: Modes, found: Modes) -> ExitStack | None:
+def enter_modes(wanted: Modes, found: Modes) -> ExitStack | None:
     """The contexts that put a thread's modes in force in place of those that were found; None if they are the same."""
     cast = (wanted.autocast, wanted.cache) != (found.autocast, found.cache)
     if not cast and wanted.device == found.device:
@@ -83,7 +83,7 @@ def set_process_wide(wanted: ProcessWide) -> None:
         set_deterministic_algorithms(deterministic[0], warn_only=deterministic[1])
 
 
-def put_back(found: ProcessWide, ours: tuple[ProcessWide, ...] | None = None) -> None:
+def restore_process_wide(found: ProcessWide, ours: tuple[ProcessWide, ...] | None = None) -> None:
     """Set each of them to what was found, if it is one of ours, where ours are given; else another thread has set it."""
     if ours is None:
         set_process_wide(found)

@@ -41,13 +41,13 @@ class Device:
         set_device_states([self.index], [state], device_type=self.kind)
 
 
-def states(explicit: tuple[torch.Generator, ...] = ()) -> States:
+def capture_states(explicit: tuple[torch.Generator, ...] = ()) -> States:
     """The state of the CPU's generator, of every device's default generator, and of those given explicitly.
 
     Every device counts, not only those of the arguments: a region may draw on a device that appears inside it alone.
     A runtime that has not been started is left alone.
     """
-    module = accelerators.initialised()
+    module = accelerators.initialized_module()
     devices = () if module is None else getattr(module, "default_generators", ())
     return states_of((torch.default_generator, *devices, *explicit))
 

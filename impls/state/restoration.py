@@ -15,7 +15,7 @@ from impls.torch_private import get_thread_object, has_thread_object, remove_thr
 _KEY = "reprise.recomputation"
 
 
-def running() -> Restoration | None:
+def current_restoration() -> Restoration | None:
     """The recomputation that this is part of, also where it runs a backward on another thread."""
     return get_thread_object(_KEY) if has_thread_object(_KEY) else None
 
@@ -36,13 +36,13 @@ class Restoration:
     passed: tuple[Restoration, threads.Sleep] | None = None  # the one that it passed, and the sleep that has to last
     stack: ExitStack | None = None
 
-    def __init__(self, wanted: Modes | None, states: States, left: ProcessWide | None = None) -> None:
-        self.wanted, self.states, self.left = wanted, states, left
+    def __init__(self, wanted: Modes | None, states: States, modes_after: ProcessWide | None = None) -> None:
+        self.wanted, self.states, self.modes_after = wanted, states, modes_after
         self.before: States = []
-        self.outer = outer = running()
+        self.outer = outer = current_restoration()
         # The one around this that has the turn.
-        self.around: Restoration | None = outer if outer is None or outer.holds else outer.around
-        self.thread = threads.this()
+        self.outer_holder: Restoration | None = outer if outer is None or outer.holds else outer.outer_holder
+        self.thread = threads.current_thread()
 
     def __enter__(self) -> None:
         try:
@@ -51,7 +51,7 @@ class Restoration:
                 self.before = [(source, source.get_state()) for source, _ in self.states]
                 set_states(self.states)
             if self.wanted is not None:
-                found = modes.present()
+                found = modes.current_modes()
                 self.found = found.process_wide
                 if found != self.wanted:
                     self.set_modes(self.wanted, found)
@@ -70,9 +70,9 @@ class Restoration:
         """Put the wanted modes in force."""
         if not self.holds and found.process_wide != wanted.process_wide:
             self.take_turn()
-            found = modes.present()  # another recomputation may have set them before
+            found = modes.current_modes()  # another recomputation may have set them before
             self.found = found.process_wide
-        self.stack = modes.entered(wanted, found)
+        self.stack = modes.enter_modes(wanted, found)
         modes.set_process_wide(wanted.process_wide)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -93,8 +93,8 @@ class Restoration:
     def put_modes_back(self, set_here: ProcessWide, *, failed: bool) -> None:
         """Undo what the recomputation changed of the process-wide modes."""
         if self.found is not None:
-            left = set_here if self.left is None else self.left
-            modes.put_back(self.found, None if failed else (set_here, left))
+            modes_after = set_here if self.modes_after is None else self.modes_after
+            modes.restore_process_wide(self.found, None if failed else (set_here, modes_after))
 
     def inherit(self, other: Restoration) -> None:
         """Put back what another one found that had the turn before and gives it back before."""

@@ -13,23 +13,23 @@ from impls.state import accelerators
 _NOTHING = nullcontext()
 
 
-def current() -> Any:
+def current_stream() -> Any:
     """The stream that is current on the accelerator's current device; None without a runtime that has streams."""
-    return getattr(accelerators.initialised(), "current_stream", _none)()
+    return getattr(accelerators.initialized_module(), "current_stream", _no_stream)()
 
 
-def _none() -> None:
+def _no_stream() -> None:
     return None
 
 
-def on(wanted: Any) -> AbstractContextManager[Any]:
+def use_stream(wanted: Any) -> AbstractContextManager[Any]:
     """A context in which this stream is current; None is any. What passes to it and back from another is waited for."""
-    present = None if wanted is None else current()
-    return _NOTHING if wanted is None or wanted == present else _moved(wanted, present)
+    present = None if wanted is None else current_stream()
+    return _NOTHING if wanted is None or wanted == present else _switch(wanted, present)
 
 
 @contextmanager
-def _moved(wanted: Any, present: Any) -> Iterator[None]:
+def _switch(wanted: Any, present: Any) -> Iterator[None]:
     wanted.wait_stream(present)
     try:
         with torch.get_device_module(wanted.device).stream(wanted):

@@ -65,7 +65,7 @@ class _Local(threading.local):
 _local = _Local()
 
 
-def this() -> Thread:
+def current_thread() -> Thread:
     """The calling thread."""
     return _local.thread
 

@@ -46,7 +46,7 @@ class Turn:
     def take(self, taker: Restoration) -> None:
         """Wait for the turn, unless this is part of the one that has it. Raises NoTurnError."""
         with self.mutex:
-            if self.holders and self.holders[-1] is not taker.around:
+            if self.holders and self.holders[-1] is not taker.outer_holder:
                 self.waiting += 1
                 try:
                     self._wait(taker)
@@ -57,7 +57,7 @@ class Turn:
     def _wait(self, taker: Restoration) -> None:
         last: Restoration | None = None
         deadline = 0.0
-        while self.holders and self.holders[-1] is not taker.around:
+        while self.holders and self.holders[-1] is not taker.outer_holder:
             if self.holders[-1] is not last:
                 last, deadline = self.holders[-1], time.monotonic() + LIMIT
             sleep = last.thread.sleeps_for(taker.thread)
@@ -102,7 +102,7 @@ class Turn:
         self.waiting = 0
         self.holders = [holder for holder in self.holders if holder.thread.ident == own]
         for holder in self.holders:
-            holder.thread, holder.passed = threads.this(), None
+            holder.thread, holder.passed = threads.current_thread(), None
 
 
 TURN = Turn()  # of the process
@@ -111,13 +111,13 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=TURN.after_fork)
 
 
-def undisturbed(attempt: Callable[[], T]) -> T:
+def run_undisturbed(attempt: Callable[[], T]) -> T:
     """What an attempt gives that no other thread disturbs; there are two. Raises NoTurnError."""
     try:
         return attempt()
     except Disturbed:
         pass
-    this = threads.this()
+    this = threads.current_thread()
     was_patient, this.patient = this.patient, True
     try:
         return attempt()

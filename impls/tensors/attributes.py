@@ -29,33 +29,33 @@ def set_attribute(tensor: torch.Tensor, name: str, value: Any) -> None:
         vars(tensor)[name] = value
 
 
-def bare(tensor: torch.Tensor) -> torch.Tensor:
+def plain_alias(tensor: torch.Tensor) -> torch.Tensor:
     """Another object for the same values, as autograd makes it: of a subclass that has no operators of its own, a Tensor."""
-    return _of_the_same_direction(tensor, torch.Tensor.detach)
+    return _with_tangent(tensor, torch.Tensor.detach)
 
 
-def uncounted(tensor: torch.Tensor) -> torch.Tensor:
+def alias_with_own_version(tensor: torch.Tensor) -> torch.Tensor:
     """Another object for the same values, with a version counter of its own."""
-    return _of_the_same_direction(tensor, lambda one: one.data)
+    return _with_tangent(tensor, lambda one: one.data)
 
 
-def _of_the_same_direction(tensor: torch.Tensor, make: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+def _with_tangent(tensor: torch.Tensor, make: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
     """What is made of a tensor, with its tangent, which a tensor without its history loses."""
     with DisableTorchFunctionSubclass():
         made, tangent = make(tensor), forward_ad.unpack_dual(tensor).tangent
         return made if tangent is None else forward_ad.make_dual(made, tangent)
 
 
-def dressed(tensor: torch.Tensor, kind: type[torch.Tensor], wanted: Mapping[str, Any]) -> torch.Tensor:
+def with_attributes(tensor: torch.Tensor, kind: type[torch.Tensor], wanted: Mapping[str, Any]) -> torch.Tensor:
     """A new tensor as that subclass and with those attributes that it has not got yet."""
-    tensor = of_kind(tensor, kind)
+    tensor = as_class(tensor, kind)
     for name, value in wanted.items():
         if name not in attributes(tensor):  # what a subclass consists of
             set_attribute(tensor, name, value)
     return tensor
 
 
-def of_kind(tensor: torch.Tensor, kind: type[torch.Tensor]) -> torch.Tensor:
+def as_class(tensor: torch.Tensor, kind: type[torch.Tensor]) -> torch.Tensor:
     """A plain tensor, which is changed, as the subclass that it was; others as they are."""
     if type(tensor) is torch.Tensor and kind is not torch.Tensor:
         try:

@@ -6,8 +6,8 @@ from typing import Any, NoReturn
 
 import torch
 
-from impls.tensors.attributes import attributes, bare, of_kind, set_attribute, uncounted
-from impls.tensors.versions import Counter, counter
+from impls.tensors.attributes import alias_with_own_version, as_class, attributes, plain_alias, set_attribute
+from impls.tensors.versions import VersionProbe, version_probe
 from impls.torch_private import make_saved_tensor, set_version_counters
 
 
@@ -31,7 +31,7 @@ class _SaveForBackward(torch.autograd.Function):
 class Packed:
     """A tensor saved through whatever hooks are active, as autograd itself would save it (rule 2)."""
 
-    __slots__ = ("attributes", "follows", "kind", "node", "parameter", "saved", "version")
+    __slots__ = ("attributes", "kind", "node", "parameter", "probe", "saved", "version")
 
     def __init__(self, tensor: torch.Tensor, known: dict[int, Packed] | None = None) -> None:
         # A parameter outlives the region in any case, and hooks would bring it back as a plain tensor.
@@ -47,13 +47,13 @@ class Packed:
             self.node = _SaveForBackward.apply(torch.empty(0, requires_grad=True), tensor)  # its tensor keeps a node alive
         self.kind: type[torch.Tensor] = type(tensor)
         # Nobody else follows the version of a tensor that is an attribute.
-        self.follows: Counter | None = None if known is None or self.parameter is not None else counter(tensor)
-        self.version: int | None = None if self.follows is None else self.follows._version
+        self.probe: VersionProbe | None = None if known is None or self.parameter is not None else version_probe(tensor)
+        self.version: int | None = None if self.probe is None else self.probe._version
         self.attributes: dict[str, Any] = {}
         if self.parameter is None and (present := attributes(tensor)):  # hooks hand back another object
             known = {} if known is None else known  # tensors may be attributes of each other
             known[id(tensor)] = self
-            own = {} if ordinary else vars(bare(tensor))  # what a subclass consists of, it rebuilds itself
+            own = {} if ordinary else vars(plain_alias(tensor))  # what a subclass consists of, it rebuilds itself
             for name, value in present.items():
                 if name not in own:
                     one = known.get(id(value)) or Packed(value, known) if isinstance(value, torch.Tensor) else value
@@ -67,10 +67,10 @@ class Packed:
         # One that needs no gradient is the very object that the hooks handed over, which may be needed as it is.
         owned = tensor.requires_grad
         if version is not None and tensor._version != version:
-            tensor = tensor if owned else uncounted(tensor)
+            tensor = tensor if owned else alias_with_own_version(tensor)
             set_version_counters((tensor,), (version,))
         if self.attributes or vars(tensor) or type(tensor) is not self.kind:
-            tensor = of_kind(tensor if owned else bare(tensor), self.kind)
+            tensor = as_class(tensor if owned else plain_alias(tensor), self.kind)
             made = {} if made is None else made
             made[id(self)] = tensor
             for name, value in self.attributes.items():
@@ -81,4 +81,4 @@ class Packed:
 
     def unchanged(self) -> int | None:
         """The version of an attribute, if it was not changed since: if it was, whatever comes back shows that."""
-        return self.version if self.follows is not None and self.follows._version == self.version else None
+        return self.version if self.probe is not None and self.probe._version == self.version else None

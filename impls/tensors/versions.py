@@ -1,4 +1,4 @@
-"""What is remembered of a tensor that is dropped: how it looked, and how to tell whether it was changed in place since.
+"""What is remembered of a tensor that is dropped: its metadata, and how to tell whether it was changed in place since.
 
 Autograd refuses a backward when a tensor that it saved was changed in place since. A checkpoint drops the tensor, so it
 has to follow the tensor's version counter some other way: a detached alias shares the counter of the original, and giving
@@ -18,27 +18,27 @@ from impls.torch_private import disable_dispatch_modes, dispatch_mode_count, mak
 _EMPTY = torch.empty(0)
 _ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
 
-Look = tuple[torch.Size, torch.dtype, torch.device, int, bool, bool]
-# One call and one comparison for all of them: a look is taken at each tensor that is saved, in forward and again. Whether it
+TensorMetadata = tuple[torch.Size, torch.dtype, torch.device, int, bool, bool]
+# One call and one comparison for all of them: each tensor that is saved is asked, in forward and again. Whether it
 # requires grad, and is a leaf, shows that a leaf was frozen or unfrozen since: operators then save fewer tensors, or more.
-look = attrgetter("shape", "dtype", "device", "_version", "requires_grad", "is_leaf")
+tensor_metadata = attrgetter("shape", "dtype", "device", "_version", "requires_grad", "is_leaf")
 
 
-def described(seen: Look) -> str:
-    """A look in words, without the version."""
-    shape, dtype, device, _, requires_grad, is_leaf = seen
+def describe(metadata: TensorMetadata) -> str:
+    """Metadata in words, without the version."""
+    shape, dtype, device, _, requires_grad, is_leaf = metadata
     made = "leaf" if is_leaf else "result"
     return f"{dtype} {list(shape)} on {device}, {made} that {'requires' if requires_grad else 'does not require'} grad"
 
 
-class Counter(Protocol):
+class VersionProbe(Protocol):
     """Whatever tells the current version of the tensor that it was made for."""
 
     @property
     def _version(self) -> int: ...
 
 
-class _WeakCounter:
+class _WeakVersionProbe:
     """The version of a tensor that cannot be aliased without its storage; the last one seen once it is gone."""
 
     __slots__ = ("last", "tensor")
@@ -55,7 +55,7 @@ class _WeakCounter:
         return self.last
 
 
-def detached(tensor: torch.Tensor) -> torch.Tensor:
+def detach_without_modes(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor detached, which no dispatch mode of the user gets to see: it is no operator of the function."""
     if not dispatch_mode_count():
         return tensor.detach()
@@ -65,17 +65,18 @@ def detached(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.detach()
 
 
-def counter(tensor: torch.Tensor) -> Counter:
+def version_probe(tensor: torch.Tensor) -> VersionProbe:
     """A handle whose ``_version`` is the tensor's, now and after any later change in place, through views as well.
 
     Tensor subclasses, sparse and other tensors that have no exchangeable storage are followed by a weak reference:
     a change to one of them is seen only as long as the object that was saved is alive.
     """
     if type(tensor) in _ORDINARY:
-        alias = detached(tensor) if dispatch_mode_count() else tensor.detach()  # asked here too, as a call takes longer
+        # The modes are counted here too, as a call takes longer.
+        alias = detach_without_modes(tensor) if dispatch_mode_count() else tensor.detach()
         try:
             alias.data = _EMPTY
         except RuntimeError:  # sparse, meta and quantised tensors do not take another storage
-            return _WeakCounter(tensor)
+            return _WeakVersionProbe(tensor)
         return alias
-    return _WeakCounter(tensor)
+    return _WeakVersionProbe(tensor)

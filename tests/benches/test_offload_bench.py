@@ -17,7 +17,7 @@ from benches.models.workloads import workload
 from benches.offload import WAYS, Training, Way, measured
 from conformance.simulated_device import queues as lanes
 from conformance.simulated_device.device import second
-from impls.graph.streams import Lane
+from impls.graph.streams import CopyStreams
 
 SIM = second("cpu")  # before any backward of the process, which settles for how many devices autograd has threads
 BY_NAME = {way.name: way for way in WAYS}
@@ -102,12 +102,12 @@ def test_parameters_are_in_the_memory_that_a_way_says(way: str, pinned: bool) ->
 
 
 def test_a_way_with_other_gradients_is_void(monkeypatch: pytest.MonkeyPatch) -> None:
-    fetch = Lane.fetch
+    fetch = CopyStreams.fetch
 
-    def wrong(self: Lane, source: torch.Tensor) -> object:
+    def wrong(self: CopyStreams, source: torch.Tensor) -> object:
         return fetch(self, source * 2)
 
-    monkeypatch.setattr(Lane, "fetch", wrong)
+    monkeypatch.setattr(CopyStreams, "fetch", wrong)
     plain, other = measured("attention", "S", SIM, 2, ticking(), (BY_NAME["plain"], BY_NAME["overlap"]))
     assert (plain.status, other.status, other.seconds) == (MEASURED, VOID, None)
     assert other.detail == "gradients are not those of plain"

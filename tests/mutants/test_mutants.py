@@ -130,8 +130,8 @@ def test_mutants_have_names_of_their_own() -> None:
 
 def test_modules_come_after_those_that_they_import() -> None:
     found = list(modules("offload"))
-    assert found.index("impls.offload.cutting") < found.index("impls.offload.model")
-    assert found.index("impls.offload.route") < found.index("impls.offload.attachment") < found.index("impls.offload.turn")
+    assert found.index("impls.offload.slicing") < found.index("impls.offload.model")
+    assert found.index("impls.offload.route") < found.index("impls.offload.attachment") < found.index("impls.offload.slice_run")
 
 
 def test_modules_of_another_implementation_are_shared() -> None:
@@ -155,12 +155,12 @@ def changed(change: Callable[[Copy], None]) -> Any:
 def test_a_seam_is_replaced_in_the_copy_alone_and_wherever_it_was_imported() -> None:
     def says_so(copy: Copy) -> None:
         """It says so."""
-        copy.wrap("nested.inputs", "taken", lambda there: lambda *args: there(*args))
+        copy.wrap("nested.inputs", "capture_inputs", lambda there: lambda *args: there(*args))
 
     made = changed(says_so)
     assert (made.name, made.summary) == ("says-so", "nested, but: It says so.")
-    parts = [made.checkpoint.__globals__["taken"], impls.get("nested").checkpoint.__globals__["taken"]]
-    assert [part.__name__ for part in parts] == ["<lambda>", "taken"]
+    parts = [made.checkpoint.__globals__["capture_inputs"], impls.get("nested").checkpoint.__globals__["capture_inputs"]]
+    assert [part.__name__ for part in parts] == ["<lambda>", "capture_inputs"]
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_an_error_of_a_mutants_own_code_is_told_from_its_fault(change: Callable[
 
 def test_an_unknown_part_is_refused() -> None:
     with pytest.raises(
-        ValueError, match=r"part is 'other'; it must be one of .*, state\.modes, .*, graph\.edges, .*, offload\.cutting"
+        ValueError, match=r"part is 'other'; it must be one of .*, state\.modes, .*, graph\.edges, .*, offload\.slicing"
     ):
         replace(mutants()[0], part="other")
 

@@ -13,7 +13,7 @@ import torch
 
 import impls.graph
 from impls.graph import GradientEdge, Node, get_gradient_edge, increment_version, log, logged_backward
-from impls.graph.executed import _FirstBackward
+from impls.graph.backward_log import _FirstBackward
 
 
 class _Double(torch.autograd.Function):

@@ -12,7 +12,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from conformance.simulated_device.device import Moves, second
 from impls.graph import save_on_cpu, saved_on, saved_tensors_hooks
-from impls.graph.host import _Moved
+from impls.graph.save_on_device import _MovedTensor
 
 SIM = second("cpu")  # before any backward of the process, which settles for how many devices autograd has threads
 
@@ -102,10 +102,10 @@ def test_no_more_is_copied_than_a_tensor_needs(form: str, elements: int) -> None
 @pytest.mark.parametrize("make", [lambda t: t.to_sparse(), lambda t: t.to_sparse_csr(), lambda t: t.to_sparse_bsr((2, 2))])
 def test_sparse_tensors_are_copied_by_their_own_operators(make: Any) -> None:
     tensor = make(torch.eye(4))
-    moved = _Moved(tensor, None, torch.device("cpu"), True)  # the simulated device has no sparse tensors
+    moved = _MovedTensor(tensor, None, torch.device("cpu"), True)  # the simulated device has no sparse tensors
     assert moved.copy.values().data_ptr() != tensor.values().data_ptr() if tensor.layout != torch.sparse_coo else True
-    assert moved.back().layout is tensor.layout
-    assert moved.back().to_dense().equal(torch.eye(4))
+    assert moved.move_back().layout is tensor.layout
+    assert moved.move_back().to_dense().equal(torch.eye(4))
 
 
 class _Tagged(torch.Tensor):

@@ -111,7 +111,7 @@ def test_a_graph_that_is_dropped_leaves_no_memory_once_its_copies_are_over() -> 
         y = x.exp().sin()
     del y
     torch.get_device_module(SIM).synchronize()
-    streams.settle()
+    streams.release_finished()
     assert streams._in_flight == []
 
 
@@ -124,10 +124,10 @@ def test_a_host_buffer_outlives_its_graph_until_the_copy_is_over() -> None:
 
     event, buffer = Event(), torch.ones(3)
     streams.keep_until(event, buffer)
-    streams.settle()
+    streams.release_finished()
     assert any(kept is buffer for _, kept in streams._in_flight)
     event.over = True
-    streams.settle()
+    streams.release_finished()
     assert streams._in_flight == []
 
 

@@ -16,7 +16,7 @@ from impls.nested import CheckpointError, checkpoint
 from impls.nested.inputs import Inputs
 from impls.state import accelerators, modes, random_numbers
 from impls.state.restoration import Restoration
-from impls.tensors.versions import counter, look
+from impls.tensors.versions import tensor_metadata, version_probe
 
 Pair = namedtuple("Pair", "left right")
 
@@ -109,13 +109,13 @@ def test_random_numbers_cannot_be_preserved_while_a_graph_is_captured(
 
 def test_looking_does_not_start_a_runtime(accelerated: Callable[..., Accelerator]) -> None:
     accelerated(started=False)
-    assert accelerators.initialised() is None
-    assert [generator for generator, _ in random_numbers.states()] == [torch.default_generator]
+    assert accelerators.initialized_module() is None
+    assert [generator for generator, _ in random_numbers.capture_states()] == [torch.default_generator]
 
 
 def test_generators_are_set_back_to_where_they_stood() -> None:
     generator = torch.Generator().manual_seed(3)
-    states = random_numbers.states((generator,))
+    states = random_numbers.capture_states((generator,))
     drawn = torch.rand(2), torch.randn(3, generator=generator)
     random_numbers.set_states(states)
     assert torch.equal(torch.rand(2), drawn[0])
@@ -127,7 +127,7 @@ def _forward_modes() -> modes.Modes:
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.set_default_dtype(torch.float64)
         try:
-            return modes.present()
+            return modes.current_modes()
         finally:
             torch.use_deterministic_algorithms(False)
             torch.set_default_dtype(torch.float32)
@@ -135,29 +135,29 @@ def _forward_modes() -> modes.Modes:
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_modes_are_put_in_force_and_put_back(fails: bool) -> None:
-    before, wanted = modes.present(), _forward_modes()
+    before, wanted = modes.current_modes(), _forward_modes()
     assert all(one != other for one, other in zip(before, wanted, strict=True))
     try:
         with Restoration(wanted, []):
-            assert modes.present() == wanted
+            assert modes.current_modes() == wanted
             assert torch.empty(1).device.type == "meta"
             assert torch.empty(1).dtype == torch.float64
             if fails:
                 raise ZeroDivisionError
     except ZeroDivisionError:
         assert fails
-    assert modes.present() == before
+    assert modes.current_modes() == before
 
 
 def test_no_device_context_is_a_mode_too() -> None:
-    wanted = modes.present()
+    wanted = modes.current_modes()
     with torch.device("meta"), Restoration(wanted, []):
         assert torch.empty(1).device.type == "cpu"
 
 
 def test_autocast_of_the_accelerator_is_a_mode_too(accelerated: Callable[..., Accelerator]) -> None:
     accelerated(started=True)
-    assert [kind for kind, _, _ in modes.present().autocast] == ["cpu", "cuda"]
+    assert [kind for kind, _, _ in modes.current_modes().autocast] == ["cpu", "cuda"]
 
 
 @dataclass
@@ -201,10 +201,10 @@ def test_generators_are_found_at_any_depth() -> None:
 def test_the_index_of_a_changed_argument_is_found(change: int) -> None:
     tensors = [torch.ones(2), torch.nn.Parameter(torch.ones(2)), torch.ones(2)]
     inputs = Inputs((tensors[0], [tensors[1]]), {"other": {"deep": tensors[2]}})
-    assert inputs.changed() is None
+    assert inputs.first_changed() is None
     with torch.no_grad():
         tensors[change].view(1, 2).add_(1)
-    assert inputs.changed() == change
+    assert inputs.first_changed() == change
 
 
 def test_a_parameter_and_an_inference_tensor_come_back_as_they_are() -> None:
@@ -247,7 +247,7 @@ def test_releases_without_a_way_to_save_a_tensor_alone(monkeypatch: pytest.Monke
 def test_a_counter_outlives_the_storage() -> None:
     tensor = torch.ones(1000)
     storage = StorageWeakRef(tensor.untyped_storage())
-    following = counter(tensor)
+    following = version_probe(tensor)
     tensor.add_(1)
     assert following._version == 1
     assert not storage.expired()
@@ -258,7 +258,7 @@ def test_a_counter_outlives_the_storage() -> None:
 
 def test_a_change_through_a_view_counts() -> None:
     base = torch.ones(2, 2)
-    following = [counter(base), counter(base[0]), counter(base.detach())]
+    following = [version_probe(base), version_probe(base[0]), version_probe(base.detach())]
     base.t()[1].mul_(2)
     assert [one._version for one in following] == [1, 1, 1]
 
@@ -275,7 +275,7 @@ def test_a_change_through_a_view_counts() -> None:
 )
 def test_unusual_tensors_are_followed(make: Callable[[], torch.Tensor]) -> None:
     tensor = make()
-    following = counter(tensor)
+    following = version_probe(tensor)
     with torch.no_grad():
         tensor.mul_(2)
     assert following._version == tensor._version == 1
@@ -285,10 +285,10 @@ def test_unusual_tensors_are_followed(make: Callable[[], torch.Tensor]) -> None:
 
 
 def test_a_look_tells_other_tensors_apart() -> None:
-    one, changed = look(torch.ones(2, 2)), torch.ones(2, 2)
+    one, changed = tensor_metadata(torch.ones(2, 2)), torch.ones(2, 2)
     changed.add_(1)
     leaf = torch.ones(2, 2, requires_grad=True)
     others = [torch.ones(4), torch.ones(2, 2).double(), torch.ones(2, 2, device="meta"), changed, leaf, leaf * 1]
-    assert one == look(torch.zeros(2, 2).t())
-    assert len(set(map(look, others))) == len(others)
-    assert one not in [look(other) for other in others]
+    assert one == tensor_metadata(torch.zeros(2, 2).t())
+    assert len(set(map(tensor_metadata, others))) == len(others)
+    assert one not in [tensor_metadata(other) for other in others]

@@ -14,7 +14,7 @@ from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 
 from impls import legacy, reentrant
 from impls.leaf_arguments import detach_variable
-from impls.single_node import recomputing
+from impls.single_node import recomputation_context
 
 Checkpoint = Callable[..., Any]
 both = pytest.mark.parametrize("checkpoint", [legacy.checkpoint, reentrant.checkpoint])
@@ -138,7 +138,7 @@ def test_hooks_around_backward_see_nothing_of_the_recomputation(checkpoint: Chec
 def test_hooks_set_aside_come_back() -> None:
     saved: list[torch.Tensor] = []
     with collected([]), collected(saved):
-        with recomputing():
+        with recomputation_context():
             leaf().sin()
         assert saved == []
         leaf().sin()

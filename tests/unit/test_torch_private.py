@@ -133,9 +133,9 @@ def test_a_release_without_a_name_is_refused_by_name() -> None:
 def test_a_release_that_cannot_forget_an_object_of_a_thread_leaves_none() -> None:
     done = _run_without(
         "_remove_obj_from_tls",
-        "from impls.state.restoration import Restoration, running\n"
-        "with Restoration(None, []): assert running() is not None\n"
-        "assert running() is None",
+        "from impls.state.restoration import Restoration, current_restoration\n"
+        "with Restoration(None, []): assert current_restoration() is not None\n"
+        "assert current_restoration() is None",
     )
     assert done.returncode == 0, done.stderr
 

@@ -14,9 +14,9 @@ import torch
 
 from conformance.simulated_device.device import second
 from impls.nested import CheckpointError, checkpoint
-from impls.state import random_numbers, threads, turns, under_way
-from impls.state.restoration import Restoration, running
-from impls.state.turns import TURN, Disturbed, NoTurnError, undisturbed
+from impls.state import advisory_locks, random_numbers, threads, turns
+from impls.state.restoration import Restoration, current_restoration
+from impls.state.turns import TURN, Disturbed, NoTurnError, run_undisturbed
 
 
 @contextmanager
@@ -48,7 +48,7 @@ def until(condition: Callable[[], Any]) -> Any:
 
 
 def replaying() -> Restoration:
-    return Restoration(None, random_numbers.states())
+    return Restoration(None, random_numbers.capture_states())
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_one_sleep_is_told_from_the_next() -> None:
     thread: list[threads.Thread] = []
 
     def sleeper() -> None:
-        thread.append(threads.this())
+        thread.append(threads.current_thread())
         first.wait(10)
         between.set()
         second_.wait(10)
@@ -78,7 +78,7 @@ def test_one_sleep_is_told_from_the_next() -> None:
 
 
 def test_a_thread_that_runs_is_not_asleep() -> None:
-    assert threads.this().asleep() is None
+    assert threads.current_thread().asleep() is None
 
 
 def test_one_recomputation_waits_for_another() -> None:
@@ -146,14 +146,14 @@ def test_what_is_disturbed_once_runs_again() -> None:
     attempts: list[bool] = []
 
     def attempt() -> int:
-        attempts.append(threads.this().patient)
+        attempts.append(threads.current_thread().patient)
         if len(attempts) == 1:
             raise Disturbed
         return 3
 
-    assert undisturbed(attempt) == 3
+    assert run_undisturbed(attempt) == 3
     assert attempts == [False, True]
-    assert not threads.this().patient
+    assert not threads.current_thread().patient
 
 
 @pytest.mark.usefixtures("soon")
@@ -195,7 +195,7 @@ def test_autograds_threads_are_part_of_the_recomputation(monkeypatch: pytest.Mon
     device, seen = second("cpu"), []
 
     def inner(x: torch.Tensor) -> torch.Tensor:
-        seen.append((threading.get_ident(), running() is not None))
+        seen.append((threading.get_ident(), current_restoration() is not None))
         return torch.nn.functional.dropout(x.sin())
 
     x = torch.ones(3, device=device, requires_grad=True)
@@ -212,13 +212,13 @@ def test_a_recomputation_does_not_wait_for_what_is_under_way() -> None:
     def other() -> bool:
         begun.wait(10)
         with replaying():
-            return under_way.begin(1)
+            return advisory_locks.acquire(1)
 
     with elsewhere(other) as came:
-        assert under_way.begin(1)
+        assert advisory_locks.acquire(1)
         begun.set()
         until(lambda: came)
-        under_way.end(1)
+        advisory_locks.release(1)
     assert came == [False]
 
 
@@ -227,14 +227,14 @@ def test_what_a_sleeper_has_begun_is_not_waited_for() -> None:
     began, end = threading.Event(), threading.Event()
 
     def other() -> None:
-        assert under_way.begin(1)
+        assert advisory_locks.acquire(1)
         began.set()
         end.wait(10)
-        under_way.end(1)
+        advisory_locks.release(1)
 
     with elsewhere(other):
         began.wait(10)
-        assert not under_way.begin(1)
+        assert not advisory_locks.acquire(1)
         end.set()
 
 
@@ -242,16 +242,16 @@ def test_nothing_is_held_in_a_forked_process() -> None:
     inside, end = threading.Event(), threading.Event()
 
     def other() -> None:
-        assert under_way.begin(1)
+        assert advisory_locks.acquire(1)
         with replaying():
             inside.set()
             end.wait(30)
-        under_way.end(1)
+        advisory_locks.release(1)
 
     with elsewhere(other):
         inside.wait(10)
         if (child := os.fork()) == 0:
-            free = under_way.begin(1) and not TURN.holders
+            free = advisory_locks.acquire(1) and not TURN.holders
             with replaying():
                 os._exit(0 if free else 1)
         end.set()

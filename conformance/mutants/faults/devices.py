@@ -34,7 +34,7 @@ def leaves_a_device_where_recomputation_has_drawn(copy: Copy) -> None:
 @mutant("state.modes", "devices", "autocast_of_device_and_host", profile="default")
 def knows_autocast_of_the_device_alone(copy: Copy) -> None:
     """Where there is an accelerator, autocast of the host is not restored."""
-    copy.change_result("state.modes", "present", lambda modes: modes._replace(autocast=modes.autocast[-1:]))
+    copy.change_result("state.modes", "current_modes", lambda modes: modes._replace(autocast=modes.autocast[-1:]))
 
 
 @mutant("nested.region", "devices", "side_streams_under_delays")
@@ -53,7 +53,7 @@ def does_not_wait_for_forwards_stream(copy: Copy) -> None:
         with torch.get_device_module(wanted.device).stream(wanted):
             yield
 
-    copy.replace("state.streams", "_moved", moved)
+    copy.replace("state.streams", "_switch", moved)
 
 
 @mutant("nested.recomputation", "devices", "a_function_on_two_streams_under_delays")
@@ -77,7 +77,7 @@ def copies_what_it_recomputes(copy: Copy) -> None:
 @mutant("graph.streams", "devices", "pinned_copies_under_delays")
 def reads_before_it_is_out(copy: Copy) -> None:
     """A copy back to the device does not wait until the copy out of it is over."""
-    copy.change_arguments("graph.streams", "Lane.send", lambda given: given.update(ready=given["self"].module.Event()))
+    copy.change_arguments("graph.streams", "CopyStreams.send", lambda given: given.update(ready=given["self"].module.Event()))
 
 
 @mutant("graph.streams", "devices", "pinned_copies_under_delays")
@@ -85,9 +85,9 @@ def copies_before_it_is_computed(copy: Copy) -> None:
     """A copy out of the device does not wait until what it reads is computed."""
 
     def init(_: None, self: Any, *__: Any) -> None:
-        self.outward.wait_event = lambda _: None
+        self.to_host.wait_event = lambda _: None
 
-    copy.call_after("graph.streams", "Lane.__init__", init)
+    copy.call_after("graph.streams", "CopyStreams.__init__", init)
 
 
 @mutant("offload.route", "devices", "offloaded_parameters_under_delays")

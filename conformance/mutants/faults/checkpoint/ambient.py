@@ -51,7 +51,7 @@ def forgets_the_device_context(copy: Copy) -> None:
     def change(given: dict[str, Any]) -> None:
         given["wanted"] = given["wanted"]._replace(device=given["found"].device)
 
-    copy.change_arguments("state.modes", "entered", change)
+    copy.change_arguments("state.modes", "enter_modes", change)
 
 
 @mutant("state.modes", "ambient", "device_context_is_forwards", profile="default")
@@ -62,7 +62,7 @@ def never_leaves_a_device_context(copy: Copy) -> None:
         if given["wanted"].device is None:
             given["wanted"] = given["wanted"]._replace(device=given["found"].device)
 
-    copy.change_arguments("state.modes", "entered", change)
+    copy.change_arguments("state.modes", "enter_modes", change)
 
 
 @mutant("state.modes", "ambient", "default_dtype_is_forwards")
@@ -83,7 +83,7 @@ def leaves_the_default_dtype_behind(copy: Copy) -> None:
         if given.get("ours") is not None:
             given["found"] = torch.get_default_dtype(), given["found"][1]
 
-    copy.change_arguments("state.modes", "put_back", change)
+    copy.change_arguments("state.modes", "restore_process_wide", change)
 
 
 @mutant("state.modes", "ambient", "modes_that_another_thread_sets_stay")
@@ -93,7 +93,7 @@ def undoes_what_another_thread_sets(copy: Copy) -> None:
     def put_back(_: None, found: Any, ours: Any = None) -> None:
         torch.set_default_dtype(found[0])
 
-    copy.call_after("state.modes", "put_back", put_back)
+    copy.call_after("state.modes", "restore_process_wide", put_back)
 
 
 @mutant("state.restoration", "ambient", "modes_that_another_thread_sets_stay")
@@ -111,7 +111,7 @@ def stops_where_the_function_has_set_a_mode(copy: Copy) -> None:
 @mutant("nested.region", "ambient", "modes_that_a_function_sets")
 def does_not_know_what_forward_left(copy: Copy) -> None:
     """Modes that a function leaves behind are not known as its own after a recomputation."""
-    copy.set_before("nested.region", "Region.recompute", left=lambda _: None)
+    copy.set_before("nested.region", "Region.recompute", modes_after=lambda _: None)
 
 
 @mutant("nested.region", "ambient", "default_dtype_is_forwards", profile="default")
@@ -268,7 +268,7 @@ def compares_dtypes_alone(copy: Copy) -> None:
 @mutant("nested.region", "ambient", "default_dtype_is_forwards")
 def keeps_the_modes_of_its_last_run(copy: Copy) -> None:
     """A second recomputation runs in the modes that were active around the first."""
-    present = copy["nested.region"].modes.present
+    present = copy["nested.region"].modes.current_modes
     copy.set_after("nested.region", "Region.recompute", modes=lambda _: present())
 
 
@@ -279,7 +279,7 @@ def restores_modes_twice(copy: Copy) -> None:
     def recompute(self: Any, *_: Any) -> None:
         self.runs = vars(self).get("runs", 0) + 1
         if self.runs > 2:
-            self.modes = copy["nested.region"].modes.present()
+            self.modes = copy["nested.region"].modes.current_modes()
 
     copy.call_before("nested.region", "Region.recompute", recompute)
 
@@ -293,19 +293,21 @@ def forgets_attributes_of_subclasses(copy: Copy) -> None:
 @mutant("tensors.attributes", "ambient", "attributes_of_arguments_are_there", profile="default")
 def forgets_classes(copy: Copy) -> None:
     """Inputs of subclasses are plain tensors in a recomputation."""
-    copy.replace("tensors.attributes", "of_kind", lambda tensor, kind: tensor)
+    copy.replace("tensors.attributes", "as_class", lambda tensor, kind: tensor)
 
 
 @mutant("tensors.versions", "ambient", "leaves_frozen_or_unfrozen_before_backward", profile="default")
 def does_not_look_at_who_requires_grad(copy: Copy) -> None:
     """Whether a saved tensor requires grad is not compared."""
-    copy.replace("tensors.versions", "look", attrgetter("shape", "dtype", "device", "_version", "layout", "is_leaf"))
+    copy.replace("tensors.versions", "tensor_metadata", attrgetter("shape", "dtype", "device", "_version", "layout", "is_leaf"))
 
 
 @mutant("tensors.versions", "ambient", "leaves_frozen_or_unfrozen_before_backward")
 def takes_a_leaf_for_a_result(copy: Copy) -> None:
     """Whether a saved tensor is a leaf is not compared."""
-    copy.replace("tensors.versions", "look", attrgetter("shape", "dtype", "device", "_version", "requires_grad", "layout"))
+    copy.replace(
+        "tensors.versions", "tensor_metadata", attrgetter("shape", "dtype", "device", "_version", "requires_grad", "layout")
+    )
 
 
 @mutant("nested.recomputation", "ambient", "leaves_frozen_or_unfrozen_before_backward", profile="default")
@@ -317,7 +319,7 @@ def looks_at_flags_of_what_is_wanted(copy: Copy) -> None:
 @mutant("nested.inputs", "ambient", "arguments_made_in_inference_mode")
 def follows_inference_tensors_like_others(copy: Copy) -> None:
     """Arguments that were made in inference mode, and have no version, are asked for it."""
-    copy.call_before("nested.inputs", "Inputs._tensor", lambda self, tensor: self.watched or tensor._version)
+    copy.call_before("nested.inputs", "Inputs._capture_tensor", lambda self, tensor: self.hooks_were_active or tensor._version)
 
 
 @mutant("tensors.packed", "ambient", "arguments_made_in_inference_mode")
@@ -334,4 +336,4 @@ def saves_inference_tensors_like_others(copy: Copy) -> None:
 @mutant("nested.inputs", "ambient", "arguments_made_in_inference_mode")
 def holds_inference_tensors_like_others(copy: Copy) -> None:
     """Arguments that were made in inference mode are held in the way that takes versions."""
-    copy.set_after("nested.inputs", "Held.__init__", versions=lambda self: self.versions or [])
+    copy.set_after("nested.inputs", "FlatInputs.__init__", versions=lambda self: self.versions or [])

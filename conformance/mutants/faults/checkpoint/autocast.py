@@ -18,7 +18,7 @@ def _enter(copy: Copy, change: Callable[[Any, Any], Any]) -> None:
         same = (wanted.autocast, wanted.cache) == (found.autocast, found.cache)
         return entered(wanted if same else change(wanted, found), found)
 
-    copy.call_instead("state.modes", "entered", changed)
+    copy.call_instead("state.modes", "enter_modes", changed)
 
 
 def _cast(copy: Copy, change: Callable[[str, bool, torch.dtype, bool], tuple[str, bool, torch.dtype]]) -> None:
@@ -70,12 +70,12 @@ def takes_casts_for_cached(copy: Copy) -> None:
 @mutant("nested.region", "autocast", "autocast_is_forwards", profile="default")
 def restores_autocast_twice(copy: Copy) -> None:
     """From the third recomputation of a region on, the modes are those of backward."""
-    present = copy["nested.region"].modes.present
+    present = copy["nested.region"].modes.current_modes
     recompute_with(copy, "modes", lambda region, _: region.modes if run_number(region) < 3 else present())
 
 
 @mutant("nested.region", "autocast", "autocast_is_forwards_on_another_thread")
 def restores_autocast_on_the_main_thread_alone(copy: Copy) -> None:
     """A recomputation on another thread than the main one runs with the modes that it finds there."""
-    present = copy["nested.region"].modes.present
+    present = copy["nested.region"].modes.current_modes
     recompute_with(copy, "modes", lambda region, _: region.modes if on_main_thread() else present())

@@ -58,13 +58,13 @@ def _renew_versions(inputs: Any) -> None:
 @mutant("nested.region", "errors", "changed_outputs")
 def overlooks_changes_since_forward(copy: Copy) -> None:
     """What follows the version of a saved tensor stays at the version it had when it was saved."""
-    copy.replace("nested.region", "counter", lambda tensor: SimpleNamespace(_version=tensor._version), only_here=True)
+    copy.replace("nested.region", "version_probe", lambda tensor: SimpleNamespace(_version=tensor._version), only_here=True)
 
 
 @mutant("nested.recomputation", "errors", "gradients_beside_a_changed_weight")
 def compares_no_versions_when_it_recomputes(copy: Copy) -> None:
     """Versions of tensors in forward and in recomputation are not compared."""
-    copy.replace("nested.recomputation", "Recomputation.same_version", lambda *_: None)
+    copy.replace("nested.recomputation", "Recomputation.require_version", lambda *_: None)
 
 
 @mutant("nested.region", "errors", "corruption_by_the_recomputation_is_reported")
@@ -76,8 +76,8 @@ def lets_the_recomputation_corrupt_what_it_saved(copy: Copy) -> None:
 @mutant("nested.inputs", "errors", "a_function_that_changes_its_argument")
 def lets_an_input_be_changed(copy: Copy) -> None:
     """That forward has changed an input in place, and that it is gone, is forgotten as forward ends."""
-    for kind in ("Held", "Inputs"):
-        copy.call_after("nested.inputs", f"{kind}.end", lambda _, self: _renew_versions(self))
+    for kind in ("FlatInputs", "Inputs"):
+        copy.call_after("nested.inputs", f"{kind}.end_forward", lambda _, self: _renew_versions(self))
 
 
 @mutant("tensors.packed", "errors", "hooks_that_copy_after_changes")
@@ -100,7 +100,7 @@ def does_not_watch_keyword_arguments(copy: Copy) -> None:
         there(self, args, {})
         self.kwargs = kwargs
 
-    copy.call_instead("nested.inputs", "Held.__init__", init)
+    copy.call_instead("nested.inputs", "FlatInputs.__init__", init)
 
 
 @mutant("nested.inputs", "errors", "changed_arguments_that_nothing_saved")
@@ -110,13 +110,13 @@ def does_not_watch_tensors_of_other_classes(copy: Copy) -> None:
     def take(there: Any, self: Any, value: Any) -> Any:
         return value if isinstance(value, torch.Tensor) and type(value) not in _ORDINARY else there(self, value)
 
-    copy.call_instead("nested.inputs", "Inputs._take", take)
+    copy.call_instead("nested.inputs", "Inputs._capture", take)
 
 
 @mutant("nested.inputs", "errors", "hooks_around_do_not_hide_changes")
 def follows_what_the_hooks_bring_back(copy: Copy) -> None:
     """Where hooks are around, the version of an input is followed by a copy of it."""
-    copy.call_instead("nested.inputs", "counter", lambda counter, tensor: counter(tensor.clone()), only_here=True)
+    copy.call_instead("nested.inputs", "version_probe", lambda counter, tensor: counter(tensor.clone()), only_here=True)
 
 
 @mutant("nested.region", "errors", "changed_arguments_that_nothing_saved")
@@ -178,7 +178,7 @@ def compares_versions_inside_as_part_of_the_determinism_check(copy: Copy) -> Non
     """Without the determinism check, forward and recomputation may see different versions."""
     copy.call_instead(
         "nested.recomputation",
-        "Recomputation.same_version",
+        "Recomputation.require_version",
         lambda there, self, *args: there(self, *args) if self.check else None,
     )
 
@@ -186,7 +186,7 @@ def compares_versions_inside_as_part_of_the_determinism_check(copy: Copy) -> Non
 @mutant("nested.inputs", "errors", "changes_between_forward_and_backward")
 def watches_the_first_argument_alone(copy: Copy) -> None:
     """Of the arguments, only the first may not be changed."""
-    copy.change_result("nested.inputs", "Held.changed", lambda found, _: 0 if found == 0 else None)
+    copy.change_result("nested.inputs", "FlatInputs.first_changed", lambda found, _: 0 if found == 0 else None)
 
 
 @mutant("nested.region", "errors", "hooks_that_copy_after_changes")
@@ -200,7 +200,7 @@ def shares_looks_but_for_versions(copy: Copy) -> None:
         def __eq__(self, other: object) -> bool:
             return isinstance(other, tuple) and self[:3] == other[:3]
 
-    copy.change_result("nested.region", "look", lambda look, _: Alike(look), only_here=True)
+    copy.change_result("nested.region", "tensor_metadata", lambda metadata, _: Alike(metadata), only_here=True)
 
 
 @mutant("nested.region", "errors", "gradients_beside_a_changed_weight")
@@ -208,17 +208,17 @@ def tells_the_parent_alone_what_it_saves(copy: Copy) -> None:
     """Regions further out do not get to know what a region saves."""
 
     def saw(self: Any, tensor: torch.Tensor, known: Any) -> None:
-        self.inside.append(tensor._version)
+        self.inner_versions.append(tensor._version)
         if known is not None:
-            self.outside[-len(self.inside)] = known
+            self.origins[-len(self.inner_versions)] = known
 
-    copy.replace("nested.region", "Region.saw", saw)
+    copy.replace("nested.region", "Region.on_inner_save", saw)
 
 
 @mutant("nested.recomputation", "errors", "gradients_beside_a_changed_weight")
 def does_not_compare_versions_inside(copy: Copy) -> None:
     """Versions of what regions inside save are not compared when a region is recomputed."""
-    copy.set_before("nested.recomputation", "Recomputation.saw", inside=lambda _: ())
+    copy.set_before("nested.recomputation", "Recomputation.on_inner_save", inner_versions=lambda _: ())
 
 
 @mutant("nested.region", "errors", "a_change_is_reported_however_late")

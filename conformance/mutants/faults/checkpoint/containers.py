@@ -18,7 +18,7 @@ def _put_records_together(copy: Copy, change: Callable[[Any, dict[str, Any]], An
             return change(form, dict(zip(form.names, children, strict=True)))
         return together(children, form)
 
-    copy.call_instead("nested.inputs", "_together", changed)
+    copy.call_instead("nested.inputs", "_unflatten", changed)
 
 
 def _keep_containers(copy: Copy, where: Callable[[Any], bool]) -> None:
@@ -39,7 +39,7 @@ def rebuilds_lists_the_other_way_round(copy: Copy) -> None:
     """A list or tuple that is made anew is in the opposite order."""
     copy.call_instead(
         "nested.inputs",
-        "_together",
+        "_unflatten",
         lambda together, children, form: together(children[::-1] if isinstance(form, type) else children, form),
     )
 
@@ -78,11 +78,11 @@ def puts_back_what_was_changed_since(copy: Copy) -> None:
 
     def changed(whole: Any, value: Any, tensors: Any, made: Any, through: Any) -> Any:
         made_of_it = whole(value, tensors, made, through)
-        if type(value) is container and value.itself is not gone and value.itself is not made_of_it:
-            through.append((value, value.itself, [changed(whole, one, tensors, made, through) for one in value.children]))
+        if type(value) is container and value.original is not gone and value.original is not made_of_it:
+            through.append((value, value.original, [changed(whole, one, tensors, made, through) for one in value.children]))
         return made_of_it
 
-    copy.call_instead("nested.inputs", "_whole", changed)
+    copy.call_instead("nested.inputs", "_rebuild", changed)
 
 
 @mutant("nested.inputs", "structure", "containers_that_change_after_the_call")
@@ -98,14 +98,14 @@ def puts_back_what_is_still_kept(copy: Copy) -> None:
     copy.call_instead(
         "nested.inputs",
         "_Container.refill",
-        lambda refill, self, value, children: self.itself is not gone and refill(self, value, children),
+        lambda refill, self, value, children: self.original is not gone and refill(self, value, children),
     )
 
 
 @mutant("nested.inputs", "structure", "containers_that_the_function_changes_for_a_while")
 def leaves_containers_as_the_stop_found_them(copy: Copy) -> None:
     """What a recomputation did to containers is not undone."""
-    copy.replace("nested.inputs", "put_back", lambda through: None)
+    copy.replace("nested.inputs", "restore_containers", lambda through: None)
 
 
 @mutant("nested.inputs", "structure", "containers_that_the_function_changes_for_a_while")
@@ -123,8 +123,8 @@ def puts_containers_together_once(copy: Copy) -> None:
     """All recomputations of a region get the containers that were made for the first."""
 
     def changed(there: Any, self: Any) -> Any:
-        call = self.known.get("call") or there(self)
-        self.known["call"] = *call[:3], ()
+        call = self.captured.get("call") or there(self)
+        self.captured["call"] = *call[:3], ()
         return call
 
     copy.call_instead("nested.inputs", "Inputs.restore", changed)
@@ -134,7 +134,7 @@ def puts_containers_together_once(copy: Copy) -> None:
 def puts_a_container_together_at_each_place(copy: Copy) -> None:
     """A container that is passed twice comes back as two."""
     copy.call_instead(
-        "nested.inputs", "_whole", lambda whole, value, tensors, made, through: whole(value, tensors, {}, through)
+        "nested.inputs", "_rebuild", lambda whole, value, tensors, made, through: whole(value, tensors, {}, through)
     )
 
 
@@ -147,13 +147,13 @@ def puts_a_dataclass_together_at_each_place(copy: Copy) -> None:
         if isinstance(getattr(value, "form", None), fields):
             made.pop(id(value), None)
 
-    copy.call_before("nested.inputs", "_whole", changed)
+    copy.call_before("nested.inputs", "_rebuild", changed)
 
 
 @mutant("nested.inputs", "structure", "a_container_passed_twice")
 def takes_a_repeated_container_apart_at_each_place(copy: Copy) -> None:
     """A container that is passed twice is taken for two."""
-    copy.call_before("nested.inputs", "Inputs._take", lambda self, value: self.known.pop(id(value), None))
+    copy.call_before("nested.inputs", "Inputs._capture", lambda self, value: self.captured.pop(id(value), None))
 
 
 @mutant("nested.inputs", "structure", "dataclasses_are_not_constructed_anew")
@@ -174,7 +174,7 @@ def knows_the_fields_of_a_dataclass_alone(copy: Copy) -> None:
         names = tuple(one.name for one in dataclasses.fields(value))
         return part._Parts([getattr(value, name) for name in names], part._Fields(type(value), names))
 
-    copy.call_instead("nested.inputs", "_apart", changed)
+    copy.call_instead("nested.inputs", "_flatten", changed)
 
 
 @mutant("nested.inputs", "structure", "a_container_passed_twice")
@@ -184,7 +184,7 @@ def looks_for_repeated_containers_by_position_alone(copy: Copy) -> None:
     def changed(init: Any, self: Any, args: Any, kwargs: Any) -> None:
         def by_position() -> Iterator[Any]:
             yield from args
-            self.known.clear()
+            self.captured.clear()
 
         init(self, by_position(), kwargs)
 

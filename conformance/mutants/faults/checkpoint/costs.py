@@ -24,7 +24,7 @@ def _drop_result(copy: Copy, dropped: Callable[[Any, Any], bool]) -> None:
 
 def _as_if_there_were_some(copy: Copy, task: int) -> Any:
     """Recomputed tensors of a backward, of which none are left: a recomputation then brings one tensor alone."""
-    values = copy["nested.recomputation"].Values()
+    values = copy["nested.recomputation"].RecomputedTensors()
     values.task = task
     return values
 
@@ -40,7 +40,7 @@ def stops_one_tensor_late(copy: Copy) -> None:
     """A recomputation ends one saved tensor later than it could."""
 
     def init(_: None, self: Any, *__: Any, **___: Any) -> None:
-        self.until += 1
+        self.stop_index += 1
 
     copy.call_after("nested.recomputation", "Recomputation.__init__", init)
 
@@ -54,19 +54,19 @@ def ignores_early_stop_switched_off(copy: Copy) -> None:
 @mutant("nested.region", "costs", "no_region_runs_too_often")
 def recomputes_for_each_saved_tensor(copy: Copy) -> None:
     """A recomputation brings the tensor alone that is unpacked."""
-    copy.replace("nested.region", "Region.recomputed", lambda self, task: _as_if_there_were_some(copy, task))
+    copy.replace("nested.region", "Region.values_of_task", lambda self, task: _as_if_there_were_some(copy, task))
 
 
 @mutant("nested.region", "costs", "a_backward_during_another_recomputes_for_itself")
 def shares_values_between_backwards(copy: Copy) -> None:
     """All backwards of a region share what is recomputed."""
-    copy.change_arguments("nested.region", "Region.bring", lambda given: given.update(task=0))
+    copy.change_arguments("nested.region", "Region.recompute_locked", lambda given: given.update(task=0))
 
 
 @mutant("nested.region", "costs", "what_the_graph_has_freed_is_not_recomputed")
 def recomputes_slots_that_were_cleared(copy: Copy) -> None:
     """What the graph has freed is recomputed, too."""
-    copy.replace("nested.region", "_in_graph", list)
+    copy.replace("nested.region", "_slots_in_graph", list)
 
 
 @mutant("nested.recomputation", "costs", "calls_with_early_stop")
@@ -121,7 +121,7 @@ def takes_an_ended_backward_for_this_one(copy: Copy) -> None:
     def recomputed(values: Any, self: Any, task: int) -> Any:
         return _as_if_there_were_some(copy, task) if values is None and self.values else values
 
-    copy.change_result("nested.region", "Region.recomputed", recomputed)
+    copy.change_result("nested.region", "Region.values_of_task", recomputed)
 
 
 @mutant("nested.recomputation", "costs", "recomputed_tensors_die_as_they_are_unpacked")
@@ -129,7 +129,7 @@ def keeps_what_was_asked_for_first(copy: Copy) -> None:
     """The tensor that a recomputation was begun for lives until the end of the backward."""
     copy.call_instead(
         "nested.recomputation",
-        "Values.pop",
+        "RecomputedTensors.pop",
         lambda there, self, *given: there(self, *given) if len(given) > 1 else self[given[0]],
     )
 
@@ -141,13 +141,13 @@ def waits_in_every_operator(copy: Copy) -> None:
     def written(found: int, slots: Any, last: int) -> int:
         return last if found < 0 and not slots[last][2][4] else found
 
-    copy.change_result("nested.recomputation", "_written_late", written)
+    copy.change_result("nested.recomputation", "_find_late_write", written)
 
 
 @mutant("nested.recomputation", "costs", "nothing_runs_after_the_operator_that_saves_last")
 def waits_for_another_operator_that_saves(copy: Copy) -> None:
     """Where the operator that saves last has a buffer to write, a recomputation ends at the next one that saves anything."""
-    copy.set_before("nested.recomputation", "Recomputation.end", ending=lambda _: nullcontext())
+    copy.set_before("nested.recomputation", "Recomputation.stop_after_operator", stop_mode=lambda _: nullcontext())
 
 
 @mutant("tensors.versions", "costs", "no_operators_are_seen_but_the_functions")
@@ -165,13 +165,13 @@ def looks_at_what_it_recomputed(copy: Copy) -> None:
 @mutant("nested.region", "costs", "reading_saved_tensors_again_recomputes_once")
 def reads_one_tensor_at_a_time(copy: Copy) -> None:
     """Each of the saved tensors of a node that are read again is recomputed for itself."""
-    copy.replace("nested.region", "_read_with", lambda slot: {id(slot)})
+    copy.replace("nested.region", "_slots_of_same_node", lambda slot: {id(slot)})
 
 
 @mutant("nested.region", "costs", "a_group_of_backward_calls_recomputes_once")
 def asks_no_group_of_backward_calls(copy: Copy) -> None:
     """Each backward call of a group recomputes for itself."""
-    copy.replace("nested.region", "Region.adopted", lambda *_: None)
+    copy.replace("nested.region", "Region.values_of_group", lambda *_: None)
 
 
 @mutant("nested.region", "costs", "calls_of_a_group_that_overlap")
@@ -182,7 +182,7 @@ def brings_one_tensor_after_another_to_a_group(copy: Copy) -> None:
         if values is not None:
             values.task = task
 
-    copy.call_after("nested.region", "Region.adopted", adopted)
+    copy.call_after("nested.region", "Region.values_of_group", adopted)
 
 
 @mutant("nested.recomputation", "costs", "what_the_graph_has_freed_is_not_recomputed")
@@ -191,6 +191,6 @@ def looks_past_one_cleared_slot(copy: Copy) -> None:
 
     def init(_: None, self: Any, wanted: Any, *__: Any, **___: Any) -> None:
         later = max(0, len(wanted) - 2 - self.last)
-        self.last, self.until = self.last + later, self.until + later
+        self.last, self.stop_index = self.last + later, self.stop_index + later
 
     copy.call_after("nested.recomputation", "Recomputation.__init__", init)

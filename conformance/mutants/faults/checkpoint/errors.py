@@ -27,7 +27,7 @@ def _compare_no(copy: Copy, alike: Callable[[Any, Any], bool]) -> None:
     """Of the shape and dtype of saved tensors, compare what ``alike(now, then)`` compares of their looks."""
 
     def alone(run: Any, index: int, tensor: torch.Tensor) -> bool:
-        now, then = copy["nested.recomputation"].look(tensor), run.slots[index][2]
+        now, then = copy["nested.recomputation"].tensor_metadata(tensor), run.slots[index][2]
         return alike(now, then) and now[2] == then[2] and now[4:] == then[4:]
 
     compare_versions_alone_if(copy, alone)
@@ -39,12 +39,12 @@ if POLICIES_ASK_FOR_HOOKS:
     @mutant("nested.user_hooks", "errors", "a_policy_takes_no_hooks_for_the_users")
     def shows_a_policy_its_own_hooks(copy: Copy) -> None:
         """The hooks of a region do not have the mark by which a policy knows them."""
-        copy.replace("nested.user_hooks", "_Marked._checkpoint_internal", False)
+        copy.replace("nested.user_hooks", "_MarkedPackHook._checkpoint_internal", False)
 
     @mutant("nested.user_hooks", "errors", "hooks_get_what_a_policy_keeps_if_asked_to")
     def hides_the_users_hooks_from_a_policy(copy: Copy) -> None:
         """A policy that asks for the user's hooks is told that there are none."""
-        copy.replace("nested.user_hooks", "_Marked._user_hooks", None)
+        copy.replace("nested.user_hooks", "_MarkedPackHook._user_hooks", None)
 
 
 @mutant("nested.recomputation", "errors", "missing_tensors_are_reported_in_any_case")
@@ -74,7 +74,7 @@ def compares_ranks_instead_of_shapes(copy: Copy) -> None:
 @mutant("nested.recomputation", "errors", "more_saved_tensors_are_reported")
 def allows_one_tensor_more_or_less(copy: Copy) -> None:
     """A recomputation may save one tensor more or less than forward, if it brings what is needed."""
-    _forgive_if(copy, lambda run, _: not run.stopped and run.count > run.last and abs(run.count - run.known) == 1)
+    _forgive_if(copy, lambda run, _: not run.stopped and run.count > run.last and abs(run.count - run.slot_count) == 1)
 
 
 @mutant("nested.region", "errors", "other_saved_tensors_are_reported")
@@ -129,13 +129,13 @@ def checks_even_if_told_not_to(copy: Copy) -> None:
 @mutant("nested.api", "errors", "a_context_that_swallows_is_refused")
 def swallows_what_its_context_swallows(copy: Copy) -> None:
     """A region whose forward context swallowed an exception counts as complete, and returns None."""
-    copy.set_before("nested.region", "Region.end", complete=lambda _: True)
+    copy.set_before("nested.region", "Region.end_forward", complete=lambda _: True)
 
 
 @mutant("nested.recomputation", "errors", "selective_checkpointing")
 def enters_no_context_when_it_recomputes(copy: Copy) -> None:
     """The recomputation context of context_fn is not entered."""
-    nothing = copy["nested.recomputation"].NOTHING
+    nothing = copy["nested.recomputation"].NO_CONTEXT
     copy.change_arguments("nested.recomputation", "Recomputation.run", lambda given: given.update(context=nothing))
 
 
@@ -145,7 +145,7 @@ def enters_no_context_in_forward(copy: Copy) -> None:
 
     def change(given: dict[str, Any]) -> None:
         contexts = given["context_fn"]
-        given["context_fn"] = lambda: (copy["nested.api"].NOTHING, contexts()[1])
+        given["context_fn"] = lambda: (copy["nested.api"].NO_CONTEXT, contexts()[1])
 
     copy.change_arguments("nested.api", "_run", change)
 
@@ -153,7 +153,7 @@ def enters_no_context_in_forward(copy: Copy) -> None:
 @mutant("nested.recomputation", "errors", "a_function_runs_inside_of_its_context")
 def shows_the_stop_to_its_context(copy: Copy) -> None:
     """What ends a recomputation early passes through the context of context_fn."""
-    stop = copy["nested.recomputation"].Stop
+    stop = copy["nested.recomputation"].StopRecomputation
 
     @contextmanager
     def shown(run: Any, context: AbstractContextManager[Any]) -> Iterator[None]:
@@ -185,7 +185,7 @@ def enters_no_context_without_grad(copy: Copy) -> None:
 @mutant("nested.recomputation", "errors", "except_exception_does_not_catch_the_stop")
 def stop_is_a_runtime_error(copy: Copy) -> None:
     """What ends a recomputation early is a RuntimeError."""
-    copy.replace("nested.recomputation", "Stop", type("Stop", (RuntimeError,), {}))
+    copy.replace("nested.recomputation", "StopRecomputation", type("Stop", (RuntimeError,), {}))
 
 
 @mutant("nested.recomputation", "errors", "swallowing_the_stop_changes_no_gradient")
@@ -204,7 +204,9 @@ def forgets_a_stop_that_was_swallowed(copy: Copy) -> None:
 @mutant("nested.region", "errors", "context_managers_without_finally")
 def stops_early_inside_in_any_case(copy: Copy) -> None:
     """A region inside another one stops early even if told not to."""
-    copy.set_before("nested.region", "Region.end", early_stop=lambda self: self.early_stop or self.enclosing is not None)
+    copy.set_before(
+        "nested.region", "Region.end_forward", early_stop=lambda self: self.early_stop or self.enclosing is not None
+    )
 
 
 @mutant("nested.region", "errors", "other_saved_tensors_are_reported")

@@ -122,7 +122,7 @@ def lets_a_slot_be_read_once_in_a_backward(copy: Copy) -> None:
             raise LookupError(f"saved tensor {index} was unpacked before")
         return there(self, index)
 
-    copy.call_instead("nested.recomputation", "Values.pop", pop)
+    copy.call_instead("nested.recomputation", "RecomputedTensors.pop", pop)
 
 
 @mutant("nested.recomputation", "gradients", "core_programs_equal_plain")
@@ -162,7 +162,7 @@ def brings_the_base_of_a_view(copy: Copy) -> None:
 @mutant("nested.region", "gradients", "in_place_on_intermediates")
 def takes_every_saved_tensor_for_unchanged(copy: Copy) -> None:
     """A saved tensor is taken for one that was never changed before it was saved."""
-    copy.change_result("nested.region", "look", lambda look, _: (*look[:3], 0, *look[4:]), only_here=True)
+    copy.change_result("nested.region", "tensor_metadata", lambda one, _: (*one[:3], 0, *one[4:]), only_here=True)
 
 
 @mutant("nested.recomputation", "gradients", "detached_islands")
@@ -244,7 +244,7 @@ def brings_what_was_broadcast_as_it_was_used(copy: Copy) -> None:
 @mutant("nested.recomputation", "gradients", "parameters_of_modules")
 def takes_a_saved_statistic_for_the_one_before(copy: Copy) -> None:
     """Of two recomputed tensors that look the same, and require no grad, the first comes back for both."""
-    look = copy["nested.recomputation"].look
+    look = copy["nested.recomputation"].tensor_metadata
 
     def change(values: Any, index: int, tensor: torch.Tensor) -> torch.Tensor:
         before = values.get(index - 1)
@@ -298,7 +298,7 @@ def keeps_its_inputs_when_the_graph_is_freed(copy: Copy) -> None:
 @mutant("nested.recomputation", "gradients", "many_saved_tensors")
 def sorts_slots_by_the_text_of_their_numbers(copy: Copy) -> None:
     """Recomputed tensors come back in the order of their numbers as text, in which 10 comes before 2."""
-    _number(copy, lambda run, index: sorted(range(run.known), key=str)[index])
+    _number(copy, lambda run, index: sorted(range(run.slot_count), key=str)[index])
 
 
 @mutant("nested.api", "gradients", "regions_that_save_nothing")
@@ -309,7 +309,7 @@ def detaches_the_output_where_nothing_was_saved(copy: Copy) -> None:
     def changed(_: None, self: Any, output: Any) -> None:
         ended[:] = [len(self.slots)]
 
-    copy.call_after("nested.region", "Region.end", changed)
+    copy.call_after("nested.region", "Region.end_forward", changed)
     change_output(copy, lambda output, args: output if ended != [0] or type(output) is tuple else output.detach())
 
 
@@ -362,7 +362,7 @@ def takes_every_tensor_for_strided(copy: Copy) -> None:
         if tensor.layout is not torch.strided:
             tensor.detach().data = torch.empty(0)
 
-    copy.call_before("tensors.versions", "counter", changed)
+    copy.call_before("tensors.versions", "version_probe", changed)
 
 
 @mutant("nested.recomputation", "gradients", "sparse_matrices")
@@ -423,4 +423,4 @@ def numbers_tensors_in_six_bits(copy: Copy) -> None:
 @mutant("nested.region", "gradients", "transforms_of_functions")
 def recomputes_after_vmap(copy: Copy) -> None:
     """A region that was called under vmap is recomputed after it is over."""
-    copy.replace("nested.region", "_has_left_vmap", lambda tensor: False)
+    copy.replace("nested.region", "_is_from_ended_vmap", lambda tensor: False)

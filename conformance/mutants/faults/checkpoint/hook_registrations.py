@@ -23,7 +23,7 @@ def _register(copy: Copy, change: Callable[[Any, Any, Any], tuple[Any, Any]]) ->
 @mutant("nested.hook_registrations", "structure", "hooks_that_a_function_registers_on_its_argument")
 def leaves_the_hooks_of_a_recomputation(copy: Copy) -> None:
     """Hooks that a recomputation registers stay."""
-    copy.replace("nested.hook_registrations", "undone", lambda tensors, *, registering: nullcontext())
+    copy.replace("nested.hook_registrations", "undo_registrations", lambda tensors, *, registering: nullcontext())
 
 
 @mutant("nested.hook_registrations", "structure", "hooks_that_a_function_registers_on_its_argument")
@@ -50,7 +50,7 @@ def forgets_hooks_on_accumulation(copy: Copy) -> None:
     def changed(of_tensor: Any, tensor: torch.Tensor) -> Any:
         return [one for one in of_tensor(tensor) if one is not tensor._post_accumulate_grad_hooks]
 
-    copy.call_instead("nested.hook_registrations", "_of_tensor", changed)
+    copy.call_instead("nested.hook_registrations", "_hooks_of_tensor", changed)
 
 
 @mutant("nested.hook_registrations", "structure", "hooks_that_a_function_registers_on_its_argument")
@@ -75,7 +75,7 @@ def knows_hooks_of_positional_arguments_alone(copy: Copy) -> None:
         args, kwargs, _, through = there(self)
         return args, kwargs, [one for one in args if isinstance(one, torch.Tensor)], through
 
-    copy.call_instead("nested.inputs", "Held.restore", changed)
+    copy.call_instead("nested.inputs", "FlatInputs.restore", changed)
 
 
 @mutant("nested.inputs", "structure", "hooks_on_arguments_by_keyword_and_in_containers")
@@ -92,7 +92,7 @@ def leaves_hooks_on_what_containers_hold(copy: Copy) -> None:
 @mutant("nested.hook_registrations", "structure", "hooks_that_a_function_replaces_on_its_argument")
 def puts_hooks_back_that_were_replaced(copy: Copy) -> None:
     """A hook that the recomputation took off is put back, also if it registered another one in its place."""
-    copy.replace("nested.hook_registrations", "_kind", lambda hook: object())
+    copy.replace("nested.hook_registrations", "_code_of", lambda hook: object())
 
 
 @mutant("nested.hook_registrations", "structure", "hooks_that_a_function_replaces_on_its_argument")
@@ -123,16 +123,16 @@ def watches_hooks_in_a_mode(copy: Copy) -> None:
         with undone(tensors, registering=registering), mode:
             yield
 
-    copy.call_instead("nested.hook_registrations", "undone", changed)
+    copy.call_instead("nested.hook_registrations", "undo_registrations", changed)
 
 
 @mutant("nested.hook_registrations", "structure", "hooks_that_a_function_registers_on_its_arguments_node")
 def overlooks_hooks_on_nodes(copy: Copy) -> None:
     """Hooks that a recomputation registers on the node of an argument stay."""
-    copy.replace("nested.hook_registrations", "_of_node", lambda tensor: [])
+    copy.replace("nested.hook_registrations", "_hooks_of_node", lambda tensor: [])
 
 
 @mutant("nested.hook_registrations", "structure", "hooks_that_a_function_registers_on_its_arguments_node")
 def overlooks_hooks_before_nodes(copy: Copy) -> None:
     """Hooks that a recomputation registers to run before the node of an argument stay."""
-    copy.change_result("nested.hook_registrations", "_of_node", lambda result, _: result[:1])
+    copy.change_result("nested.hook_registrations", "_hooks_of_node", lambda result, _: result[:1])

@@ -21,7 +21,7 @@ def _keep_values(copy: Copy, keep: Callable[[Any, Any, Any, Any], object]) -> No
         if task in self.values:
             keep(self, task, slot, values)
 
-    copy.replace("nested.recomputation", "Values.__call__", lambda _: None)
+    copy.replace("nested.recomputation", "RecomputedTensors.__call__", lambda _: None)
     copy.call_after("nested.region", "Region.recompute", recompute)
 
 
@@ -45,7 +45,7 @@ def _when_bring_fails(copy: Copy, note: Callable[[Any, BaseException], object]) 
             note(self, error)
             raise
 
-    copy.call_instead("nested.region", "Region.bring", bring)
+    copy.call_instead("nested.region", "Region.recompute_locked", bring)
 
 
 class _Everything:
@@ -77,7 +77,7 @@ def keeps_what_was_unpacked(copy: Copy) -> None:
     """A recomputed tensor, but for the first, lives until the end of the backward that has unpacked it."""
     copy.call_instead(
         "nested.recomputation",
-        "Values.pop",
+        "RecomputedTensors.pop",
         lambda there, self, *given: self.get(*given) if len(given) > 1 else there(self, *given),
     )
 
@@ -85,22 +85,24 @@ def keeps_what_was_unpacked(copy: Copy) -> None:
 @mutant("nested.region", "lifetimes", "dropping_the_outputs_frees_everything")
 def waits_for_the_collector(copy: Copy) -> None:
     """A region refers to itself."""
-    copy.set_after("nested.region", "Region.__init__", itself=lambda self: self)
+    copy.set_after("nested.region", "Region.__init__", original=lambda self: self)
 
 
 @mutant("tensors.versions", "lifetimes", "nothing_of_the_inside_is_alive_after_forward")
 def keeps_the_storage_with_the_counter(copy: Copy) -> None:
     """What follows the version of a tensor shares its storage, too."""
-    detached = copy["tensors.versions"].detached
+    detached = copy["tensors.versions"].detach_without_modes
     copy.call_instead(
-        "tensors.versions", "counter", lambda there, tensor: detached(tensor) if type(tensor) in _ORDINARY else there(tensor)
+        "tensors.versions",
+        "version_probe",
+        lambda there, tensor: detached(tensor) if type(tensor) in _ORDINARY else there(tensor),
     )
 
 
 @mutant("nested.region", "lifetimes", "dropping_the_outputs_frees_everything")
 def keeps_the_output_with_the_region(copy: Copy) -> None:
     """A region refers to the output of its forward."""
-    copy.call_before("nested.region", "Region.end", lambda self, output: setattr(self, "output", output))
+    copy.call_before("nested.region", "Region.end_forward", lambda self, output: setattr(self, "output", output))
 
 
 @mutant("nested.api", "lifetimes", "an_error_leaves_hooks_and_grad_mode")
@@ -151,7 +153,7 @@ def remembers_what_it_unpacked_last(copy: Copy) -> None:
 @mutant("nested.region", "lifetimes", "a_second_backward_raises_what_plain_raises")
 def has_its_own_words_for_a_second_backward(copy: Copy) -> None:
     """A backward over a graph that is freed raises an error of the region in the place of autograd's."""
-    in_graph = copy["nested.region"]._in_graph
+    in_graph = copy["nested.region"]._slots_in_graph
 
     def end(self: Any, output: Any) -> None:
         def hook(_: torch.Tensor) -> None:
@@ -161,7 +163,7 @@ def has_its_own_words_for_a_second_backward(copy: Copy) -> None:
         if isinstance(output, torch.Tensor) and output.requires_grad and self.slots:
             output.register_hook(hook)
 
-    copy.call_before("nested.region", "Region.end", end)
+    copy.call_before("nested.region", "Region.end_forward", end)
 
 
 @mutant("nested.recomputation", "lifetimes", "recomputed_tensors_live_no_longer_than_saved_ones")
@@ -169,7 +171,7 @@ def keeps_the_tensor_that_was_asked_for_first(copy: Copy) -> None:
     """The tensor that a recomputation was begun for lives until the end of the backward."""
     copy.call_instead(
         "nested.recomputation",
-        "Values.pop",
+        "RecomputedTensors.pop",
         lambda there, self, *given: there(self, *given) if len(given) > 1 else self[given[0]],
     )
 
@@ -177,13 +179,13 @@ def keeps_the_tensor_that_was_asked_for_first(copy: Copy) -> None:
 @mutant("nested.recomputation", "lifetimes", "early_stop_leaves_the_tail_unrun")
 def always_waits_with_the_stop(copy: Copy) -> None:
     """The operator that saves last runs before the recomputation ends, even if it has no buffer to write."""
-    copy.change_result("nested.recomputation", "_written_late", lambda found, _, last: last if found < 0 else found)
+    copy.change_result("nested.recomputation", "_find_late_write", lambda found, _, last: last if found < 0 else found)
 
 
 @mutant("nested.region", "lifetimes", "early_stop_leaves_the_tail_unrun")
 def stops_early_in_outermost_regions_alone(copy: Copy) -> None:
     """A region inside another one does not stop early."""
-    copy.set_before("nested.region", "Region.end", early_stop=lambda self: self.early_stop and self.enclosing is None)
+    copy.set_before("nested.region", "Region.end_forward", early_stop=lambda self: self.early_stop and self.enclosing is None)
 
 
 @mutant("nested.region", "lifetimes", "a_callable_of_any_kind_makes_no_cycle")
@@ -201,8 +203,8 @@ def keeps_tensors_that_have_hooks(copy: Copy) -> None:
 @mutant("nested.inputs", "lifetimes", "a_region_that_changes_its_input_makes_no_cycle")
 def keeps_inputs_that_were_changed(copy: Copy) -> None:
     """A region keeps its inputs after forward has changed them in place."""
-    for kind in ("Held", "Inputs"):
-        copy.replace("nested.inputs", f"{kind}.end", lambda _: None)
+    for kind in ("FlatInputs", "Inputs"):
+        copy.replace("nested.inputs", f"{kind}.end_forward", lambda _: None)
 
 
 @mutant("nested.region", "lifetimes", "a_region_that_changes_its_input_makes_no_cycle")
@@ -212,17 +214,17 @@ def keeps_inputs_changed_before_an_error(copy: Copy) -> None:
     def end(there: Any, self: Any, output: Any) -> None:
         inputs = self.inputs
         if not self.complete:
-            self.inputs = SimpleNamespace(end=lambda: None, watched=inputs.watched)
+            self.inputs = SimpleNamespace(end_forward=lambda: None, hooks_were_active=inputs.hooks_were_active)
         there(self, output)
         self.inputs = inputs
 
-    copy.call_instead("nested.region", "Region.end", end)
+    copy.call_instead("nested.region", "Region.end_forward", end)
 
 
 @mutant("nested.region", "lifetimes", "an_error_in_forward_keeps_nothing")
 def keeps_the_error_of_forward(copy: Copy) -> None:
     """A region keeps the exception that its forward has raised."""
-    copy.set_after("nested.region", "Region.end", error=lambda _: sys.exc_info()[1])
+    copy.set_after("nested.region", "Region.end_forward", error=lambda _: sys.exc_info()[1])
 
 
 @mutant("nested.recomputation", "lifetimes", "an_error_in_recomputation_keeps_nothing")
@@ -271,7 +273,7 @@ def leaves_autocast_on_after_an_error(copy: Copy) -> None:
 @mutant("nested.recomputation", "lifetimes", "a_retained_backward_keeps_nothing")
 def raises_one_stop_for_all(copy: Copy) -> None:
     """All recomputations end with one and the same exception, which keeps the frames that it has passed through."""
-    stop = copy["nested.recomputation"].Stop
+    stop = copy["nested.recomputation"].StopRecomputation
     one = stop()
     stop.__new__ = staticmethod(lambda *_: one)
 
@@ -279,14 +281,14 @@ def raises_one_stop_for_all(copy: Copy) -> None:
 @mutant("nested.recomputation", "lifetimes", "reading_saved_tensors_keeps_nothing")
 def saves_unneeded_outputs_in_their_own_graph(copy: Copy) -> None:
     """The graph that a recomputation makes holds what is not needed together with its history."""
-    copy.replace("nested.recomputation", "detached", lambda tensor: tensor, only_here=True)
+    copy.replace("nested.recomputation", "detach_without_modes", lambda tensor: tensor, only_here=True)
 
 
 @mutant("nested.region", "lifetimes", "what_is_read_again_dies_as_it_is_unpacked")
 def brings_all_that_is_alive_for_a_second_reading(copy: Copy) -> None:
     """A backward that unpacks a tensor again gets all others again, too."""
     inside = torch._C._current_graph_task_id
-    copy.change_result("nested.region", "_read_with", lambda asked, _: asked if inside() == -1 else _Everything())
+    copy.change_result("nested.region", "_slots_of_same_node", lambda asked, _: asked if inside() == -1 else _Everything())
 
 
 @mutant("nested.region", "lifetimes", "what_a_group_left_dies_with_it")
@@ -305,7 +307,7 @@ def keeps_the_inputs_it_restored(copy: Copy) -> None:
     """A region keeps the arguments with which its function has run again."""
 
     def run(self: Any, function: Any, *_: Any) -> None:
-        self.again.__self__.restored = function
+        self.unpack_slot.__self__.restored = function
 
     copy.call_before("nested.recomputation", "Recomputation.run", run)
 
@@ -329,7 +331,7 @@ def keeps_what_it_looks_after(copy: Copy) -> None:
 @mutant("nested.inputs", "lifetimes", "lists_that_outputs_are_appended_to")
 def does_not_look_after_lists(copy: Copy) -> None:
     """Containers that go through as they are, are not looked at again."""
-    copy.replace("nested.inputs", "_look_after", lambda _: None)
+    copy.replace("nested.inputs", "_revisit", lambda _: None)
 
 
 @mutant("nested.inputs", "lifetimes", "what_a_function_puts_into_its_arguments_is_freed")
@@ -341,7 +343,7 @@ def keeps_lists_that_forward_appended_to(copy: Copy) -> None:
         there(self)
         self.containers = [] if self.packed is None else containers
 
-    copy.call_instead("nested.inputs", "Inputs.end", end)
+    copy.call_instead("nested.inputs", "Inputs.end_forward", end)
 
 
 @mutant("tensors.packed", "lifetimes", "attributes_that_are_tensors_are_freed")

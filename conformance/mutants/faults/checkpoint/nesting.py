@@ -33,19 +33,19 @@ def _show_to_hooks_around(owner: Any, tensor: torch.Tensor) -> None:
 @mutant("nested.region", "nesting", "backward_inside_a_region")
 def numbers_only_the_slots_that_are_alive(copy: Copy) -> None:
     """Slots that the graph has cleared are left out, so that those after them have other indices."""
-    copy.change_result("nested.region", "_in_graph", lambda slots, _: [slot for slot in slots if slot is not None])
+    copy.change_result("nested.region", "_slots_in_graph", lambda slots, _: [slot for slot in slots if slot is not None])
 
 
 @mutant("nested.recomputation", "nesting", "no_except_exception_catches_the_stop")
 def stop_is_an_exception(copy: Copy) -> None:
     """What ends a recomputation early is an Exception."""
-    copy.replace("nested.recomputation", "Stop", type("Stop", (Exception,), {}))
+    copy.replace("nested.recomputation", "StopRecomputation", type("Stop", (Exception,), {}))
 
 
 @mutant("nested.inputs", "nesting", "hooks_see_the_outermost_inputs_alone")
 def keeps_inputs_by_reference(copy: Copy) -> None:
     """Inputs are kept as they are, even if somebody watches what is saved."""
-    copy.replace("nested.inputs", "_watched", lambda: False)
+    copy.replace("nested.inputs", "_hooks_are_active", lambda: False)
 
 
 @mutant("nested.region", "nesting", "hooks_see_the_outermost_inputs_alone")
@@ -57,7 +57,7 @@ def lets_outer_hooks_see_what_is_inside(copy: Copy) -> None:
 @mutant("nested.inputs", "nesting", "hooks_see_inputs_in_containers")
 def does_not_take_lists_apart(copy: Copy) -> None:
     """Tensors in lists are no inputs."""
-    copy.call_instead("nested.inputs", "_apart", lambda there, value: None if type(value) is list else there(value))
+    copy.call_instead("nested.inputs", "_flatten", lambda there, value: None if type(value) is list else there(value))
 
 
 @mutant("nested.inputs", "nesting", "hooks_see_inputs_in_containers", profile="default")
@@ -69,7 +69,7 @@ def does_not_take_dataclasses_apart(copy: Copy) -> None:
 @mutant("nested.inputs", "nesting", "hooks_see_repeated_inputs_once")
 def packs_a_repeated_argument_twice(copy: Copy) -> None:
     """A tensor that is an argument twice is saved twice."""
-    copy.call_before("nested.inputs", "Inputs._tensor", lambda self, tensor: self.indices.pop(id(tensor), None))
+    copy.call_before("nested.inputs", "Inputs._capture_tensor", lambda self, tensor: self.indices.pop(id(tensor), None))
 
 
 @mutant("tensors.packed", "nesting", "trees_of_regions")
@@ -106,12 +106,12 @@ def saves_no_inputs_without_grad(copy: Copy) -> None:
     """Inputs that do not require grad are kept as they are, not saved."""
 
     def tensor(there: Any, self: Any, tensor: torch.Tensor) -> Any:
-        watched, self.watched = self.watched, self.watched and tensor.requires_grad
+        watched, self.hooks_were_active = self.hooks_were_active, self.hooks_were_active and tensor.requires_grad
         position = there(self, tensor)
-        self.watched = watched
+        self.hooks_were_active = watched
         return position
 
-    copy.call_instead("nested.inputs", "Inputs._tensor", tensor)
+    copy.call_instead("nested.inputs", "Inputs._capture_tensor", tensor)
 
 
 @mutant("nested.inputs", "nesting", "trees_of_regions", profile="default")
@@ -162,7 +162,7 @@ def refuses_to_recompute_inside_a_recomputation(copy: Copy) -> None:
     region = copy["nested.region"]
 
     def recompute(self: Any, *_: Any) -> None:
-        if isinstance(region._enclosing(), region.Recomputation):
+        if isinstance(region._enclosing_region(), region.Recomputation):
             self.refuse("another one is being recomputed")
 
     copy.call_before("nested.region", "Region.recompute", recompute)
@@ -176,7 +176,7 @@ def refuses_regions_of_others_around_it(copy: Copy) -> None:
         if found is None and _hooks._top_saved_tensors_default_hooks(True) is not None:
             raise RuntimeError("hooks on saved tensors that are of no region are active")
 
-    copy.call_after("nested.region", "_enclosing", enclosing)
+    copy.call_after("nested.region", "_enclosing_region", enclosing)
 
 
 @mutant("nested.recomputation", "nesting", "backward_inside_a_region_without_early_stop")

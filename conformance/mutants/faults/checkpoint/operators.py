@@ -17,7 +17,7 @@ def mixes_up_arguments_after_the_third(copy: Copy) -> None:
 @mutant("nested.recomputation", "operators", "operators_that_a_region_ends_with")
 def stops_inside_an_operator(copy: Copy) -> None:
     """A recomputation ends at the last tensor that is saved, also if its operator writes it after that."""
-    copy.replace("nested.recomputation", "_written_late", lambda slots, last: -1)
+    copy.replace("nested.recomputation", "_find_late_write", lambda slots, last: -1)
 
 
 @mutant("nested.recomputation", "operators", "operators_that_a_region_ends_with")

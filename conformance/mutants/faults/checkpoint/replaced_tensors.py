@@ -12,7 +12,7 @@ def _origins_if(copy: Copy, wanted: Callable[[int], bool]) -> None:
     """Let a recomputation know the origins alone whose index is ``wanted``."""
 
     def change(given: dict[str, Any]) -> None:
-        given["outside"] = {index: one for index, one in given["outside"].items() if wanted(index)}
+        given["origins"] = {index: one for index, one in given["origins"].items() if wanted(index)}
 
     copy.change_arguments("nested.recomputation", "Recomputation.__init__", change)
 
@@ -32,19 +32,19 @@ def does_not_look_where_leaves_inside_are(copy: Copy) -> None:
 @mutant("nested.region", "errors", "names_that_are_bound_late")
 def looks_where_leaves_are_and_not_results(copy: Copy) -> None:
     """Results that were computed before the region are taken for its own, and not looked for."""
-    copy.set_after("nested.region", "Region.__init__", begun=lambda _: -1)
+    copy.set_after("nested.region", "Region.__init__", first_sequence_number=lambda _: -1)
 
 
 @mutant("nested.region", "errors", "weights_and_buffers_that_are_replaced")
 def takes_views_for_wholes(copy: Copy) -> None:
     """A saved view is not looked for as a part of its base."""
-    copy.change_arguments("nested.outside_tensors", "origin", lambda given: given.update(whole=given["tensor"]))
+    copy.change_arguments("nested.outside_tensors", "find_origin", lambda given: given.update(base=given["tensor"]))
 
 
 @mutant("nested.outside_tensors", "errors", "weights_and_buffers_that_are_replaced")
 def keeps_parameters_alone(copy: Copy) -> None:
     """The storages of tensors from outside that are no parameters are not kept for comparison."""
-    copy.change_arguments("nested.outside_tensors", "keep", lambda given: given.update(watched=True))
+    copy.change_arguments("nested.outside_tensors", "keep_storages", lambda given: given.update(watched=True))
 
 
 @mutant("nested.outside_tensors", "errors", "other_tensors_with_the_same_values")
@@ -58,18 +58,18 @@ def keeps_what_was_swapped_in_forward(copy: Copy) -> None:
     """Of a tensor that got another storage in forward, that one is kept for comparison."""
 
     def present(self: Any) -> Any:
-        whole = self.whole()
+        whole = self.base()
         if whole is not None and self.layout is None:
             self.layout = copy["nested.outside_tensors"]._layout(whole)
         return None if whole is None else whole.untyped_storage()
 
-    copy.replace("nested.outside_tensors", "Origin.present", present)
+    copy.replace("nested.outside_tensors", "Origin.current_storage", present)
 
 
 @mutant("nested.outside_tensors", "errors", "regions_inside_a_functional_call")
 def takes_what_looks_alike_for_the_same(copy: Copy) -> None:
     """A tensor that stands in for another one is never noticed."""
-    copy.replace("nested.outside_tensors", "replaced", lambda *_: False)
+    copy.replace("nested.outside_tensors", "has_other_values", lambda *_: False)
 
 
 @mutant("nested.recomputation", "errors", "scripted_functions_that_specialise")
@@ -77,16 +77,16 @@ def compares_versions_alone(copy: Copy) -> None:
     """Of what a recomputation saves, nothing but the version is compared with what forward saved."""
 
     def compare(self: Any, index: int, tensor: Any) -> None:
-        self.same_version(tensor, self.slots[index][2][3])
+        self.require_version(tensor, self.slots[index][2][3])
 
-    copy.replace("nested.recomputation", "Recomputation.compare", compare)
-    copy.replace("nested.outside_tensors", "replaced", lambda *_: False)
+    copy.replace("nested.recomputation", "Recomputation.compare_metadata", compare)
+    copy.replace("nested.outside_tensors", "has_other_values", lambda *_: False)
 
 
 @mutant("nested.outside_tensors", "errors", "names_that_are_bound_late")
 def compares_addresses_alone(copy: Copy) -> None:
     """A tensor that begins where another one did is taken for it, transposed or not."""
-    copy.replace("nested.outside_tensors", "Origin.moved", lambda self, tensor: self.address != tensor.data_ptr())
+    copy.replace("nested.outside_tensors", "Origin.has_moved", lambda self, tensor: self.address != tensor.data_ptr())
 
 
 @mutant("nested.outside_tensors", "errors", "names_that_are_bound_late")
@@ -95,9 +95,9 @@ def forgets_what_is_returned(copy: Copy) -> None:
 
     def keep(_: None, origins: Any, *__: Any, **___: Any) -> None:
         for one in origins:
-            one.whole = lambda: None
+            one.base = lambda: None
 
-    copy.call_after("nested.outside_tensors", "keep", keep)
+    copy.call_after("nested.outside_tensors", "keep_storages", keep)
 
 
 @mutant("nested.outside_tensors", "errors", "other_tensors_with_the_same_values")
@@ -105,10 +105,10 @@ def takes_a_shape_for_another(copy: Copy) -> None:
     """How a tensor lay in memory is read from what it was given in forward."""
 
     def present(self: Any) -> None:
-        whole = self.whole()
+        whole = self.base()
         self.layout = self.layout or (None if whole is None else copy["nested.outside_tensors"]._layout(whole))
 
-    copy.call_before("nested.outside_tensors", "Origin.present", present)
+    copy.call_before("nested.outside_tensors", "Origin.current_storage", present)
 
 
 @mutant("nested.outside_tensors", "errors", "other_tensors_with_the_same_values")

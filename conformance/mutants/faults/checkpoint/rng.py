@@ -13,7 +13,7 @@ from conformance.mutants.mutant import Copy, mutant
 
 def _after_forward(copy: Copy, change: Callable[[Any], object]) -> None:
     """A region is changed as its forward ends."""
-    copy.call_after("nested.region", "Region.end", lambda _, self, output: change(self))
+    copy.call_after("nested.region", "Region.end_forward", lambda _, self, output: change(self))
 
 
 def _before_exit(copy: Copy, change: Callable[[Any, Any], object]) -> None:
@@ -94,7 +94,7 @@ def overlooks_explicit_generators(copy: Copy) -> None:
     """A generator that is an argument is none to be replayed."""
     copy.call_instead(
         "nested.inputs",
-        "Inputs._take",
+        "Inputs._capture",
         lambda take, self, value: value if isinstance(value, torch.Generator) else take(self, value),
     )
 
@@ -154,7 +154,7 @@ def forgets_the_second_normal(copy: Copy) -> None:
 @mutant("nested.recomputation", "rng", "noise_that_is_saved_before_it_is_drawn")
 def stops_before_noise_is_drawn(copy: Copy) -> None:
     """A recomputation ends at the last tensor that is saved, also if its operator writes it after that."""
-    copy.replace("nested.recomputation", "_written_late", lambda slots, last: -1)
+    copy.replace("nested.recomputation", "_find_late_write", lambda slots, last: -1)
 
 
 @mutant("nested.recomputation", "rng", "noise_that_is_saved_before_it_is_drawn", profile="default")
@@ -165,7 +165,7 @@ def knows_noise_by_its_version(copy: Copy) -> None:
         index = int(written_late(slots, last))
         return index if index < 0 or slots[index][2][3] == 0 else -1
 
-    copy.call_instead("nested.recomputation", "_written_late", changed)
+    copy.call_instead("nested.recomputation", "_find_late_write", changed)
 
 
 @mutant("nested.recomputation", "rng", "noise_that_is_saved_before_it_is_drawn")
@@ -173,7 +173,7 @@ def expects_every_recomputation_to_stop_early(copy: Copy) -> None:
     """A recomputation that could have stopped early, and ran to its end, is reported as different from forward."""
 
     def changed(values: Any, self: Any, *args: Any) -> None:
-        if self.mismatch is None and not self.stopped and self.until <= self.last:
+        if self.mismatch is None and not self.stopped and self.stop_index <= self.last:
             self.mismatch = "recomputation did not stop early"
 
     copy.call_after("nested.recomputation", "Recomputation.run", changed)
@@ -182,7 +182,7 @@ def expects_every_recomputation_to_stop_early(copy: Copy) -> None:
 @mutant("nested.recomputation", "rng", "noise_that_is_saved_before_it_is_drawn")
 def stops_in_what_the_operator_calls(copy: Copy) -> None:
     """A recomputation ends before the next kernel, also if that is part of the operator that is under way."""
-    copy.call_before("nested.recomputation", "_Ending.__torch_dispatch__", lambda self, *call: self.run.stop())
+    copy.call_before("nested.recomputation", "_StopAfterOperator.__torch_dispatch__", lambda self, *call: self.run.stop())
 
 
 @mutant("nested.region", "rng", "a_partial_backward_draws_the_same")
@@ -257,7 +257,9 @@ def overlooks_generators_by_keyword(copy: Copy) -> None:
 def overlooks_the_generator_of_the_host(copy: Copy) -> None:
     """The CPU's generator is not replayed."""
     copy.change_result(
-        "state.random_numbers", "states", lambda result, *_: [pair for pair in result if pair[0] is not torch.default_generator]
+        "state.random_numbers",
+        "capture_states",
+        lambda result, *_: [pair for pair in result if pair[0] is not torch.default_generator],
     )
 
 
@@ -286,5 +288,5 @@ def gives_up_replaying_after_an_error(copy: Copy) -> None:
 @mutant("nested.region", "rng", "every_backward_draws_the_same")
 def replays_three_times(copy: Copy) -> None:
     """From the fourth recomputation of a region on, random numbers are drawn from the generators as they are."""
-    present = copy["nested.region"].random_numbers.states
+    present = copy["nested.region"].random_numbers.capture_states
     recompute_with(copy, "states", lambda region, _: region.states if run_number(region) < 4 else present())

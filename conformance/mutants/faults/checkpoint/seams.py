@@ -28,7 +28,7 @@ def change_inputs(copy: Copy, change: Callable[[Any, Any], Any]) -> None:
     copy.call_instead("nested.region", "Region.__init__", init)
 
 
-def change_restored(copy: Copy, change: Callable[[Args, Kwargs], tuple[Args, Kwargs]], kind: str = "Held") -> None:
+def change_restored(copy: Copy, change: Callable[[Args, Kwargs], tuple[Args, Kwargs]], kind: str = "FlatInputs") -> None:
     """A recomputation gets ``change(args, kwargs)``; of calls without containers, or, as ``Inputs``, of those with some."""
 
     def restored(call: Any, _: Any) -> Any:
@@ -51,7 +51,7 @@ def change_recomputed_after(copy: Copy, change: Callable[[Any, int, torch.Tensor
         if changed is not None:
             there(values, index, changed)
 
-    copy.call_instead("nested.recomputation", "Values.__setitem__", put)
+    copy.call_instead("nested.recomputation", "RecomputedTensors.__setitem__", put)
 
 
 def recompute_with(copy: Copy, name: str, value: Callable[[Any, Any], Any]) -> None:
@@ -73,11 +73,11 @@ def compare_versions_alone_if(copy: Copy, alone: Callable[[Any, int, torch.Tenso
 
     def compare(there: Any, self: Any, index: int, tensor: torch.Tensor) -> None:
         if alone(self, index, tensor):
-            self.same_version(tensor, self.slots[index][2][3])
+            self.require_version(tensor, self.slots[index][2][3])
         else:
             there(self, index, tensor)
 
-    copy.call_instead("nested.recomputation", "Recomputation.compare", compare)
+    copy.call_instead("nested.recomputation", "Recomputation.compare_metadata", compare)
 
 
 def run_number(region: Any) -> int:

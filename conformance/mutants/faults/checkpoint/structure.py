@@ -14,7 +14,7 @@ from conformance.mutants.mutant import Copy, mutant
 @mutant("nested.inputs", "structure", "keyword_arguments", profile="default")
 def passes_keyword_arguments_by_position(copy: Copy) -> None:
     """A recomputation gets keyword arguments by position, the last one first."""
-    for kind in ("Held", "Inputs"):
+    for kind in ("FlatInputs", "Inputs"):
         change_restored(copy, lambda args, kwargs: ((*args, *reversed(kwargs.values())), {}), kind)
 
 
@@ -51,7 +51,7 @@ def takes_an_int_for_a_position(copy: Copy) -> None:
     def changed(whole: Any, value: Any, tensors: Any, *others: Any) -> Any:
         return tensors[value % len(tensors)] if isinstance(value, int) else whole(value, tensors, *others)
 
-    copy.call_instead("nested.inputs", "_whole", changed)
+    copy.call_instead("nested.inputs", "_rebuild", changed)
 
 
 @mutant("nested.inputs", "structure", "non_tensor_arguments")
@@ -70,7 +70,9 @@ def drops_none_from_outputs(copy: Copy) -> None:
 def swaps_keyword_arguments_each_time(copy: Copy) -> None:
     """Each recomputation gets the values of keyword arguments in the order opposite to the one before."""
     copy.set_before(
-        "nested.inputs", "Held.restore", kwargs=lambda self: dict(zip(self.kwargs, reversed(self.kwargs.values()), strict=True))
+        "nested.inputs",
+        "FlatInputs.restore",
+        kwargs=lambda self: dict(zip(self.kwargs, reversed(self.kwargs.values()), strict=True)),
     )
 
 
@@ -88,7 +90,7 @@ def expects_backward_to_read_all_it_recomputes(copy: Copy) -> None:
         if self:
             raise RuntimeError(f"{len(self)} recomputed tensors were never unpacked")
 
-    copy.call_before("nested.recomputation", "Values.__call__", changed)
+    copy.call_before("nested.recomputation", "RecomputedTensors.__call__", changed)
 
 
 @mutant("nested.api", "structure", "outputs_that_are_inputs")

@@ -20,16 +20,16 @@ def _refuse_to_wait(copy: Copy) -> None:
     def sleep(_: float) -> NoReturn:
         raise RuntimeError("another thread recomputes this region")
 
-    copy.replace("state.under_way", "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep), only_here=True)
+    copy.replace("state.advisory_locks", "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep), only_here=True)
 
 
-@mutant("state.under_way", "lifetimes", "two_threads_over_one_graph")
+@mutant("state.advisory_locks", "lifetimes", "two_threads_over_one_graph")
 def refuses_what_another_thread_recomputes(copy: Copy) -> None:
     """That another thread is recomputing the same region is an error."""
     _refuse_to_wait(copy)
 
 
-@mutant("state.under_way", "lifetimes", "two_threads_ask_for_parts_of_nested_regions")
+@mutant("state.advisory_locks", "lifetimes", "two_threads_ask_for_parts_of_nested_regions")
 def gives_up_on_a_busy_region(copy: Copy) -> None:
     """A region that another thread is recomputing is not waited for."""
     _refuse_to_wait(copy)
@@ -63,8 +63,8 @@ def saves_in_the_newest_region(copy: Copy) -> None:
         if self.enclosing is not None:
             newest[:] = [weakref.ref(self.enclosing)]
 
-    copy.replace("nested.user_hooks", "push", push)
-    copy.call_before("nested.region", "Region.end", end)
+    copy.replace("nested.user_hooks", "push_hooks_of", push)
+    copy.call_before("nested.region", "Region.end_forward", end)
 
 
 @mutant("nested.region", "lifetimes", "backward_of_a_region_that_is_under_way")
@@ -72,7 +72,7 @@ def refuses_while_forward_is_under_way_elsewhere(copy: Copy) -> None:
     """A region whose forward has not ended on another thread is not recomputed."""
 
     def recompute(self: Any, *_: Any) -> None:
-        if not self.complete and copy["nested.region"]._enclosing() is None:
+        if not self.complete and copy["nested.region"]._enclosing_region() is None:
             self.refuse("its forward has not ended")
 
     copy.call_before("nested.region", "Region.recompute", recompute)

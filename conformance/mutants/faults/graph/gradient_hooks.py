@@ -37,7 +37,7 @@ def leaves_no_place_for_constants(copy: Copy) -> None:
     def made(_: None, self: Any, registration: Any) -> None:
         self.grads = [None] * sum(map(bool, registration.watched))
 
-    copy.call_after("graph.gradients", "_Pass.__init__", made)
+    copy.call_after("graph.gradients", "_BackwardPass.__init__", made)
 
 
 @mutant("graph.gradients", "gradient_hooks", "handles_pickle_and_copy")
@@ -75,13 +75,13 @@ def waits_for_nothing(copy: Copy) -> None:
     def arrived(self: Any, index: int, grad: Any) -> None:
         self.awaited.clear()
 
-    copy.call_before("graph.gradients", "_Pass.arrived", arrived)
+    copy.call_before("graph.gradients", "_BackwardPass.arrived", arrived)
 
 
 @mutant("graph.gradients", "gradient_hooks", "a_tensor_that_died_holds_nothing_up")
 def does_not_call_at_the_end(copy: Copy) -> None:
     """The hook is not called at the end of a backward that has not brought all gradients."""
-    copy.replace("graph.gradients", "_Pass.__call__", lambda _: None)
+    copy.replace("graph.gradients", "_BackwardPass.__call__", lambda _: None)
 
 
 @mutant("graph.gradients", "gradient_hooks", "a_hook_on_leaves_when_some_are_asked_for", profile="default")
@@ -94,7 +94,7 @@ def asks_of_no_leaf(copy: Copy) -> None:
             return not torch._C._will_engine_execute_node(copy["graph.gradients"].node_of(tensor))
         return there(self)
 
-    copy.call_instead("graph.gradients", "_Watched.stays_away", stays_away)
+    copy.call_instead("graph.gradients", "_WatchedTensor.will_not_run", stays_away)
 
 
 @mutant("graph.gradients", "gradient_hooks", "an_undefined_gradient_is_none")
@@ -102,7 +102,7 @@ def waits_for_what_is_undefined(copy: Copy) -> None:
     """The hook gets zeros instead of None where no gradient flows."""
     copy.call_instead(
         "graph.gradients",
-        "_Pass.arrived",
+        "_BackwardPass.arrived",
         lambda there, self, index, grad: there(self, index, torch.zeros(2, 2) if grad is None else grad),
     )
 
@@ -111,7 +111,7 @@ def waits_for_what_is_undefined(copy: Copy) -> None:
 def calls_for_each_gradient(copy: Copy) -> None:
     """A hook on any gradient is called with each of them."""
     copy.call_instead(
-        "graph.gradients", "_Pass.finish", lambda there, self: None if self.registration.any_mode else there(self)
+        "graph.gradients", "_BackwardPass.finish", lambda there, self: None if self.registration.any_mode else there(self)
     )
 
 
@@ -201,7 +201,7 @@ def does_not_count_the_root(copy: Copy) -> None:
         begun = tensor is not None and tensor.requires_grad and copy["graph.gradients"].node_of(tensor)
         return begun == torch._C._current_autograd_node() or there(self)
 
-    copy.call_instead("graph.gradients", "_Watched.stays_away", stays_away)
+    copy.call_instead("graph.gradients", "_WatchedTensor.will_not_run", stays_away)
 
 
 @mutant("graph.gradients", "gradient_hooks", "an_undefined_gradient_is_not_the_first")
@@ -223,7 +223,7 @@ def asks_the_node_after_a_change(copy: Copy) -> None:
         tensor = self.tensor()
         self.version = self.version if tensor is None else tensor._version
 
-    copy.call_before("graph.gradients", "_Watched.stays_away", stays_away)
+    copy.call_before("graph.gradients", "_WatchedTensor.will_not_run", stays_away)
 
 
 @mutant("graph.gradients", "gradient_hooks", "a_watched_tensor_may_change_its_node", profile="default")
@@ -234,4 +234,4 @@ def takes_what_became_a_leaf_for_absent(copy: Copy) -> None:
         tensor = self.tensor()
         self.leaf = self.leaf if tensor is None else tensor.is_leaf
 
-    copy.call_before("graph.gradients", "_Watched.stays_away", stays_away)
+    copy.call_before("graph.gradients", "_WatchedTensor.will_not_run", stays_away)

@@ -21,7 +21,7 @@ def change_argument_of_pack(copy: Copy, changed: Callable[[torch.Tensor], torch.
     """Have a pack hook given something that is made of the tensor."""
 
     def pack(there: Any, self: Any, tensor: torch.Tensor) -> Any:
-        return copy["graph.hooks"]._Saved(self.pack_hook(changed(tensor)), tensor)
+        return copy["graph.hooks"]._SavedTensor(self.pack_hook(changed(tensor)), tensor)
 
     copy.call_instead("graph.hooks", "saved_tensors_hooks._pack", pack)
 
@@ -34,7 +34,9 @@ def change_result_of_unpack(copy: Copy, changed: Callable[[torch.Tensor], torch.
 def check_if(copy: Copy, wanted: Callable[[Any, Any], bool]) -> None:
     """Have versions compared for some tensors alone."""
     copy.call_instead(
-        "graph.hooks", "_Saved.check", lambda there, saved, tensor: there(saved, tensor) if wanted(saved, tensor) else None
+        "graph.hooks",
+        "_SavedTensor.check",
+        lambda there, saved, tensor: there(saved, tensor) if wanted(saved, tensor) else None,
     )
 
 
@@ -74,27 +76,27 @@ def looks_into_the_outer_tuple_alone(copy: Copy) -> None:
     def detached(there: Any, value: Any, *rest: Any) -> Any:
         if not hooks._is_tuple(value):
             return there(value, *rest)
-        return hooks._rebuilt(value, [part if hooks._is_tuple(part) else there(part, *rest) for part in value])
+        return hooks._rebuild_tuple(value, [part if hooks._is_tuple(part) else there(part, *rest) for part in value])
 
-    copy.call_instead("graph.hooks", "_detached", detached)
+    copy.call_instead("graph.hooks", "_without_graph", detached)
 
 
 @mutant("graph.hooks", "hooks", "a_pair_that_returns_its_argument_makes_no_cycle", profile="default")
 def brings_a_named_tuple_back_as_a_tuple(copy: Copy) -> None:
     """An unpack hook gets a tuple where the pack hook returned a named tuple."""
-    copy.replace("graph.hooks", "_rebuilt", lambda _, parts: tuple(parts))
+    copy.replace("graph.hooks", "_rebuild_tuple", lambda _, parts: tuple(parts))
 
 
 @mutant("graph.hooks", "hooks", "a_pair_that_returns_its_argument_makes_no_cycle")
 def keeps_the_graph_of_a_result(copy: Copy) -> None:
     """A result that a pack hook returns owns its own graph."""
-    copy.replace("graph.hooks", "_detached", lambda value, *_: value)
+    copy.replace("graph.hooks", "_without_graph", lambda value, *_: value)
 
 
 @mutant("graph.hooks", "hooks", "pairs_may_be_left_in_any_order")
 def takes_off_what_is_above_too(copy: Copy) -> None:
     """A pair that is left takes those with it that were entered later."""
-    copy.replace("graph.hooks", "_take_off", take_off)
+    copy.replace("graph.hooks", "_pop_owner", take_off)
 
 
 @mutant("graph.hooks", "hooks", "pairs_may_be_left_in_any_order", profile="default")
@@ -105,13 +107,13 @@ def puts_back_what_is_above_in_reverse(copy: Copy) -> None:
         for pair in take_off(owner):
             torch._C._autograd._push_saved_tensors_default_hooks(*pair)
 
-    copy.replace("graph.hooks", "_take_off", taking_off)
+    copy.replace("graph.hooks", "_pop_owner", taking_off)
 
 
 @mutant("graph.hooks", "hooks", "hooks_do_not_hide_a_change")
 def compares_no_versions(copy: Copy) -> None:
     """A change in place between pack and unpack is not noticed."""
-    copy.replace("graph.hooks", "_Saved.check", lambda *_: None)
+    copy.replace("graph.hooks", "_SavedTensor.check", lambda *_: None)
 
 
 @mutant("graph.hooks", "hooks", "hooks_do_not_hide_a_change_in_forward")
@@ -131,9 +133,9 @@ def takes_every_tensor_for_copied(copy: Copy) -> None:
     """What the pack hook returns is taken for a copy, so a change before one that the unpack hook makes is not noticed."""
 
     def copied(self: Any, *_: object) -> None:
-        self.uncopied = False
+        self.is_alias = False
 
-    change_init(copy, "_Saved", copied)
+    change_init(copy, "_SavedTensor", copied)
 
 
 @mutant("graph.hooks", "hooks", "a_change_in_any_way_is_noticed", profile="default")
@@ -141,9 +143,9 @@ def takes_an_alias_for_a_copy(copy: Copy) -> None:
     """A view that the pack hook returns is taken for a copy."""
 
     def copied_if_another(self: Any, value: Any, tensor: torch.Tensor) -> None:
-        self.uncopied = value is tensor
+        self.is_alias = value is tensor
 
-    change_init(copy, "_Saved", copied_if_another)
+    change_init(copy, "_SavedTensor", copied_if_another)
 
 
 @mutant("graph.hooks", "hooks", "a_change_after_a_copy_is_harmless")
@@ -151,9 +153,9 @@ def expects_versions_of_copies_of_hooks(copy: Copy) -> None:
     """A change in place is refused although a hook has made a copy before it."""
 
     def uncopied(self: Any, *_: object) -> None:
-        self.uncopied = True
+        self.is_alias = True
 
-    change_init(copy, "_Saved", uncopied)
+    change_init(copy, "_SavedTensor", uncopied)
 
 
 @mutant("graph.hooks", "hooks", "hooks_that_keep_the_tensor_change_nothing")
@@ -163,7 +165,7 @@ def expects_nothing_to_have_changed_before(copy: Copy) -> None:
     def unchanged(self: Any, *_: object) -> None:
         self.version = 0
 
-    change_init(copy, "_Saved", unchanged)
+    change_init(copy, "_SavedTensor", unchanged)
 
 
 @mutant("graph.hooks", "hooks", "copies_of_saved_tensors_do_as_well")
@@ -249,20 +251,20 @@ def asks_the_pair_around_backward(copy: Copy) -> None:
 @mutant("graph.hooks", "hooks", "a_graph_under_hooks_is_freed")
 def keeps_the_saved_tensor(copy: Copy) -> None:
     """A graph owns the tensor that was saved, and so itself."""
-    change_init(copy, "_Saved", own)
+    change_init(copy, "_SavedTensor", own)
 
 
 @mutant("graph.hooks", "hooks", "dropped_graphs_under_hooks_are_freed")
 def keeps_what_copies_were_made_of(copy: Copy) -> None:
     """A graph owns the tensor of which a hook has kept a copy."""
-    change_init(copy, "_Saved", own)
+    change_init(copy, "_SavedTensor", own)
 
 
 @mutant("graph.hooks", "hooks", "hooks_leave_nothing_behind")
 def notes_every_saved_tensor(copy: Copy) -> None:
     """Each tensor that is saved leaves an object behind."""
     notes: list[list[None]] = []
-    change_init(copy, "_Saved", lambda *_: notes.append([]))
+    change_init(copy, "_SavedTensor", lambda *_: notes.append([]))
 
 
 @mutant("graph.hooks", "hooks", "an_error_in_pack_reaches_the_user")

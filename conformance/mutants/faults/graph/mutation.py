@@ -15,7 +15,9 @@ from conformance.mutants.mutant import Copy, mutant
 
 def overlook(copy: Copy, overlooked: Callable[[torch.Tensor], bool]) -> None:
     """Have some of the tensors that operators write to overlooked."""
-    copy.change_result("graph.mutation", "_written", lambda result, *_: (tensor for tensor in result if not overlooked(tensor)))
+    copy.change_result(
+        "graph.mutation", "_written_tensors", lambda result, *_: (tensor for tensor in result if not overlooked(tensor))
+    )
 
 
 def overlook_operators(copy: Copy, overlooked: Callable[[Any, list[torch.Tensor]], bool]) -> None:
@@ -25,13 +27,15 @@ def overlook_operators(copy: Copy, overlooked: Callable[[Any, list[torch.Tensor]
         found = list(there(func, *args))
         return [] if overlooked(func, found) else found
 
-    copy.call_instead("graph.mutation", "_written", written)
+    copy.call_instead("graph.mutation", "_written_tensors", written)
 
 
 def overlook_arguments(copy: Copy, left: Callable[[Any], Any]) -> None:
     """Have what operators write to looked for in what is left of each positional argument."""
     copy.call_instead(
-        "graph.mutation", "_written", lambda there, func, args, kwargs: there(func, [left(each) for each in args], kwargs)
+        "graph.mutation",
+        "_written_tensors",
+        lambda there, func, args, kwargs: there(func, [left(each) for each in args], kwargs),
     )
 
 
@@ -59,22 +63,22 @@ def clones_nothing(copy: Copy) -> None:
     overlook(copy, lambda _: True)
 
 
-@mutant("graph.memory", "mutation", "a_saved_tensor_changed_through_a_view")
+@mutant("graph.storage_spans", "mutation", "a_saved_tensor_changed_through_a_view")
 def finds_tensors_by_where_they_begin(copy: Copy) -> None:
     """A change is seen only through a tensor that begins where the saved one does."""
-    copy.replace("graph.memory", "Region.overlaps", lambda one, other: one[:2] == other[:2])
+    copy.replace("graph.storage_spans", "Span.overlaps", lambda one, other: one[:2] == other[:2])
 
 
-@mutant("graph.memory", "mutation", "a_saved_view_changed_through_its_base")
+@mutant("graph.storage_spans", "mutation", "a_saved_view_changed_through_its_base")
 def finds_views_by_where_they_end(copy: Copy) -> None:
     """A change is seen only through a tensor that begins and ends where the saved one does."""
-    copy.replace("graph.memory", "Region.overlaps", lambda one, other: one == other)
+    copy.replace("graph.storage_spans", "Span.overlaps", lambda one, other: one == other)
 
 
-@mutant("graph.memory", "mutation", "a_change_beside_a_saved_view_clones_nothing")
+@mutant("graph.storage_spans", "mutation", "a_change_beside_a_saved_view_clones_nothing")
 def clones_whatever_shares_memory(copy: Copy) -> None:
     """A saved tensor is cloned before a change anywhere in its storage."""
-    copy.replace("graph.memory", "Region.overlaps", lambda one, other: one.storage == other.storage)
+    copy.replace("graph.storage_spans", "Span.overlaps", lambda one, other: one.storage == other.storage)
 
 
 @mutant("graph.mutation", "mutation", "saved_tensors_in_a_list")
@@ -98,21 +102,21 @@ def overlooks_views_in_lists(copy: Copy) -> None:
 @mutant("graph.mutation", "mutation", "a_saved_tensor_as_out")
 def overlooks_out(copy: Copy) -> None:
     """Tensors that are given by name are not seen to be written to."""
-    copy.call_instead("graph.mutation", "_written", lambda there, func, args, _: there(func, args, {}))
+    copy.call_instead("graph.mutation", "_written_tensors", lambda there, func, args, _: there(func, args, {}))
 
 
 @mutant("graph.mutation", "mutation", "saved_tensors_as_several_outs")
 def looks_for_one_out(copy: Copy) -> None:
     """Of tensors that are given by name, only one named `out` is seen to be written to."""
     copy.call_instead(
-        "graph.mutation", "_written", lambda there, func, args, kwargs: there(func, args, {"out": kwargs.get("out")})
+        "graph.mutation", "_written_tensors", lambda there, func, args, kwargs: there(func, args, {"out": kwargs.get("out")})
     )
 
 
 @mutant("graph.mutation", "mutation", "counts_of_clones_are_exact")
 def counts_every_save(copy: Copy) -> None:
     """A tensor that is saved twice is cloned twice."""
-    copy.replace("graph.mutation", "_same", lambda *_: False)
+    copy.replace("graph.mutation", "_is_same_place", lambda *_: False)
 
 
 @mutant("graph.mutation", "mutation", "counts_of_clones_are_exact_through_views")
@@ -125,7 +129,7 @@ def clones_what_nothing_writes(copy: Copy) -> None:
             if argument.alias_info is not None and not argument.alias_info.is_write:
                 yield from (each for each in [value] if isinstance(each, torch.Tensor))
 
-    copy.call_instead("graph.mutation", "_written", written)
+    copy.call_instead("graph.mutation", "_written_tensors", written)
 
 
 @mutant("graph.mutation", "mutation", "changes_between_backward_passes")
@@ -144,7 +148,7 @@ def clones_too_late(copy: Copy) -> None:
 
     def replace(there: Any, self: Any, handle: Any, _: object) -> None:
         there(self, handle, self.original[handle])
-        handle.due = 1
+        handle.pending_writes = 1
 
     copy.call_instead("graph.mutation", "SavedTensors.replace", replace)
 
@@ -159,7 +163,7 @@ def clones_results_alone(copy: Copy) -> None:
             leaves.add(handle)
 
     def replace(there: Any, self: Any, handle: Any, clone: Any) -> None:
-        self.spare(handle, 1) if handle in leaves else there(self, handle, clone)
+        self.expect_version_change(handle, 1) if handle in leaves else there(self, handle, clone)
 
     copy.call_after("graph.mutation", "SavedTensors.pack", pack)
     copy.call_instead("graph.mutation", "SavedTensors.replace", replace)
@@ -192,7 +196,7 @@ def refuses_what_is_not_changed(copy: Copy) -> None:
 @mutant("graph.mutation", "mutation", "contexts_cannot_be_nested")
 def lets_contexts_nest(copy: Copy) -> None:
     """A context inside another one is not refused."""
-    copy.replace("graph.mutation", "_get_current_dispatch_mode_stack", list)
+    copy.replace("graph.mutation", "dispatch_modes", list)
 
 
 @mutant("graph.mutation", "mutation", "backward_after_the_context_is_refused")
@@ -211,7 +215,7 @@ def goes_on_after_an_error(copy: Copy) -> None:
         yield
         torch._C._autograd._pop_saved_tensors_default_hooks()
 
-    copy.replace("graph.hooks", "pushed", pushed)
+    copy.replace("graph.hooks", "push_methods", pushed)
 
 
 @mutant("graph.mutation", "mutation", "one_context_after_another")
@@ -258,10 +262,10 @@ def clones_what_is_beside(copy: Copy) -> None:
     )
 
 
-@mutant("graph.memory", "mutation", "a_sparse_tensor_changed_by_its_values")
+@mutant("graph.storage_spans", "mutation", "a_sparse_tensor_changed_by_its_values")
 def overlooks_compressed_memory(copy: Copy) -> None:
     """Tensors of compressed sparse layouts are taken for ones that have no memory."""
-    copy.replace("graph.memory", "_COMPRESSED", {})
+    copy.replace("graph.storage_spans", "_COMPRESSED", {})
 
 
 @mutant("graph.mutation", "mutation", "a_change_that_the_context_does_not_see")
@@ -277,9 +281,9 @@ def expects_a_change_too_many(copy: Copy) -> None:
     """One more change than the context has seen is taken for expected."""
 
     def untouched(there: Any, self: Any, handle: Any) -> Any:
-        handle.due += 1
+        handle.pending_writes += 1
         unchanged = there(self, handle)
-        handle.due -= 1
+        handle.pending_writes -= 1
         return unchanged
 
     copy.call_instead("graph.mutation", "SavedTensors.untouched", untouched)
@@ -292,8 +296,8 @@ def takes_what_was_changed_unseen_for_the_same(copy: Copy) -> None:
 
     def pack(there: Any, self: Any, tensor: torch.Tensor) -> Any:
         new = there(self, tensor)
-        before = (one for one in list(self.original) if one.regions == new.regions)
-        return next((one for one in before if mutation._same(one.place, new.place)), new)
+        before = (one for one in list(self.original) if one.spans == new.spans)
+        return next((one for one in before if mutation._is_same_place(one.place, new.place)), new)
 
     copy.call_instead("graph.mutation", "SavedTensors.pack", pack)
 
@@ -309,7 +313,7 @@ def clones_for_inference(copy: Copy) -> None:
 @mutant("graph.mutation", "mutation", "a_saved_tensor_that_is_given_other_memory")
 def forgets_who_has_other_memory(copy: Copy) -> None:
     """A write to a tensor that was given other memory is taken for one to what was saved."""
-    copy.replace("graph.mutation", "SavedTensors.spare_parted", lambda *_: None)
+    copy.replace("graph.mutation", "SavedTensors.expect_version_changes", lambda *_: None)
 
 
 @mutant("graph.mutation", "mutation", "a_saved_tensor_that_is_given_other_memory")
@@ -318,11 +322,11 @@ def counts_for_all_that_was_parted(copy: Copy) -> None:
 
     def spare_parted(self: Any, written: list[torch.Tensor]) -> None:
         versions = {tensor._version for tensor in written if not tensor.is_inference()}
-        for handle in list(self.original) if self.parted else ():
+        for handle in list(self.original) if self.has_new_storage else ():
             if self.original[handle]._version not in versions:
-                self.spare(handle, len(written))
+                self.expect_version_change(handle, len(written))
 
-    copy.replace("graph.mutation", "SavedTensors.spare_parted", spare_parted)
+    copy.replace("graph.mutation", "SavedTensors.expect_version_changes", spare_parted)
 
 
 @mutant("graph.mutation", "mutation", "a_saved_tensor_that_is_given_other_memory")

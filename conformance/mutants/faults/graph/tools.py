@@ -48,7 +48,7 @@ def finds_no_edge_in_inference_mode(copy: Copy) -> None:
         with torch.enable_grad():
             return tensor.view_as(tensor).grad_fn
 
-    copy.replace("graph.edges", "_above", above)
+    copy.replace("graph.edges", "_node_above", above)
 
 
 @mutant("graph.edges", "graph_tools", "an_edge_keeps_its_graph_and_no_longer")
@@ -107,13 +107,13 @@ def counts_beside_inference_tensors_not(copy: Copy) -> None:
     copy.call_instead("graph.edges", "increment_version", increment)
 
 
-@mutant("graph.executed", "graph_tools", "one_backward_alone_is_logged")
+@mutant("graph.backward_log", "graph_tools", "one_backward_alone_is_logged")
 def logs_every_backward_inside(copy: Copy) -> None:
     """Each backward in the context is logged."""
-    copy.set_before("graph.executed", "_FirstBackward.__call__", task=lambda _: None)
+    copy.set_before("graph.backward_log", "_FirstBackward.__call__", task=lambda _: None)
 
 
-@mutant("graph.executed", "graph_tools", "logging_ends_with_an_error")
+@mutant("graph.backward_log", "graph_tools", "logging_ends_with_an_error")
 def never_ends_logging(copy: Copy) -> None:
     """What logs stays attached to the nodes when the context is left."""
 
@@ -125,66 +125,66 @@ def never_ends_logging(copy: Copy) -> None:
         for node in there(outputs):
             yield SimpleNamespace(register_prehook=functools.partial(attached, node))
 
-    copy.call_instead("graph.executed", "_nodes", nodes)
+    copy.call_instead("graph.backward_log", "_nodes", nodes)
 
 
-@mutant("graph.executed", "graph_tools", "nothing_is_logged_below_debug_level")
+@mutant("graph.backward_log", "graph_tools", "nothing_is_logged_below_debug_level")
 def logs_at_any_level(copy: Copy) -> None:
     """That a backward is to be logged is logged at a level that is always on."""
 
     def logged(*outputs: Any) -> None:
-        copy["graph.executed"].log.critical("logging")
+        copy["graph.backward_log"].log.critical("logging")
 
-    copy.call_before("graph.executed", "logged_backward", logged)
+    copy.call_before("graph.backward_log", "logged_backward", logged)
 
 
-@mutant("graph.executed", "graph_tools", "a_backward_of_several_outputs_is_logged")
+@mutant("graph.backward_log", "graph_tools", "a_backward_of_several_outputs_is_logged")
 def logs_below_the_first_output_alone(copy: Copy) -> None:
     """Of several outputs, the nodes of the first alone are logged."""
-    copy.call_instead("graph.executed", "_nodes", lambda there, outputs: there(outputs[:1]))
+    copy.call_instead("graph.backward_log", "_nodes", lambda there, outputs: there(outputs[:1]))
 
 
-@mutant("graph.executed", "graph_tools", "a_backward_of_several_outputs_is_logged")
+@mutant("graph.backward_log", "graph_tools", "a_backward_of_several_outputs_is_logged")
 def logs_what_outputs_share_for_each(copy: Copy) -> None:
     """A node that several outputs lead to is logged once for each of them."""
     copy.call_instead(
-        "graph.executed", "_nodes", lambda there, outputs: (node for output in outputs for node in there([output]))
+        "graph.backward_log", "_nodes", lambda there, outputs: (node for output in outputs for node in there([output]))
     )
 
 
-@mutant("graph.released", "graph_tools", "a_node_is_seen_when_it_is_made")
+@mutant("graph.newer_names", "graph_tools", "a_node_is_seen_when_it_is_made")
 def sees_no_new_nodes(copy: Copy) -> None:
     """A hook for new nodes is never called."""
-    copy.replace("graph.released", "node_creation_hook", do_nothing)
+    copy.replace("graph.newer_names", "node_creation_hook", do_nothing)
 
 
-@mutant("graph.released", "graph_tools", "a_hook_for_new_nodes_that_fails_is_gone")
+@mutant("graph.newer_names", "graph_tools", "a_hook_for_new_nodes_that_fails_is_gone")
 def takes_any_hook_for_new_nodes(copy: Copy) -> None:
     """A hook for new nodes that would fail is never called."""
-    copy.replace("graph.released", "node_creation_hook", do_nothing)
+    copy.replace("graph.newer_names", "node_creation_hook", do_nothing)
 
 
-@mutant("graph.released", "graph_tools", "a_budget_that_has_no_effect_is_refused")
+@mutant("graph.newer_names", "graph_tools", "a_budget_that_has_no_effect_is_refused")
 def takes_any_budget(copy: Copy) -> None:
     """A budget of any kind is taken, and has no effect."""
-    copy.replace("graph.released", "region_activation_memory_budget", do_nothing)
+    copy.replace("graph.newer_names", "region_activation_memory_budget", do_nothing)
 
 
-@mutant("graph.released", "graph_tools", "a_budget_changes_no_gradient")
+@mutant("graph.newer_names", "graph_tools", "a_budget_changes_no_gradient")
 def cannot_be_compiled(copy: Copy) -> None:
     """A budget is refused, as if this release of torch had none."""
 
     def region_activation_memory_budget(*_: object) -> None:
         raise NotImplementedError("region_activation_memory_budget needs a newer release of torch")
 
-    copy.replace("graph.released", "region_activation_memory_budget", region_activation_memory_budget)
+    copy.replace("graph.newer_names", "region_activation_memory_budget", region_activation_memory_budget)
 
 
-@mutant("graph.released", "graph_tools", "settings_of_streams_are_what_they_were_set_to")
+@mutant("graph.newer_names", "graph_tools", "settings_of_streams_are_what_they_were_set_to")
 def sets_nothing(copy: Copy) -> None:
     """Settings of streams stay as they are."""
-    copy.replace("graph.released", "set_override_stale_capture_stream", do_nothing)
-    copy.replace("graph.released", "set_warn_on_accumulate_grad_stream_mismatch", do_nothing)
+    copy.replace("graph.newer_names", "set_override_stale_capture_stream", do_nothing)
+    copy.replace("graph.newer_names", "set_warn_on_accumulate_grad_stream_mismatch", do_nothing)
 
 
 @mutant("graph.callbacks", "graph_tools", "a_callback_is_called_when_its_backward_has_ended")

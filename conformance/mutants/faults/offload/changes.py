@@ -19,7 +19,7 @@ def refer_to(copy: Copy, **wrong: Callable[[Any], Any]) -> None:
         for name, value in wrong.items():
             setattr(self, name, value(self))
 
-    copy.call_after("offload.saved", "_Reference.__init__", change)
+    copy.call_after("offload.saved_tensors", "_Reference.__init__", change)
 
 
 def overlook_writes(copy: Copy, overlooked: Callable[[Any, Any, Any], bool]) -> None:
@@ -32,7 +32,7 @@ def overlook_writes(copy: Copy, overlooked: Callable[[Any, Any, Any], bool]) -> 
             self.updated = before
         return value
 
-    copy.call_instead("offload.statistics", "Statistics.__torch_dispatch__", dispatch)
+    copy.call_instead("offload.write_recorder", "WriteRecorder.__torch_dispatch__", dispatch)
 
 
 @mutant("offload.boundary", "offload-models", "a_generator_that_a_slice_is_given_is_replayed", profile="default")
@@ -53,33 +53,33 @@ def remembers_the_last_microbatch(copy: Copy) -> None:
     copy.call_instead("offload.changes", "Changes.remember", remember)
 
 
-@mutant("offload.use", "offload-models", "a_weight_that_changes_before_its_slice_runs")
+@mutant("offload.slice_use", "offload-models", "a_weight_that_changes_before_its_slice_runs")
 def takes_what_came_early(copy: Copy) -> None:
     """What was loaded early is taken, whatever happened to the originals since."""
-    copy.replace("offload.use", "Use.same", lambda self, other: True)
+    copy.replace("offload.slice_use", "SliceUse.is_same", lambda self, other: True)
 
 
-@mutant("offload.use", "offload-models", "a_weight_that_changes_before_its_slice_runs")
+@mutant("offload.slice_use", "offload-models", "a_weight_that_changes_before_its_slice_runs")
 def compares_no_stamps_of_what_came_early(copy: Copy) -> None:
     """What was loaded early is taken if the originals are the same objects."""
 
     def same(self: Any, other: Any) -> bool:
         return {name: id(one) for name, one in self.tensors.items()} == {name: id(one) for name, one in other.tensors.items()}
 
-    copy.replace("offload.use", "Use.same", same)
+    copy.replace("offload.slice_use", "SliceUse.is_same", same)
 
 
-@mutant("offload.turn", "offload-models", "a_flag_that_changes_before_backward", profile="default")
+@mutant("offload.slice_run", "offload-models", "a_flag_that_changes_before_backward", profile="default")
 def takes_flags_when_it_recomputes(copy: Copy) -> None:
     """A recomputation goes by what requires grad now."""
     copy.set_before(
-        "offload.turn",
+        "offload.slice_run",
         "_Region.__call__",
         flags=lambda self: {name: self.use.tensors[name].requires_grad for name in self.flags},
     )
 
 
-@mutant("offload.saved", "offload-models", "a_backward_inside_a_slice_sees_its_weights", profile="default")
+@mutant("offload.saved_tensors", "offload-models", "a_backward_inside_a_slice_sees_its_weights", profile="default")
 def loads_again_inside(copy: Copy) -> None:
     """A backward inside a slice loads the originals, not what the slice runs on."""
 
@@ -90,10 +90,10 @@ def loads_again_inside(copy: Copy) -> None:
         finally:
             self.run.copies = copies
 
-    copy.call_instead("offload.saved", "_Reference.unpack", unpack)
+    copy.call_instead("offload.saved_tensors", "_Reference.unpack", unpack)
 
 
-@mutant("offload.turn", "offload-models", "a_backward_inside_a_slice_sees_its_weights", profile="default")
+@mutant("offload.slice_run", "offload-models", "a_backward_inside_a_slice_sees_its_weights", profile="default")
 def runs_forward_again_inside(copy: Copy) -> None:
     """A backward inside a slice runs its forward again, not a recomputation."""
 
@@ -107,28 +107,28 @@ def runs_forward_again_inside(copy: Copy) -> None:
         self.first = None if first is None else forward
         return there(self, *args)
 
-    copy.call_instead("offload.turn", "_Region.__call__", call)
+    copy.call_instead("offload.slice_run", "_Region.__call__", call)
 
 
-@mutant("offload.saved", "offload-models", "a_view_of_a_weight_is_loaded_again", profile="default")
+@mutant("offload.saved_tensors", "offload-models", "a_view_of_a_weight_is_loaded_again", profile="default")
 def forgets_that_a_view_is_conjugated(copy: Copy) -> None:
     """A conjugated view of a parameter is loaded again without that."""
     refer_to(copy, conjugated=lambda self: False)
 
 
-@mutant("offload.saved", "offload-models", "a_view_of_a_weight_is_loaded_again", profile="default")
+@mutant("offload.saved_tensors", "offload-models", "a_view_of_a_weight_is_loaded_again", profile="default")
 def forgets_that_a_view_is_negated(copy: Copy) -> None:
     """A negated view of a parameter is loaded again without that."""
     refer_to(copy, negated=lambda self: False)
 
 
-@mutant("offload.saved", "offload-models", "a_view_of_a_weight_is_loaded_again")
+@mutant("offload.saved_tensors", "offload-models", "a_view_of_a_weight_is_loaded_again")
 def forgets_the_dtype_of_a_view(copy: Copy) -> None:
     """A view of a parameter in another dtype is loaded again in the parameter's."""
     refer_to(copy, dtype=lambda self: self.run.copies[self.name].dtype)
 
 
-@mutant("offload.saved", "offload-models", "a_view_of_a_weight_is_loaded_again", profile="default")
+@mutant("offload.saved_tensors", "offload-models", "a_view_of_a_weight_is_loaded_again", profile="default")
 def forgets_where_a_view_begins(copy: Copy) -> None:
     """A view of a parameter is loaded again from its beginning."""
     refer_to(copy, layout=lambda self: (*self.layout[:2], 0))
@@ -169,19 +169,19 @@ def refuses_a_buffer_that_grows(copy: Copy) -> None:
     copy.call_after("offload.changes", "Changes.refuse", refuse)
 
 
-@mutant("offload.statistics", "offload-models", "buffers_may_change_where_no_version_tells", profile="default")
+@mutant("offload.write_recorder", "offload-models", "buffers_may_change_where_no_version_tells", profile="default")
 def overlooks_what_out_is_given(copy: Copy) -> None:
     """What operators write to as ``out`` is overlooked."""
     overlook_writes(copy, lambda func, args, kwargs: "out" in kwargs)
 
 
-@mutant("offload.statistics", "offload-models", "buffers_may_change_where_no_version_tells", profile="default")
+@mutant("offload.write_recorder", "offload-models", "buffers_may_change_where_no_version_tells", profile="default")
 def overlooks_lists_of_tensors(copy: Copy) -> None:
     """What operators write to in a list is overlooked."""
     overlook_writes(copy, lambda func, args, kwargs: bool(args) and isinstance(args[0], list | tuple))
 
 
-@mutant("offload.statistics", "offload-models", "buffers_may_change_where_no_version_tells")
+@mutant("offload.write_recorder", "offload-models", "buffers_may_change_where_no_version_tells")
 def overlooks_changes_through_data(copy: Copy) -> None:
     """What operators say that they write to is overlooked."""
     overlook_writes(copy, lambda func, args, kwargs: func._schema.is_mutable)
@@ -205,7 +205,7 @@ def forgets_data_that_changed_before_it_was_replaced(copy: Copy) -> None:
     copy.call_after("offload.changes", "Changes.note", note)
 
 
-@mutant("offload.turn", "offload-models", "a_buffer_made_in_forward_is_not_made_twice", profile="default")
+@mutant("offload.slice_run", "offload-models", "a_buffer_made_in_forward_is_not_made_twice", profile="default")
 def leaves_a_buffer_that_it_refused(copy: Copy) -> None:
     """A buffer that forward made stays there after it was refused."""
 
@@ -217,7 +217,7 @@ def leaves_a_buffer_that_it_refused(copy: Copy) -> None:
             for module, buffers in before:
                 module._buffers.update(buffers)
 
-    copy.call_instead("offload.turn", "Turn.refuse_new_buffers", refuse)
+    copy.call_instead("offload.slice_run", "SliceRun.refuse_new_buffers", refuse)
 
 
 @mutant("offload.attachment", "offload-models", "a_weight_that_changes_before_its_slice_runs", profile="default")
@@ -225,7 +225,7 @@ def brings_every_gradient_to_the_host(copy: Copy) -> None:
     """Gradients of parameters that have left the offload device are sent there, too."""
 
     def attach(there: Any, values: Any, parameter: Any, route: Any) -> Any:
-        return there(values, parameter, SimpleNamespace(lane=route.lane, offload_device=parameter.device))
+        return there(values, parameter, SimpleNamespace(copy_streams=route.copy_streams, offload_device=parameter.device))
 
     copy.call_instead("offload.attachment", "attach", attach)
 
@@ -237,7 +237,7 @@ def attaches_nothing_without_grad_mode(copy: Copy) -> None:
     def attach(there: Any, values: Any, parameter: Any, route: Any) -> Any:
         if torch.is_grad_enabled():
             return there(values, parameter, route)
-        return copy["offload.attachment"].like(values.detach(), parameter)
+        return copy["offload.attachment"].as_original(values.detach(), parameter)
 
     copy.call_instead("offload.attachment", "attach", attach)
 
@@ -245,25 +245,25 @@ def attaches_nothing_without_grad_mode(copy: Copy) -> None:
 @mutant("offload.changes", "offload-models", "a_buffer_that_two_slices_share", profile="default")
 def forgets_what_another_slice_wrote(copy: Copy) -> None:
     """What was loaded early is taken, though a slice before has written to the originals since."""
-    copy.replace("offload.use", "Use.same", lambda self, other: True)
-    copy.replace("offload.changes", "Changes.concern", lambda self, use: False)
+    copy.replace("offload.slice_use", "SliceUse.is_same", lambda self, other: True)
+    copy.replace("offload.changes", "Changes.affect", lambda self, use: False)
 
 
-@mutant("offload.use", "offload-models", "a_buffer_that_some_microbatches_change", profile="default")
+@mutant("offload.slice_use", "offload-models", "a_buffer_that_some_microbatches_change", profile="default")
 def loads_what_the_last_microbatch_left(copy: Copy) -> None:
     """Backward loads what the last microbatch left, whichever microbatch it is for."""
 
     def again(there: Any, self: Any, name: str, start: Any) -> Any:
         self.refuse_overtaken(name, start)
-        return there(self, name, copy["offload.use"].Start())
+        return there(self, name, copy["offload.slice_use"].Start())
 
-    copy.call_instead("offload.use", "Use.again", again)
+    copy.call_instead("offload.slice_use", "SliceUse.load_again", again)
 
 
-@mutant("offload.saved", "offload-models", "a_buffer_that_some_microbatches_change", profile="default")
+@mutant("offload.saved_tensors", "offload-models", "a_buffer_that_some_microbatches_change", profile="default")
 def refuses_what_another_microbatch_changed(copy: Copy) -> None:
     """Changes by later microbatches count as changes of what this one saved."""
-    copy.replace("offload.saved", "Run.version", lambda self, name: self.counters[name]._version)
+    copy.replace("offload.saved_tensors", "SliceHooks.version", lambda self, name: self.counters[name]._version)
 
 
 @mutant("offload.boundary", "offload-models", "an_object_that_a_slice_changes")

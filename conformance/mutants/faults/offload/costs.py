@@ -26,38 +26,38 @@ def cut(copy: Copy, begins: Callable[[Sequence[int], int, int, int], bool]) -> N
             made[-1].append(index)
         return tuple(map(tuple, [*made, *([] for _ in range(num_slices - len(made)))]))
 
-    copy.replace("offload.cutting", "slices", slices)
+    copy.replace("offload.slicing", "slices", slices)
 
 
-@mutant("offload.turn", "offload-costs", "each_slice_runs_forward_twice")
+@mutant("offload.slice_run", "offload-costs", "each_slice_runs_forward_twice")
 def never_recomputes(copy: Copy) -> None:
     """Slices are not checkpointed."""
 
     def run(there: Any, self: Any, calls: Any, below: Any, checkpointed: bool, earlier: Any) -> Any:
         return there(self, calls, below, False, earlier)
 
-    copy.call_instead("offload.turn", "Turn.run", run)
+    copy.call_instead("offload.slice_run", "SliceRun.run", run)
 
 
-@mutant("offload.cutting", "offload-costs", "slices_are_those_of_the_greedy_rule", profile="default")
+@mutant("offload.slicing", "offload-costs", "slices_are_those_of_the_greedy_rule", profile="default")
 def cuts_by_number_of_modules(copy: Copy) -> None:
     """All modules count the same, however many parameters they have."""
-    copy.call_instead("offload.cutting", "slices", lambda there, counts, num_slices: there([1 for _ in counts], num_slices))
+    copy.call_instead("offload.slicing", "slices", lambda there, counts, num_slices: there([1 for _ in counts], num_slices))
 
 
-@mutant("offload.cutting", "offload-costs", "slices_are_those_of_the_greedy_rule", profile="default")
+@mutant("offload.slicing", "offload-costs", "slices_are_those_of_the_greedy_rule", profile="default")
 def starts_a_slice_one_module_late(copy: Copy) -> None:
     """A slice ends after the module that takes it beyond its share, not before."""
     cut(copy, lambda counts, first, index, share: sum(counts[first:index]) > share)
 
 
-@mutant("offload.cutting", "offload-costs", "slices_are_those_of_the_greedy_rule", profile="default")
+@mutant("offload.slicing", "offload-costs", "slices_are_those_of_the_greedy_rule", profile="default")
 def cuts_where_nothing_is_held(copy: Copy) -> None:
     """A slice may end though its modules have no parameters."""
     cut(copy, lambda counts, first, index, share: index > first and sum(counts[first : index + 1]) > share)
 
 
-@mutant("offload.cutting", "offload-costs", "slices_are_those_of_the_greedy_rule", profile="default")
+@mutant("offload.slicing", "offload-costs", "slices_are_those_of_the_greedy_rule", profile="default")
 def counts_what_was_cut_off(copy: Copy) -> None:
     """The parameters of earlier slices count for a slice, too."""
     cut(copy, lambda counts, first, index, share: sum(counts[:index]) > 0 and sum(counts[: index + 1]) > share)
@@ -73,13 +73,13 @@ def keeps_inputs_beside_their_copies(copy: Copy) -> None:
     copy.call_after("offload.boundary", "Boundary.__init__", keep)
 
 
-@mutant("offload.turn", "offload-costs", "two_slices_of_parameters_are_resident_at_most")
+@mutant("offload.slice_run", "offload-costs", "two_slices_of_parameters_are_resident_at_most")
 def drops_slices_at_the_end_of_forward(copy: Copy) -> None:
     """What was loaded for a turn is kept until the whole forward is over."""
-    copy.set_after("offload.turn", "Turn.load", kept=lambda self: self.loaded)
+    copy.set_after("offload.slice_run", "SliceRun.load", kept=lambda self: self.loaded)
 
 
-@mutant("offload.saved", "offload-costs", "two_slices_of_parameters_are_resident_at_most")
+@mutant("offload.saved_tensors", "offload-costs", "two_slices_of_parameters_are_resident_at_most")
 def keeps_copies_with_what_is_saved(copy: Copy) -> None:
     """What was loaded for a run is kept with the references to it."""
 
@@ -88,7 +88,7 @@ def keeps_copies_with_what_is_saved(copy: Copy) -> None:
         there(self, *error)
         self.copies, self.storages = copies, storages
 
-    copy.call_instead("offload.saved", "Run.__exit__", leave)
+    copy.call_instead("offload.saved_tensors", "SliceHooks.__exit__", leave)
 
 
 @mutant("offload.residence", "offload-costs", "two_slices_of_parameters_are_resident_at_most")
@@ -137,14 +137,14 @@ def loads_the_first_slice_twice(copy: Copy) -> None:
     copy.call_before("offload.model", "OffloadModel._run", run)
 
 
-@mutant("offload.turn", "offload-costs", "dropped_outputs_free_everything_of_a_model")
+@mutant("offload.slice_run", "offload-costs", "dropped_outputs_free_everything_of_a_model")
 def knows_its_own_nodes(copy: Copy) -> None:
     """A slice's use knows the nodes of its own outputs, which own it."""
 
     def run(values: Any, self: Any, *args: Any) -> None:
-        self.use.mine = self.use, copy["offload.turn"].nodes_of(values)
+        self.use.mine = self.use, copy["offload.slice_run"].nodes_of(values)
 
-    copy.call_after("offload.turn", "Turn.run", run)
+    copy.call_after("offload.slice_run", "SliceRun.run", run)
 
 
 @mutant("offload.residence", "offload-costs", "an_error_leaves_nothing_of_a_model_behind")
@@ -186,10 +186,10 @@ def uses_memory_before_it_is_free(copy: Copy) -> None:
     """Copying does not wait until the computing stream is done with the memory."""
 
     def load(there: Any, self: Any, originals: Any) -> Any:
-        side = self.lane
+        side = self.copy_streams
         if side is None:
             return there(self, originals)
-        with side.module.stream(side.back):
+        with side.module.stream(side.to_device):
             return there(self, originals)
 
     copy.call_instead("offload.route", "Route.load", load)
@@ -205,29 +205,29 @@ def lets_gradients_be_read_early(copy: Copy) -> None:
     copy.call_before("offload.attachment", "_Arrive.backward", backward)
 
 
-@mutant("offload.turn", "offload-costs", "copies_do_not_race")
+@mutant("offload.slice_run", "offload-costs", "copies_do_not_race")
 def frees_parameters_that_are_still_read(copy: Copy) -> None:
     """Forward ends while parameters are still copied."""
-    copy.replace("offload.turn", "Turn.settle", lambda self: None)
+    copy.replace("offload.slice_run", "SliceRun.settle", lambda self: None)
 
 
-@mutant("offload.turn", "offload-costs", "the_next_slice_is_on_its_way")
+@mutant("offload.slice_run", "offload-costs", "the_next_slice_is_on_its_way")
 def loads_a_slice_when_it_runs(copy: Copy) -> None:
     """A slice is not loaded before its turn."""
-    load = copy["offload.turn"].Turn.load
+    load = copy["offload.slice_run"].SliceRun.load
 
     def run(self: Any, *args: Any) -> None:
         self.load = lambda: load(self)
         self.load()
 
-    copy.replace("offload.turn", "Turn.load", lambda self: None)
-    copy.call_before("offload.turn", "Turn.run", run)
+    copy.replace("offload.slice_run", "SliceRun.load", lambda self: None)
+    copy.call_before("offload.slice_run", "SliceRun.run", run)
 
 
-@mutant("offload.use", "offload-costs", "the_next_slice_is_on_its_way")
+@mutant("offload.slice_use", "offload-costs", "the_next_slice_is_on_its_way")
 def looks_at_no_slice_but_its_own(copy: Copy) -> None:
     """Backward sends for no slice before it is asked for."""
-    copy.replace("offload.use", "Use.next", lambda self: None)
+    copy.replace("offload.slice_use", "SliceUse.next", lambda self: None)
 
 
 @mutant("offload.boundary", "offload-costs", "hooks_around_get_the_inputs_of_slices")
@@ -236,16 +236,16 @@ def asks_no_hooks_around(copy: Copy) -> None:
     copy.replace("offload.boundary", "hooks_are_active", lambda: False, only_here=True)
 
 
-@mutant("offload.turn", "offload-costs", "hooks_around_get_the_inputs_of_slices")
+@mutant("offload.slice_run", "offload-costs", "hooks_around_get_the_inputs_of_slices")
 def hands_everything_to_the_hooks_around(copy: Copy) -> None:
     """The hooks around a model get all that slices save."""
-    copy.replace("offload.turn", "checkpoint", lambda region, *_: region())
+    copy.replace("offload.slice_run", "checkpoint", lambda region, *_: region())
 
 
-@mutant("offload.saved", "offload-costs", "hooks_around_get_the_inputs_of_slices", profile="default")
+@mutant("offload.saved_tensors", "offload-costs", "hooks_around_get_the_inputs_of_slices", profile="default")
 def keeps_all_from_the_hooks_around(copy: Copy) -> None:
     """The hooks around a model get nothing that slices save."""
-    copy.set_after("offload.saved", "Run.__enter__", outer=lambda _: None)
+    copy.set_after("offload.saved_tensors", "SliceHooks.__enter__", outer=lambda _: None)
 
 
 @mutant("offload.changes", "offload-costs", "copies_of_microbatches_do_not_race", profile="default")
@@ -255,7 +255,7 @@ def waits_for_no_start_of_a_microbatch(copy: Copy) -> None:
     def forget(_: Any, self: Any, tensor: torch.Tensor) -> None:
         self.pending.pop()
 
-    copy.call_after("offload.changes", "Changes.away", forget)
+    copy.call_after("offload.changes", "Changes.copy_to_offload_device", forget)
 
 
 @mutant("offload.model", "offload-costs", "copies_of_microbatches_do_not_race", profile="default")
@@ -272,7 +272,7 @@ def reads_on_after_an_error(copy: Copy) -> None:
     copy.call_instead("offload.model", "OffloadModel._run", run)
 
 
-@mutant("offload.turn", "offload-costs", "copies_of_microbatches_do_not_race", profile="default")
+@mutant("offload.slice_run", "offload-costs", "copies_of_microbatches_do_not_race", profile="default")
 def reads_what_is_still_written(copy: Copy) -> None:
     """A slice is loaded again while turns before it still write what it shares with them."""
 
@@ -280,7 +280,7 @@ def reads_what_is_still_written(copy: Copy) -> None:
         stand_ins = [SimpleNamespace(changes=turn.changes, settle=lambda: None) for turn in earlier]
         return there(self, calls, below, checkpointed, stand_ins)
 
-    copy.call_instead("offload.turn", "Turn.run", run)
+    copy.call_instead("offload.slice_run", "SliceRun.run", run)
 
 
 @mutant("offload.changes", "offload-costs", "parameters_stay_where_they_are", profile="default")

@@ -17,7 +17,7 @@ from conformance.mutants.mutant import Copy, mutant
 
 def change_modules(copy: Copy, changed: Callable[[dict[str, nn.Module]], dict[str, nn.Module]]) -> None:
     """Change the modules of a model, or their names, before it is cut."""
-    copy.change_result("offload.cutting", "children", lambda result, _: changed(result))
+    copy.change_result("offload.slicing", "children", lambda result, _: changed(result))
 
 
 def change_boundaries(copy: Copy, **wrong: Callable[[torch.Tensor, Any], Any]) -> None:
@@ -35,10 +35,10 @@ def compare_no(copy: Copy, field: str) -> None:
 
     def check(self: Any, names: Any) -> None:
         for name in names:
-            now = copy["offload.use"].Stamp.of(self.tensors[name])
+            now = copy["offload.slice_use"].Stamp.of(self.tensors[name])
             self.stamps[name] = self.stamps[name]._replace(**{field: getattr(now, field)})
 
-    copy.call_before("offload.use", "Use.check", check)
+    copy.call_before("offload.slice_use", "SliceUse.check", check)
 
 
 def forget_numbers(copy: Copy, forgotten: Callable[[Any], bool]) -> None:
@@ -48,7 +48,7 @@ def forget_numbers(copy: Copy, forgotten: Callable[[Any], bool]) -> None:
         if forgotten(value):
             known.pop(id(value), None)
 
-    copy.call_before("offload.containers", "_take", take)
+    copy.call_before("offload.containers", "_flatten", take)
 
 
 @mutant("offload.microbatches", "offload-models", "the_first_module_gets_every_input")
@@ -100,7 +100,7 @@ def attaches_to_an_alias_of_a_parameter(copy: Copy) -> None:
     arrive.apply = staticmethod(lambda parameter, mail: real(parameter.detach().requires_grad_(), mail))
 
 
-@mutant("offload.cutting", "offload-models", "hooks_of_modules_have_their_effect")
+@mutant("offload.slicing", "offload-models", "hooks_of_modules_have_their_effect")
 def calls_forward_past_the_hooks(copy: Copy) -> None:
     """The hooks of all modules but the first are not called."""
 
@@ -111,26 +111,26 @@ def calls_forward_past_the_hooks(copy: Copy) -> None:
             value = module.forward(value)
         return value
 
-    copy.replace("offload.cutting", "Chain.forward", forward)
+    copy.replace("offload.slicing", "Chain.forward", forward)
 
 
-@mutant("offload.saved", "offload-models", "hooks_for_saved_tensors_around_a_model")
+@mutant("offload.saved_tensors", "offload-models", "hooks_for_saved_tensors_around_a_model")
 def hands_other_values_to_the_hooks_around(copy: Copy) -> None:
     """The hooks around a model get twice the values that were saved."""
 
     def hand(there: Any, self: Any, tensor: torch.Tensor, *hooks: Any) -> None:
         there(self, tensor * 2, *hooks)
 
-    copy.call_instead("offload.saved", "_Handed.__init__", hand)
+    copy.call_instead("offload.saved_tensors", "_Handed.__init__", hand)
 
 
-@mutant("offload.cutting", "offload-models", "training_goes_on_after_saving_and_loading")
+@mutant("offload.slicing", "offload-models", "training_goes_on_after_saving_and_loading")
 def names_modules_by_number(copy: Copy) -> None:
     """Modules have numbers for names."""
     change_modules(copy, lambda named: {str(index): module for index, module in enumerate(named.values())})
 
 
-@mutant("offload.cutting", "offload-models", "a_model_is_what_it_was")
+@mutant("offload.slicing", "offload-models", "a_model_is_what_it_was")
 def numbers_modules(copy: Copy) -> None:
     """Modules have numbers for names, whatever they are called in the model."""
     change_modules(copy, lambda named: {str(index): module for index, module in enumerate(named.values())})
@@ -142,28 +142,28 @@ def pickles_its_locks(copy: Copy) -> None:
     copy.replace("offload.residence", "Residence.__reduce__", object.__reduce__)
 
 
-@mutant("offload.use", "offload-models", "a_parameter_that_changes_before_backward")
+@mutant("offload.slice_use", "offload-models", "a_parameter_that_changes_before_backward")
 def compares_no_versions_of_parameters(copy: Copy) -> None:
     """A parameter that was changed in place before backward is taken as it is."""
     compare_no(copy, "version")
 
 
-@mutant("offload.use", "offload-models", "a_parameter_that_changes_before_backward", profile="default")
+@mutant("offload.slice_use", "offload-models", "a_parameter_that_changes_before_backward", profile="default")
 def lets_data_be_replaced(copy: Copy) -> None:
     """A parameter that was given other data before backward is taken as it is."""
     compare_no(copy, "storage")
 
 
-@mutant("offload.use", "offload-models", "a_parameter_that_changes_before_backward", profile="default")
+@mutant("offload.slice_use", "offload-models", "a_parameter_that_changes_before_backward", profile="default")
 def checks_one_parameter_of_a_slice(copy: Copy) -> None:
     """Whether parameters have changed before backward is checked for the first of a slice only."""
-    copy.call_instead("offload.use", "Use.check", lambda there, self, names: there(self, list(names)[:1]))
+    copy.call_instead("offload.slice_use", "SliceUse.check", lambda there, self, names: there(self, list(names)[:1]))
 
 
-@mutant("offload.saved", "offload-models", "an_input_that_changes_before_backward")
+@mutant("offload.saved_tensors", "offload-models", "an_input_that_changes_before_backward")
 def lets_saved_inputs_change(copy: Copy) -> None:
     """A saved tensor that was changed before backward is taken as it is."""
-    copy.replace("offload.saved", "_Kept.unpack", lambda self: self.tensor)
+    copy.replace("offload.saved_tensors", "_Kept.unpack", lambda self: self.tensor)
 
 
 @mutant("offload.boundary", "offload-models", "modules_may_change_their_input_in_place")
@@ -190,14 +190,14 @@ def ties_modules_as_parameters(copy: Copy) -> None:
     copy.replace("offload.execution", "_call_on", lambda put, chain, *args: torch.func.functional_call(chain, put, *args))
 
 
-@mutant("offload.use", "offload-models", "a_module_may_occur_twice_in_a_slice")
+@mutant("offload.slice_use", "offload-models", "a_module_may_occur_twice_in_a_slice")
 def looks_at_a_module_twice(copy: Copy) -> None:
     """A module that occurs twice in a slice is looked at twice."""
 
     def make(there: Any, self: Any, index: int, chain: Any, residence: Any) -> None:
         there(self, index, SimpleNamespace(named_modules=partial(chain.named_modules, remove_duplicate=False)), residence)
 
-    copy.call_instead("offload.use", "Use.__init__", make)
+    copy.call_instead("offload.slice_use", "SliceUse.__init__", make)
 
 
 @mutant("offload.attachment", "offload-models", "sparse_gradients_stay_sparse")
@@ -212,9 +212,9 @@ def sends_sparse_gradients_as_others(copy: Copy) -> None:
     attachment = copy["offload.attachment"]
 
     def backward(there: Any, ctx: Any, *grads: Any) -> Any:
-        if ctx.mail is None or grads[0] is None or ctx.lane is None:
+        if ctx.mail is None or grads[0] is None or ctx.copy_streams is None:
             return there(ctx, *grads)
-        return attachment._Send.apply(grads[0], ctx.lane, ctx.mail), None, None, None
+        return attachment._Send.apply(grads[0], ctx.copy_streams, ctx.mail), None, None, None
 
     copy.call_instead("offload.attachment", "_Attach.backward", backward)
 
@@ -280,19 +280,19 @@ def attaches_to_each_parameter_once(copy: Copy) -> None:
     copy.call_instead("offload.attachment", "attach", attach)
 
 
-@mutant("offload.turn", "offload-models", "a_checkpoint_around_a_model")
+@mutant("offload.slice_run", "offload-models", "a_checkpoint_around_a_model")
 def recomputes_twice_with_other_masks(copy: Copy) -> None:
     """A recomputation inside a recomputation draws new masks."""
     replay_no_random_numbers(copy)
 
 
-@mutant("offload.turn", "offload-models", "a_language_model_trains_as_plain")
+@mutant("offload.slice_run", "offload-models", "a_language_model_trains_as_plain")
 def recomputes_attention_with_other_masks(copy: Copy) -> None:
     """The recomputation of attention draws new masks."""
     replay_no_random_numbers(copy)
 
 
-@mutant("offload.saved", "offload-models", "a_step_after_an_error_equals_plain")
+@mutant("offload.saved_tensors", "offload-models", "a_step_after_an_error_equals_plain")
 def leaves_hooks_on_after_an_offload_error(copy: Copy) -> None:
     """The hooks for saved tensors stay on after an error in a slice."""
 
@@ -300,7 +300,7 @@ def leaves_hooks_on_after_an_offload_error(copy: Copy) -> None:
         if kind is None:
             there(self, kind, *error)
 
-    copy.call_instead("offload.saved", "Run.__exit__", leave)
+    copy.call_instead("offload.saved_tensors", "SliceHooks.__exit__", leave)
 
 
 @mutant("offload.attachment", "offload-models", "undefined_gradients_stay_undefined")
@@ -315,13 +315,13 @@ def gives_zeros_for_no_second_gradient(copy: Copy) -> None:
     copy.call_after("offload.attachment", "_Send.forward", lambda _, ctx, *__: ctx.set_materialize_grads(True))
 
 
-@mutant("offload.turn", "offload-models", "a_buffer_made_in_forward_is_not_made_twice")
+@mutant("offload.slice_run", "offload-models", "a_buffer_made_in_forward_is_not_made_twice")
 def makes_a_buffer_again(copy: Copy) -> None:
     """A buffer that forward made is not refused, and made again in the recomputation."""
-    copy.replace("offload.turn", "Turn.refuse_new_buffers", lambda self: None)
+    copy.replace("offload.slice_run", "SliceRun.refuse_new_buffers", lambda self: None)
 
 
-@mutant("offload.cutting", "offload-models", "modules_come_in_any_sequence_and_may_be_replaced", profile="default")
+@mutant("offload.slicing", "offload-models", "modules_come_in_any_sequence_and_may_be_replaced", profile="default")
 def takes_lists_alone(copy: Copy) -> None:
     """A tuple or ModuleList of modules is refused."""
 
@@ -329,7 +329,7 @@ def takes_lists_alone(copy: Copy) -> None:
         if isinstance(model, nn.ModuleList | tuple):
             raise TypeError(f"model is of type {type(model).__name__}")
 
-    copy.call_before("offload.cutting", "children", children)
+    copy.call_before("offload.slicing", "children", children)
 
 
 @mutant("offload.model", "offload-models", "modules_come_in_any_sequence_and_may_be_replaced", profile="default")
@@ -366,7 +366,7 @@ def makes_a_tuple_of_a_size(copy: Copy) -> None:
     def take(there: Any, value: Any, *others: Any) -> Any:
         return there(tuple(value) if is_size(value) else value, *others)
 
-    copy.call_instead("offload.containers", "_take", take)
+    copy.call_instead("offload.containers", "_flatten", take)
 
 
 @mutant("offload.boundary", "offload-models", "attributes_and_sizes_are_handed_on", profile="default")
@@ -387,9 +387,9 @@ def divides_rows_in_chunks(copy: Copy) -> None:
 
     def split(there: Any, args: Any, kwargs: Any, parts: int) -> Any:
         there(args, kwargs, parts)  # refuses what cannot be split
-        tensors, whole = copy["offload.containers"].taken_apart((args, kwargs))
+        tensors, whole = copy["offload.containers"].flatten((args, kwargs))
         pieces = [(torch.chunk(tensor, parts) + (tensor[:0],) * parts)[:parts] for tensor in tensors]
-        return [whole.of([piece[index] for piece in pieces]) for index in range(parts)]
+        return [whole.build([piece[index] for piece in pieces]) for index in range(parts)]
 
     copy.call_instead("offload.microbatches", "split", split)
 

@@ -20,7 +20,7 @@ def hide_extras(copy: Copy, *names: str) -> None:
     def refuse(there: Any, model: Any) -> None:
         there(SimpleNamespace(**vars(model) | {name: {} for name in names}))
 
-    copy.call_instead("offload.cutting", "_refuse_extras", refuse)
+    copy.call_instead("offload.slicing", "_refuse_extras", refuse)
 
 
 @mutant("offload.model", "offload-models", "wrong_models_and_options_are_refused", profile="default")
@@ -51,13 +51,13 @@ def takes_true_for_a_number(copy: Copy) -> None:
     copy.call_instead("offload.model", "_count", count)
 
 
-@mutant("offload.cutting", "offload-models", "wrong_models_and_options_are_refused", profile="default")
+@mutant("offload.slicing", "offload-models", "wrong_models_and_options_are_refused", profile="default")
 def takes_a_module_in_two_slices(copy: Copy) -> None:
     """A module that belongs to two slices is not refused."""
-    copy.replace("offload.cutting", "refuse_shared", lambda cut, named: None)
+    copy.replace("offload.slicing", "refuse_shared", lambda cut, named: None)
 
 
-@mutant("offload.cutting", "offload-models", "wrong_models_and_options_are_refused", profile="default")
+@mutant("offload.slicing", "offload-models", "wrong_models_and_options_are_refused", profile="default")
 def takes_a_forward_of_its_own(copy: Copy) -> None:
     """A model whose class has a forward of its own is not refused."""
 
@@ -67,28 +67,28 @@ def takes_a_forward_of_its_own(copy: Copy) -> None:
             model.__class__ = nn.Sequential
         return there(model)
 
-    copy.call_instead("offload.cutting", "children", children)
+    copy.call_instead("offload.slicing", "children", children)
 
 
-@mutant("offload.cutting", "offload-models", "wrong_models_and_options_are_refused", profile="default")
+@mutant("offload.slicing", "offload-models", "wrong_models_and_options_are_refused", profile="default")
 def drops_hooks_of_a_model(copy: Copy) -> None:
     """A model that has hooks of its own is not refused."""
     hide_extras(copy, "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
-@mutant("offload.cutting", "offload-models", "wrong_models_and_options_are_refused", profile="default")
+@mutant("offload.slicing", "offload-models", "wrong_models_and_options_are_refused", profile="default")
 def drops_hooks_of_a_model_but_forward_ones(copy: Copy) -> None:
     """A model that has hooks of its own is not refused, unless they are forward hooks."""
     hide_extras(copy, "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
-@mutant("offload.cutting", "offload-models", "wrong_models_and_options_are_refused", profile="default")
+@mutant("offload.slicing", "offload-models", "wrong_models_and_options_are_refused", profile="default")
 def drops_parameters_of_a_model(copy: Copy) -> None:
     """A model that has parameters of its own is not refused."""
     hide_extras(copy, "_parameters")
 
 
-@mutant("offload.cutting", "offload-models", "wrong_models_and_options_are_refused", profile="default")
+@mutant("offload.slicing", "offload-models", "wrong_models_and_options_are_refused", profile="default")
 def takes_a_list_with_a_parameter(copy: Copy) -> None:
     """A ModuleList that has parameters of its own is not refused."""
 
@@ -96,7 +96,7 @@ def takes_a_list_with_a_parameter(copy: Copy) -> None:
         if isinstance(model, nn.Sequential):
             there(model)
 
-    copy.call_instead("offload.cutting", "_refuse_extras", refuse)
+    copy.call_instead("offload.slicing", "_refuse_extras", refuse)
 
 
 @mutant("offload.microbatches", "offload-models", "rows_that_cannot_be_split_are_refused", profile="default")
@@ -125,11 +125,11 @@ def takes_fewer_rows_than_microbatches(copy: Copy) -> None:
     """Fewer rows than microbatches are not refused."""
 
     def split(there: Any, args: Any, kwargs: Any, parts: int) -> Any:
-        tensors, whole = copy["offload.containers"].taken_apart((args, kwargs))
+        tensors, whole = copy["offload.containers"].flatten((args, kwargs))
         if len({tensor.shape[:1] for tensor in tensors}) != 1 or tensors[0].dim() == 0:
             return there(args, kwargs, parts)
         pieces = [torch.tensor_split(tensor, parts) for tensor in tensors]
-        return [whole.of([piece[index] for piece in pieces]) for index in range(parts)]
+        return [whole.build([piece[index] for piece in pieces]) for index in range(parts)]
 
     copy.call_instead("offload.microbatches", "split", split)
 
@@ -217,7 +217,7 @@ def takes_a_shared_buffer_that_one_assigned(copy: Copy) -> None:
     copy.replace("offload.execution", "_collect", collect)
 
 
-@mutant("offload.cutting", "offload-models", "wrong_models_and_options_are_refused", profile="default")
+@mutant("offload.slicing", "offload-models", "wrong_models_and_options_are_refused", profile="default")
 def overlooks_a_forward_of_an_instance(copy: Copy) -> None:
     """A model whose instance has a forward of its own is not refused."""
 
@@ -227,13 +227,13 @@ def overlooks_a_forward_of_an_instance(copy: Copy) -> None:
             vars(model).pop("forward", None)
         return there(model)
 
-    copy.call_instead("offload.cutting", "children", children)
+    copy.call_instead("offload.slicing", "children", children)
 
 
-@mutant("offload.cutting", "offload-models", "wrong_models_and_options_are_refused", profile="default")
+@mutant("offload.slicing", "offload-models", "wrong_models_and_options_are_refused", profile="default")
 def overlooks_buffers_without_a_shape(copy: Copy) -> None:
     """A model that has buffers without a shape is not refused."""
-    copy.call_instead("offload.cutting", "is_lazy", lambda there, tensor: isinstance(tensor, nn.Parameter) and there(tensor))
+    copy.call_instead("offload.slicing", "is_lazy", lambda there, tensor: isinstance(tensor, nn.Parameter) and there(tensor))
 
 
 @mutant("offload.model", "offload-models", "wrong_models_and_options_are_refused", profile="default")

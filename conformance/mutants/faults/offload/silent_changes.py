@@ -7,19 +7,19 @@ from typing import Any
 from conformance.mutants.mutant import Copy, mutant
 
 
-@mutant("offload.use", "offload-models", "a_buffer_is_read_where_no_version_tells_of_its_changes")
+@mutant("offload.slice_use", "offload-models", "a_buffer_is_read_where_no_version_tells_of_its_changes")
 def reads_what_a_silent_change_began_with(copy: Copy) -> None:
     """A buffer that no version tells of is read as it was when the microbatch began."""
 
     def again(there: Any, self: Any, name: str, start: Any) -> Any:
-        told = copy["offload.use"].Start(start)
+        told = copy["offload.slice_use"].Start(start)
         told.overtaken = start.overtaken
         return there(self, name, told)
 
-    copy.call_instead("offload.use", "Use.again", again)
+    copy.call_instead("offload.slice_use", "SliceUse.load_again", again)
 
 
-@mutant("offload.use", "offload-models", "microbatches_that_read_a_buffer_which_they_change")
+@mutant("offload.slice_use", "offload-models", "microbatches_that_read_a_buffer_which_they_change")
 def reads_what_a_later_microbatch_changed(copy: Copy) -> None:
     """What a later microbatch changed is read, though it is another value than was saved."""
 
@@ -27,7 +27,7 @@ def reads_what_a_later_microbatch_changed(copy: Copy) -> None:
         if start.overtaken.get(name) is None:
             there(self, name, start)
 
-    copy.call_instead("offload.use", "Use.refuse_overtaken", refuse)
+    copy.call_instead("offload.slice_use", "SliceUse.refuse_overtaken", refuse)
 
 
 @mutant("offload.changes", "offload-models", "microbatches_that_read_a_buffer_which_they_change", profile="default")
@@ -43,10 +43,10 @@ def keeps_what_a_later_microbatch_changed(copy: Copy) -> None:
     copy.call_instead("offload.changes", "Changes.overtake", overtake)
 
 
-@mutant("offload.use", "offload-models", "a_later_forward_changes_what_an_earlier_one_read", profile="default")
+@mutant("offload.slice_use", "offload-models", "a_later_forward_changes_what_an_earlier_one_read", profile="default")
 def runs_again_on_what_another_forward_left(copy: Copy) -> None:
     """A slice is recomputed from what a later forward changed silently."""
-    copy.replace("offload.use", "Use.check_silent", lambda self, names: None)
+    copy.replace("offload.slice_use", "SliceUse.check_silent", lambda self, names: None)
 
 
 @mutant("offload.changes", "offload-models", "weights_may_change_where_no_version_tells")
@@ -64,7 +64,7 @@ def overlooks_other_data(copy: Copy) -> None:
     """Other data that a copy is given in forward is not noticed."""
 
     def note(there: Any, self: Any, copies: Any, before: Any, *others: Any) -> None:
-        number = copy["offload.saved"].storage_number
+        number = copy["offload.saved_tensors"].storage_number
         there(self, copies, {name: one._replace(storage=number(copies[name])) for name, one in before.items()}, *others)
 
     copy.call_instead("offload.changes", "Changes.note", note)

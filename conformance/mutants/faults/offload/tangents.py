@@ -23,10 +23,10 @@ def sends_no_tangents_of_gradients(copy: Copy) -> None:
     copy.replace("offload.attachment", "_Send.jvp", lambda ctx, *tangents: tangents[0].to("cpu") * 2)
 
 
-@mutant("offload.turn", "offload-models", "a_slice_that_ran_on_tangents_does_not_run_again")
+@mutant("offload.slice_run", "offload-models", "a_slice_that_ran_on_tangents_does_not_run_again")
 def runs_again_without_tangents(copy: Copy) -> None:
     """A slice that ran on tangents is recomputed without them."""
-    copy.set_after("offload.turn", "_Region.__init__", has_tangents=lambda _: False)
+    copy.set_after("offload.slice_run", "_Region.__init__", has_tangents=lambda _: False)
 
 
 @mutant("offload.boundary", "offload-models", "a_slice_that_ran_on_tangents_does_not_run_again")

@@ -20,7 +20,7 @@ def share_boundaries(copy: Copy, place: Callable[[Any], dict[str, Any]]) -> None
         region.boundary = place(turn).setdefault(f"kept {turn.index}", boundary)
         vars(region.boundary).update(vars(boundary))
 
-    copy.call_after("offload.turn", "_Region.__init__", share)
+    copy.call_after("offload.slice_run", "_Region.__init__", share)
 
 
 @mutant("offload.route", "offload", "parameters_are_updated_as_plain_updates_them")
@@ -29,13 +29,13 @@ def loads_in_less_precision(copy: Copy) -> None:
     change_loaded(copy, lambda tensor: tensor.bfloat16().to(tensor.dtype))
 
 
-@mutant("offload.saved", "offload", "parameters_are_updated_as_plain_updates_them")
+@mutant("offload.saved_tensors", "offload", "parameters_are_updated_as_plain_updates_them")
 def rounds_what_it_loads_again(copy: Copy) -> None:
     """A parameter that backward loads again is rounded to bfloat16."""
-    copy.change_result("offload.saved", "_Reference.unpack", lambda result, _: (one := result).bfloat16().to(one.dtype))
+    copy.change_result("offload.saved_tensors", "_Reference.unpack", lambda result, _: (one := result).bfloat16().to(one.dtype))
 
 
-@mutant("offload.saved", "offload", "parameters_are_updated_as_plain_updates_them")
+@mutant("offload.saved_tensors", "offload", "parameters_are_updated_as_plain_updates_them")
 def forgets_strides(copy: Copy) -> None:
     """A view of a parameter is loaded again as if it were contiguous."""
 
@@ -43,7 +43,7 @@ def forgets_strides(copy: Copy) -> None:
         size = tensor.size()
         self.layout = size, torch.empty(size, device="meta").stride(), tensor.storage_offset()
 
-    copy.call_after("offload.saved", "_Reference.__init__", forget)
+    copy.call_after("offload.saved_tensors", "_Reference.__init__", forget)
 
 
 @mutant("offload.attachment", "offload", "parameters_are_updated_as_plain_updates_them")
@@ -52,13 +52,13 @@ def loses_gradients_of_vectors(copy: Copy) -> None:
     change_gradients(copy, lambda grad: grad * (grad.dim() > 1))
 
 
-@mutant("offload.turn", "offload", "dropout_draws_what_plain_draws")
+@mutant("offload.slice_run", "offload", "dropout_draws_what_plain_draws")
 def recomputes_with_other_random_numbers(copy: Copy) -> None:
     """A recomputation draws new random numbers."""
     replay_no_random_numbers(copy)
 
 
-@mutant("offload.turn", "offload", "each_microbatch_replays_its_own_mask")
+@mutant("offload.slice_run", "offload", "each_microbatch_replays_its_own_mask")
 def replays_no_masks_of_microbatches(copy: Copy) -> None:
     """The recomputation of a microbatch draws new masks."""
     replay_no_random_numbers(copy)
@@ -70,16 +70,16 @@ def writes_nothing_back(copy: Copy) -> None:
     copy.replace("offload.changes", "Changes.write_back", lambda self, copies: None)
 
 
-@mutant("offload.statistics", "offload", "buffers_advance_once_a_step", profile="default")
+@mutant("offload.write_recorder", "offload", "buffers_advance_once_a_step", profile="default")
 def overlooks_running_statistics(copy: Copy) -> None:
     """Running statistics that no version counter tells of are not copied back."""
-    copy.replace("offload.statistics", "Statistics.note", lambda self, values: None)
+    copy.replace("offload.write_recorder", "WriteRecorder.note", lambda self, values: None)
 
 
-@mutant("offload.turn", "offload", "buffers_advance_once_a_step", profile="default")
+@mutant("offload.slice_run", "offload", "buffers_advance_once_a_step", profile="default")
 def recomputes_from_what_forward_left(copy: Copy) -> None:
     """A recomputation starts from the buffers that forward left."""
-    copy.set_after("offload.turn", "_Region.__init__", start=lambda _: copy["offload.use"].Start())
+    copy.set_after("offload.slice_run", "_Region.__init__", start=lambda _: copy["offload.slice_use"].Start())
 
 
 @mutant("offload.changes", "offload", "buffers_advance_once_a_step", profile="default")
@@ -105,19 +105,19 @@ def drops_gradients_in_forward(copy: Copy) -> None:
     copy.call_before("offload.model", "OffloadModel.forward", forward)
 
 
-@mutant("offload.turn", "offload", "several_forwards_before_their_backwards", profile="default")
+@mutant("offload.slice_run", "offload", "several_forwards_before_their_backwards", profile="default")
 def keeps_boundaries_with_the_model(copy: Copy) -> None:
     """A model keeps the boundaries of its last forward only."""
     share_boundaries(copy, lambda turn: vars(turn.residence))
 
 
-@mutant("offload.turn", "offload", "a_loss_of_several_forwards", profile="default")
+@mutant("offload.slice_run", "offload", "a_loss_of_several_forwards", profile="default")
 def keeps_one_boundary_for_each_slice(copy: Copy) -> None:
     """A slice is recomputed from the inputs of the last forward."""
     share_boundaries(copy, lambda turn: vars(turn.residence))
 
 
-@mutant("offload.turn", "offload", "two_models_at_once", profile="default")
+@mutant("offload.slice_run", "offload", "two_models_at_once", profile="default")
 def keeps_boundaries_for_all_models(copy: Copy) -> None:
     """All models keep their boundaries in one place."""
     kept: dict[str, Any] = {}
@@ -188,10 +188,10 @@ def joins_the_other_way_round(copy: Copy) -> None:
 @mutant("offload.residence", "offload", "two_threads_do_not_meet", profile="default")
 def lets_two_threads_run_a_slice(copy: Copy) -> None:
     """Threads do not take turns in running modules on copies."""
-    copy.replace("offload.residence", "Residence.turn", lambda self: nullcontext())
+    copy.replace("offload.residence", "Residence.exclusive", lambda self: nullcontext())
 
 
-@mutant("offload.cutting", "offload", "parameters_are_updated_as_plain_updates_them", profile="default")
+@mutant("offload.slicing", "offload", "parameters_are_updated_as_plain_updates_them", profile="default")
 def passes_a_tuple_as_arguments(copy: Copy) -> None:
     """A module gets a tuple from the module before it as several arguments."""
 
@@ -202,7 +202,7 @@ def passes_a_tuple_as_arguments(copy: Copy) -> None:
             value = module(*value) if isinstance(value, tuple) else module(value)
         return value
 
-    copy.replace("offload.cutting", "Chain.forward", forward)
+    copy.replace("offload.slicing", "Chain.forward", forward)
 
 
 @mutant("offload.attachment", "offload", "the_offload_device_may_be_another", profile="default")

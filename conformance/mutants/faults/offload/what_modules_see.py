@@ -36,7 +36,7 @@ def gives_tensors_for_parameters(copy: Copy) -> None:
     def like(made: Any, alias: Any, original: Any) -> None:
         vars(made).pop("_is_param", None)
 
-    copy.call_after("offload.attachment", "like", like)
+    copy.call_after("offload.attachment", "as_original", like)
 
 
 @mutant("offload.attachment", "offload-models", "a_parameter_looks_like_one")
@@ -46,7 +46,7 @@ def gives_everything_as_parameters(copy: Copy) -> None:
     def like(made: Any, alias: Any, original: Any) -> None:
         made._is_param = True
 
-    copy.call_after("offload.attachment", "like", like)
+    copy.call_after("offload.attachment", "as_original", like)
 
 
 @mutant("offload.attachment", "offload-models", "a_parameter_looks_like_one")
@@ -55,16 +55,16 @@ def forgets_attributes_of_copies(copy: Copy) -> None:
     copy.replace("offload.attachment", "attributes", lambda tensor: {}, only_here=True)
 
 
-@mutant("offload.turn", "offload-models", "a_parameter_looks_like_one", profile="default")
+@mutant("offload.slice_run", "offload-models", "a_parameter_looks_like_one", profile="default")
 def forgets_attributes_when_it_runs_again(copy: Copy) -> None:
     """In a recomputation copies are no parameters, and have no attributes."""
-    copy.replace("offload.turn", "like", lambda alias, original: alias, only_here=True)
+    copy.replace("offload.slice_run", "as_original", lambda alias, original: alias, only_here=True)
 
 
 @mutant("offload.changes", "offload-models", "memory_that_is_shared_is_changed_for_all")
 def overlooks_shared_memory(copy: Copy) -> None:
     """Tensors that share memory are taken for tensors with memory of their own."""
-    copy.replace("offload.changes", "Memory.shared_with", lambda self, tensor: "")
+    copy.replace("offload.changes", "SharedMemory.shared_with", lambda self, tensor: "")
 
 
 @mutant("offload.changes", "offload-models", "a_hook_that_forward_registers_stays_or_is_refused")

@@ -10,29 +10,31 @@ import os
 import time
 
 from impls.state import threads
-from impls.state.restoration import running
+from impls.state.restoration import current_restoration
 from impls.state.turns import LIMIT
 
-_by: dict[int, threads.Thread] = {}
+_holders: dict[int, threads.Thread] = {}
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_by.clear)
+    os.register_at_fork(after_in_child=_holders.clear)
 
 
-def begin(what: int) -> bool:
+def acquire(what: int) -> bool:
     """Wait until nobody else does it. Whether it may be said to be begun by this thread; then it is to be ended."""
-    this = threads.this()
-    return (what not in _by and _by.setdefault(what, this) is this) or (running() is None and _wait(what, this))
+    this = threads.current_thread()
+    return (what not in _holders and _holders.setdefault(what, this) is this) or (
+        current_restoration() is None and _wait(what, this)
+    )
 
 
-def end(what: int) -> None:
+def release(what: int) -> None:
     """Let another one begin."""
-    _by.pop(what, None)
+    _holders.pop(what, None)
 
 
 def _wait(what: int, this: threads.Thread) -> bool:
     deadline = time.monotonic() + LIMIT
-    while (other := _by.setdefault(what, this)) is not this:
+    while (other := _holders.setdefault(what, this)) is not this:
         if other.sleeps_for(this) is not None or time.monotonic() > deadline:
             return False
         time.sleep(0.001)

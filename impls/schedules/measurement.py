@@ -12,9 +12,9 @@ from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils.flop_counter import FlopCounterMode
 
-from impls.schedules.arguments import require_functions, require_int
 from impls.schedules.chain import Stage
-from impls.schedules.live import Live, storages
+from impls.schedules.live_bytes import Live, storages
+from impls.schedules.validation import require_functions, require_int
 from impls.state import accelerators, random_numbers
 from impls.torch_private import FakeTensor, tree_leaves, tree_map_only
 
@@ -149,7 +149,7 @@ def _seconds(function: Function, argument: Any) -> tuple[float, Any]:
 
 
 def _synchronise() -> None:
-    module = accelerators.initialised()
+    module = accelerators.initialized_module()
     if module is not None and hasattr(module, "synchronize"):
         module.synchronize()
 
@@ -222,7 +222,7 @@ def _alive(weak: list[StorageWeakRef]) -> bool:
 @contextmanager
 def _redrawn() -> Iterator[None]:
     """Random generators as they are now, again afterwards: every run of a stage draws the same."""
-    states = random_numbers.states()
+    states = random_numbers.capture_states()
     try:
         yield
     finally:

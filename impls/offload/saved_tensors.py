@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from impls.tensors.versions import Counter, counter
+from impls.tensors.versions import VersionProbe, version_probe
 from impls.torch_private import has_storage, neg_view, pop_hooks, push_hooks, top_hooks
 
 if TYPE_CHECKING:
-    from impls.offload.use import Start
+    from impls.offload.slice_use import Start
 
 
 class Loader(Protocol):
@@ -22,12 +22,12 @@ class Loader(Protocol):
 
     references: int
 
-    def again(self, name: str, start: Start) -> torch.Tensor: ...
+    def load_again(self, name: str, start: Start) -> torch.Tensor: ...
 
     def refuse_overtaken(self, name: str, start: Start) -> None: ...
 
 
-class Run:
+class SliceHooks:
     """One run of a slice on loaded copies, and the saved-tensor hooks for it.
 
     ``copies`` are what the modules are given, by name. With ``pristine`` a copy that the run has changed is not referred
@@ -40,11 +40,11 @@ class Run:
         self.copies = dict(copies)
         self.versions = {name: copy._version for name, copy in copies.items()}
         self.storages = {number: name for name, copy in copies.items() if (number := storage_number(copy)) is not None}
-        self.counters: dict[str, Counter] = {}
+        self.counters: dict[str, VersionProbe] = {}
         self.ended: dict[str, int] = {}
         self.outer: tuple[Callable[..., Any], Callable[..., Any]] | None = None
 
-    def __enter__(self) -> Run:
+    def __enter__(self) -> SliceHooks:
         self.outer = top_hooks(True)
         push_hooks(self.pack, _unpack)
         return self
@@ -63,10 +63,10 @@ class Run:
         packed = _Kept(tensor) if self.outer is None else _Handed(tensor, *self.outer)
         return packed if name is None else _Changed(packed, self, name)
 
-    def count(self, name: str) -> Counter:
+    def count(self, name: str) -> VersionProbe:
         """What tells the version of a copy without keeping it."""
         if name not in self.counters:
-            self.counters[name] = counter(self.copies[name])
+            self.counters[name] = version_probe(self.copies[name])
         return self.counters[name]
 
     def version(self, name: str) -> int:
@@ -95,7 +95,7 @@ class _Reference:
 
     __slots__ = ("conjugated", "dtype", "layout", "name", "negated", "run", "version")
 
-    def __init__(self, run: Run, name: str, tensor: torch.Tensor) -> None:
+    def __init__(self, run: SliceHooks, name: str, tensor: torch.Tensor) -> None:
         self.run, self.name, self.version = run, name, run.count(name)._version
         self.dtype, self.layout = tensor.dtype, (tensor.size(), tensor.stride(), tensor.storage_offset())
         self.conjugated, self.negated = tensor.is_conj(), tensor.is_neg()
@@ -106,7 +106,7 @@ class _Reference:
         if now != self.version:
             _refuse(f"parameter or buffer {self.name!r} of an offloaded model", now, self.version)
         copy = self.run.copies.get(self.name)  # backward may run inside the slice
-        copy = (self.run.loader.again(self.name, self.run.start) if copy is None else copy).detach()
+        copy = (self.run.loader.load_again(self.name, self.run.start) if copy is None else copy).detach()
         if copy.dtype != self.dtype:
             copy = torch.empty(0, dtype=self.dtype, device=copy.device).set_(copy.untyped_storage())
         tensor = copy.as_strided(*self.layout)
@@ -145,7 +145,7 @@ class _Changed:
 
     __slots__ = ("name", "packed", "run")
 
-    def __init__(self, packed: _Kept | _Handed, run: Run, name: str) -> None:
+    def __init__(self, packed: _Kept | _Handed, run: SliceHooks, name: str) -> None:
         self.packed, self.run, self.name = packed, run, name
 
     def unpack(self) -> torch.Tensor:

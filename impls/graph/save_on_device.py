@@ -13,55 +13,55 @@ from typing import Any
 import torch
 
 from impls.graph.hooks import saved_tensors_hooks
-from impls.graph.replicas import Form, form, size_in_bytes, stored
-from impls.graph.streams import keep_until, lane, settle
+from impls.graph.replicas import StridedLayout, size_in_bytes, stored_elements, strided_layout
+from impls.graph.streams import copy_streams, keep_until, release_finished
 
 
-class _Moved:
+class _MovedTensor:
     """A saved tensor on the other device. Only the graph owns it; the context sees it through a weak reference."""
 
-    __slots__ = ("__weakref__", "copy", "device", "events", "form", "root")
+    __slots__ = ("__weakref__", "copy", "device", "events", "layout", "root")
 
-    def __init__(self, tensor: torch.Tensor, shape: Form | None, target: torch.device, pin: bool) -> None:
-        self.device, self.form, self.root = tensor.device, shape, weakref.ref(_root(tensor))
+    def __init__(self, tensor: torch.Tensor, shape: StridedLayout | None, target: torch.device, pin: bool) -> None:
+        self.device, self.layout, self.root = tensor.device, shape, weakref.ref(_root(tensor))
         self.events: tuple[Any, ...] = ()
-        route = lane(tensor.device) if pin and shape is not None and target.type == "cpu" else None
+        route = copy_streams(tensor.device) if pin and shape is not None and target.type == "cpu" else None
         if shape is None:
             self.copy = tensor.detach().to(target, copy=True)
         elif route is None:
-            self.copy = torch.empty(shape.stored_size, dtype=shape.dtype, device=target).copy_(stored(tensor, shape))
+            self.copy = torch.empty(shape.stored_size, dtype=shape.dtype, device=target).copy_(stored_elements(tensor, shape))
         else:
-            self.copy, ready = route.fetch(stored(tensor, shape))
+            self.copy, ready = route.fetch(stored_elements(tensor, shape))
             self.events = (ready,)
 
-    def back(self) -> torch.Tensor:
-        if self.form is None:
+    def move_back(self) -> torch.Tensor:
+        if self.layout is None:
             return self.copy.to(self.device)
         if not self.events:
-            return self.form.dressed(self.form.blank().copy_(self.copy))
-        route, ready = lane(self.device), self.events[0]
+            return self.layout.restore(self.layout.allocate().copy_(self.copy))
+        route, ready = copy_streams(self.device), self.events[0]
         assert route is not None  # it was there when the copy was made, and lanes are never closed
-        target, done = route.send(self.copy, self.form.blank, ready)
+        target, done = route.send(self.copy, self.layout.allocate, ready)
         self.events = (ready, done)  # copies back are made in order, so the latest is the one to wait for
-        return self.form.dressed(target)
+        return self.layout.restore(target)
 
     def __del__(self) -> None:
         for event in getattr(self, "events", ()):
             keep_until(event, self.copy)
 
 
-class _Mover:
+class _MoveHooks:
     """The two hooks. A tensor that is saved again unchanged is found by its object and version, and not copied again."""
 
     def __init__(self, target: torch.device, pin: bool, pin_type: str | None, min_bytes: int) -> None:
         self.target, self.pin, self.pin_type, self.min_bytes = target, pin, pin_type, min_bytes
-        self.copies: weakref.WeakValueDictionary[tuple[Any, ...], _Moved] = weakref.WeakValueDictionary()
+        self.copies: weakref.WeakValueDictionary[tuple[Any, ...], _MovedTensor] = weakref.WeakValueDictionary()
 
-    def pack(self, tensor: torch.Tensor) -> torch.Tensor | _Moved:
-        settle()
-        if tensor.device.type == "meta" or tensor.device == _indexed(self.target):
+    def pack(self, tensor: torch.Tensor) -> torch.Tensor | _MovedTensor:
+        release_finished()
+        if tensor.device.type == "meta" or tensor.device == _with_index(self.target):
             return tensor
-        shape = form(tensor)
+        shape = strided_layout(tensor)
         if size_in_bytes(tensor, shape) < self.min_bytes:
             return tensor
         # Equal versions mean equal values for one counter alone, and views of one base are sure to have the same one.
@@ -71,15 +71,15 @@ class _Mover:
         moved = self.copies.get(key)
         if moved is None or moved.root() is not root:
             pin = self.pin and self.pin_type in (None, tensor.device.type)
-            moved = self.copies[key] = _Moved(tensor, shape, self.target, pin)
+            moved = self.copies[key] = _MovedTensor(tensor, shape, self.target, pin)
         return moved
 
-    def unpack(self, packed: torch.Tensor | _Moved) -> torch.Tensor:
+    def unpack(self, packed: torch.Tensor | _MovedTensor) -> torch.Tensor:
         if isinstance(packed, torch.Tensor):
             return packed
-        settle()
+        release_finished()
         with torch.no_grad():
-            return packed.back()
+            return packed.move_back()
 
 
 def _root(tensor: torch.Tensor) -> torch.Tensor:
@@ -87,7 +87,7 @@ def _root(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if base is None else base
 
 
-def _indexed(device: torch.device) -> torch.device:
+def _with_index(device: torch.device) -> torch.device:
     """The device as its tensors name it: ``cuda`` is the current one, and the CPU has no index."""
     if device.type == "cpu":
         return torch.device("cpu")
@@ -116,12 +116,12 @@ class saved_on(saved_tensors_hooks):  # noqa: N801 (named like its siblings)
     """
 
     def __init__(self, device: torch.device | str | int, *, pin_memory: bool = False, min_bytes: int = 0) -> None:
-        mover = _mover(device, pin_memory, None, min_bytes)
+        mover = _move_hooks(device, pin_memory, None, min_bytes)
         super().__init__(mover.pack, mover.unpack)
 
     def __exit__(self, *exception: object) -> None:
         super().__exit__(*exception)
-        settle()
+        release_finished()
 
 
 class save_on_cpu(saved_on):  # noqa: N801 (torch's name)
@@ -138,11 +138,11 @@ class save_on_cpu(saved_on):  # noqa: N801 (torch's name)
             raise TypeError(f"device_type is {device_type!r}; it must be a str such as 'cuda'")
         if _device("device_type", device_type).index is not None:
             raise ValueError(f"device_type is {device_type!r}; it must be a type alone, without an index")
-        mover = _mover("cpu", pin_memory, device_type, min_bytes)
+        mover = _move_hooks("cpu", pin_memory, device_type, min_bytes)
         saved_tensors_hooks.__init__(self, mover.pack, mover.unpack)
 
 
-def _mover(device: Any, pin_memory: Any, pin_type: str | None, min_bytes: Any) -> _Mover:
+def _move_hooks(device: Any, pin_memory: Any, pin_type: str | None, min_bytes: Any) -> _MoveHooks:
     target = _device("device", device)
     if target.type == "meta":
         raise ValueError("device is meta, which keeps no values, so saved tensors cannot come back from there")
@@ -152,7 +152,7 @@ def _mover(device: Any, pin_memory: Any, pin_type: str | None, min_bytes: Any) -
         raise TypeError(f"min_bytes is {min_bytes!r}; it must be an int, in bytes")
     if min_bytes < 0:
         raise ValueError(f"min_bytes is {min_bytes}; it must be 0 or more")
-    return _Mover(target, pin_memory, pin_type, min_bytes)
+    return _MoveHooks(target, pin_memory, pin_type, min_bytes)
 
 
 def _device(name: str, device: Any) -> torch.device:

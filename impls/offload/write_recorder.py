@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 
-from impls.offload.saved import storage_number
+from impls.offload.saved_tensors import storage_number
 from impls.torch_private import TorchDispatchMode
 
 _RUNNING = ("running_mean", "running_var")
 
 
-class Statistics(TorchDispatchMode):
+class WriteRecorder(TorchDispatchMode):
     """Collects, by the number of their storages, tensors that operators inside write to, running statistics among them."""
 
     def __init__(self) -> None:

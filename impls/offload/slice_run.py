@@ -10,29 +10,29 @@ from typing import Any
 import torch
 
 from impls.nested import checkpoint
-from impls.offload.attachment import Nowhere, attach, attach_to_nothing, like, tangent_of
+from impls.offload.attachment import Nowhere, as_original, attach, attach_to_nothing, tangent_of
 from impls.offload.boundary import Boundary
-from impls.offload.changes import Before, Changes, Memory
-from impls.offload.cutting import Chain
+from impls.offload.changes import Changes, CopyState, SharedMemory
 from impls.offload.execution import execute, in_modes
 from impls.offload.microbatches import Call
 from impls.offload.residence import Residence
-from impls.offload.saved import storage_number
-from impls.offload.statistics import Statistics
-from impls.offload.use import Below, Loaded, Start, Use
+from impls.offload.saved_tensors import storage_number
+from impls.offload.slice_use import Below, Loaded, SliceUse, Start
+from impls.offload.slicing import Chain
+from impls.offload.write_recorder import WriteRecorder
 from impls.torch_private import tree_leaves
 
 Tensors = dict[str, torch.Tensor]
 
 
-class Turn:
+class SliceRun:
     """One slice in one call of the model; ``copies`` are what its modules are given."""
 
-    def __init__(self, index: int, chain: Chain, residence: Residence, memory: Memory) -> None:
+    def __init__(self, index: int, chain: Chain, residence: Residence, memory: SharedMemory) -> None:
         self.index, self.chain, self.residence, self.route = index, chain, residence, residence.route
         self.memory = memory
         self.title = f"slice {index} ({', '.join(chain._modules)})"
-        self.use = Use(index, chain, residence)
+        self.use = SliceUse(index, chain, residence)
         self.loaded: Loaded | None = None
         self.copies: Tensors = {}
         self.changes = Changes(self.title, self.use, chain, memory)
@@ -44,10 +44,10 @@ class Turn:
         self.loaded = self.use.load()
         self.reading.append(self.loaded.arrival.done)
 
-    def run(self, calls: Sequence[Call], below: Below | None, checkpointed: bool, earlier: Sequence[Turn]) -> list[Any]:
+    def run(self, calls: Sequence[Call], below: Below | None, checkpointed: bool, earlier: Sequence[SliceRun]) -> list[Any]:
         """The values for all microbatches; ``below`` is the use of the turn before, ``earlier`` are all turns before."""
-        present = Use(self.index, self.chain, self.residence)
-        if not present.same(self.use) or any(turn.changes.concern(present) for turn in earlier):
+        present = SliceUse(self.index, self.chain, self.residence)
+        if not present.is_same(self.use) or any(turn.changes.affect(present) for turn in earlier):
             for turn in earlier:
                 turn.settle()  # what they wrote back has to be there before it is read
             self.use, self.changes = present, Changes(self.title, present, self.chain, self.memory)
@@ -88,8 +88,8 @@ class Turn:
     def forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         start = self.changes.starts[-1] if self.use.recomputed else Start()
         given = dict(self.copies)
-        before = {name: Before(copy._version, copy.grad_fn, storage_number(copy)) for name, copy in given.items()}
-        statistics = Statistics()
+        before = {name: CopyState(copy._version, copy.grad_fn, storage_number(copy)) for name, copy in given.items()}
+        statistics = WriteRecorder()
         with statistics if given else nullcontext():
             value = execute(self.use, self.chain, given, start, args, kwargs)
         if self.use.recomputed:
@@ -124,7 +124,7 @@ class Turn:
 class _Region:
     """One microbatch of a slice as a checkpointed region: runs in forward on the turn's copies, later on others."""
 
-    def __init__(self, turn: Turn, boundary: Boundary) -> None:
+    def __init__(self, turn: SliceRun, boundary: Boundary) -> None:
         self.use, self.chain, self.boundary = turn.use, turn.chain, boundary
         self.start = turn.changes.starts[-1]
         self.flags = {name: tensor.requires_grad for name, tensor in turn.use.tensors.items()}
@@ -159,10 +159,10 @@ class _Region:
             copies |= own.copies
         nowhere = Nowhere(self.__qualname__)
         given = {name: attach_to_nothing(copies[name], flag, nowhere) for name, flag in self.flags.items()}
-        given = {name: like(alias, self.use.tensors[name]) for name, alias in given.items()}
+        given = {name: as_original(alias, self.use.tensors[name]) for name, alias in given.items()}
         args, kwargs = self.boundary.restore(nowhere)
         try:
-            with self.use.residence.turn(), in_modes(self.modes):
+            with self.use.residence.exclusive(), in_modes(self.modes):
                 return execute(self.use, self.chain, given, self.start, args, kwargs)
         finally:
             nowhere.over = True

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from impls.schedules.arguments import require_functions, require_int
 from impls.schedules.infeasible import Infeasible
 from impls.schedules.interpreter import interpret
 from impls.schedules.least import least_memory
-from impls.schedules.measuring import measure
+from impls.schedules.measurement import measure
 from impls.schedules.rotor import optimal
 from impls.schedules.tree import Plan, kept
+from impls.schedules.validation import require_functions, require_int
 
 
 def plan_for(model: Any, example: Any, budget_bytes: int, *, slots: int = 500, repeats: int = 1) -> Plan:

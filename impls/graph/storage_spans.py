@@ -18,14 +18,14 @@ _COMPRESSED = {
 }
 
 
-class Region(NamedTuple):
+class Span(NamedTuple):
     """The bytes from ``start`` up to ``end`` of a storage, which is told by the address of its C++ object."""
 
     storage: int
     start: int
     end: int
 
-    def overlaps(self, other: Region) -> bool:
+    def overlaps(self, other: Span) -> bool:
         """Whether the two spans of bytes meet; views that interleave without sharing a byte count as meeting."""
         return self.storage == other.storage and self.start < other.end and other.start < self.end
 
@@ -51,23 +51,23 @@ def storages(tensor: torch.Tensor) -> tuple[StorageWeakRef, ...]:
     return tuple(StorageWeakRef(part.untyped_storage()) for part in components(tensor))
 
 
-def shares(tensor: torch.Tensor, memory: tuple[StorageWeakRef, ...]) -> bool:
+def shares_storage(tensor: torch.Tensor, memory: tuple[StorageWeakRef, ...]) -> bool:
     """Whether a tensor reads any of these storages."""
     numbers = {reference.cdata for reference in memory}
     return any(part.untyped_storage()._cdata in numbers for part in components(tensor))
 
 
-def span(size: tuple[int, ...], stride: tuple[int, ...]) -> int:
+def extent(size: tuple[int, ...], stride: tuple[int, ...]) -> int:
     """How many elements lie between the first and the last of a strided tensor, these two included; 0 where it is empty."""
     return 0 if 0 in size else 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
 
 
-def regions(tensor: torch.Tensor, *, whole: bool = False) -> list[Region]:
+def spans(tensor: torch.Tensor, *, whole: bool = False) -> list[Span]:
     """The spans of bytes that a tensor reads, or with ``whole`` all bytes of its storages, whatever their size becomes."""
     found = []
     for part in components(tensor):
         number, item = part.untyped_storage()._cdata, part.element_size()
         start = int(part.storage_offset()) * item
-        end = start + span(tuple(part.size()), part.stride()) * item
-        found.append(Region(number, 0, 1 << 63) if whole else Region(number, start, end))
+        end = start + extent(tuple(part.size()), part.stride()) * item
+        found.append(Span(number, 0, 1 << 63) if whole else Span(number, start, end))
     return found

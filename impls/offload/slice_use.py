@@ -10,7 +10,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from impls.offload.route import Arrival
-from impls.offload.saved import storage_number
+from impls.offload.saved_tensors import storage_number
 from impls.torch_private import current_autograd_node, will_engine_execute_node
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Loaded(NamedTuple):
         )
 
 
-class Use:
+class SliceUse:
     """One slice in one call of the model: what was loaded for its turn, and how to load it again.
 
     ``tensors`` has each parameter and buffer once; ``places`` says by what name the one goes that a module has somewhere.
@@ -84,7 +84,7 @@ class Use:
         self.tensors: dict[str, torch.Tensor] = {}
         self.places: dict[str, str] = {}
         names: dict[int, str] = {}
-        with residence.turn():
+        with residence.exclusive():
             for path, module in chain.named_modules():  # a module that occurs twice is there once
                 for own, tensor in (*module._parameters.items(), *module._buffers.items()):
                     if tensor is not None:
@@ -96,7 +96,7 @@ class Use:
         self.references = 0
         self.recomputed = False
 
-    def same(self, other: Use) -> bool:
+    def is_same(self, other: SliceUse) -> bool:
         """Whether both have the same originals, unchanged."""
         mine, others = self.tensors, other.tensors
         return mine.keys() == others.keys() and all(mine[name] is others[name] for name in mine) and self.stamps == other.stamps
@@ -140,7 +140,7 @@ class Use:
         loaded.arrival.wait()
         return loaded.arrival.copies
 
-    def again(self, name: str, start: Start) -> torch.Tensor:
+    def load_again(self, name: str, start: Start) -> torch.Tensor:
         """The copy that a saved reference stands for: of the original, or of what is in ``start`` if that is another value."""
         self.refuse_overtaken(name, start)
         if name not in start or name in start.silent:
@@ -161,7 +161,7 @@ class Use:
                 "Clone it where forward uses it, or change it in place under torch.no_grad()"
             )
 
-    def next(self) -> Use | None:
+    def next(self) -> SliceUse | None:
         """The use that backward is going to ask for after this one."""
         below = self.below
         while below is not None:
@@ -174,7 +174,7 @@ class Use:
         return None
 
 
-Below = tuple[Use, tuple[Any, ...]]
+Below = tuple[SliceUse, tuple[Any, ...]]
 
 
 def _ignores_statistics(node: Any) -> bool:
