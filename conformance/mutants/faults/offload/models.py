@@ -111,7 +111,7 @@ def calls_forward_past_the_hooks(copy: Copy) -> None:
             value = module.forward(value)
         return value
 
-    copy.replace("offload.slicing", "Chain.forward", forward)
+    copy.replace("offload.slicing", "Chain.__call__", forward)
 
 
 @mutant("offload.saved_tensors", "offload-models", "hooks_for_saved_tensors_around_a_model")

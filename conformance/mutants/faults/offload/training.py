@@ -202,7 +202,7 @@ def passes_a_tuple_as_arguments(copy: Copy) -> None:
             value = module(*value) if isinstance(value, tuple) else module(value)
         return value
 
-    copy.replace("offload.slicing", "Chain.forward", forward)
+    copy.replace("offload.slicing", "Chain.__call__", forward)
 
 
 @mutant("offload.attachment", "offload", "the_offload_device_may_be_another", profile="default")

@@ -88,7 +88,7 @@ def gives_parameters_of_one_class(copy: Copy) -> None:
             made.__class__ = Tensor
         return made
 
-    copy.change_result("offload.attachment", "like", like)
+    copy.change_result("offload.attachment", "as_original", like)
 
 
 @mutant("offload.route", "offload-models", "a_parameter_has_its_class_and_version")
@@ -97,10 +97,10 @@ def gives_copies_of_one_version(copy: Copy) -> None:
     copy.replace("offload.route", "set_version", lambda made, original: made)
 
 
-@mutant("offload.cutting", "offload-models", "hooks_of_all_modules_see_those_of_the_model")
+@mutant("offload.slicing", "offload-models", "hooks_of_all_modules_see_those_of_the_model")
 def calls_slices_as_modules(copy: Copy) -> None:
     """Hooks that are registered for all modules are called for slices, too."""
-    copy.replace("offload.cutting", "Chain.__call__", nn.Module.__call__)
+    copy.replace("offload.slicing", "Chain.__call__", nn.Module.__call__)
 
 
 @mutant("offload.attachment", "offload-models", "anomaly_detection_finds_none")
