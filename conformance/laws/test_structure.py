@@ -21,8 +21,12 @@ def test_keyword_arguments(case: Case) -> None:
 _KINDS = st.sampled_from(("function", "callable", "method", "function of a class"))
 
 
-@law(named(structure.decorated, kind=_KINDS, early=st.booleans(), calls=st.integers(1, 3)), needs=["decorator"], floor=4,
-     about=["early_stop"])  # fmt: skip
+@law(
+    named(structure.decorated, kind=_KINDS, early=st.booleans(), calls=st.integers(1, 3)),
+    needs=["decorator", "keyword-arguments"],
+    floor=4,
+    about=["early_stop"],
+)
 def test_options_alone_give_a_decorator(case: Case) -> None:
     """Without a function, options give a decorator for functions and methods, which takes each keyword for the function's."""
     case.as_expected()

@@ -20,14 +20,14 @@ __all__ = [
     "set_warn_on_accumulate_grad_stream_mismatch",
 ]
 
-# The first release that has a name, by the release notes of 2.14 or by what installed releases have; 2.12 was not looked at.
+# The first release that has a name, or 2.11, by the release notes of 2.14 or by installed releases; 2.12 was not looked at.
 FIRST_RELEASES: Mapping[str, str] = MappingProxyType(
     {
         "node_creation_hook": "2.14",
         "queue_callback": "2.15",
         "region_activation_memory_budget": "2.13",
         "set_override_stale_capture_stream": "2.13",
-        "set_warn_on_accumulate_grad_stream_mismatch": "2.13",
+        "set_warn_on_accumulate_grad_stream_mismatch": "2.11",
     }
 )
 

@@ -7,8 +7,11 @@ from typing import Any, NoReturn
 import torch
 
 from impls.tensors.attributes import alias_with_own_version, as_class, attributes, plain_alias, set_attribute
-from impls.tensors.versions import VersionProbe, version_probe
+from impls.tensors.versions import VersionProbe, detach_without_modes, version_probe
 from impls.torch_private import make_saved_tensor, set_version_counters
+
+_ANCHOR = torch.empty(0, requires_grad=True)  # made once: the user's modes are not to see how it is made
+_RESULT = torch.empty(0)
 
 
 class _SaveForBackward(torch.autograd.Function):
@@ -17,7 +20,7 @@ class _SaveForBackward(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, anchor: torch.Tensor, *tensors: torch.Tensor) -> torch.Tensor:
         ctx.save_for_backward(*tensors)
-        return torch.empty(0)
+        return detach_without_modes(_RESULT)
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> NoReturn:
@@ -25,7 +28,7 @@ class _SaveForBackward(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> torch.Tensor:
-        return torch.empty(0)
+        return detach_without_modes(_RESULT)
 
 
 class Packed:
@@ -44,7 +47,7 @@ class Packed:
         elif make_saved_tensor is not None:
             self.saved = make_saved_tensor(tensor, False)  # of an input, not of an output
         else:
-            self.node = _SaveForBackward.apply(torch.empty(0, requires_grad=True), tensor)  # its tensor keeps a node alive
+            self.node = _SaveForBackward.apply(_ANCHOR, tensor)  # its tensor keeps a node alive
         self.kind: type[torch.Tensor] = type(tensor)
         # Nobody else follows the version of a tensor that is an attribute.
         self.probe: VersionProbe | None = None if known is None or self.parameter is not None else version_probe(tensor)

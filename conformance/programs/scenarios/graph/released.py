@@ -213,9 +213,9 @@ def budget_compiled(graph: Any, note: Any, device: str, *, budget: float) -> Non
 
 
 def settings(graph: Any, note: Any, device: str, *, name: str, values: Any) -> None:
-    if not hasattr(graph, name):
+    read = getattr(torch._C, name.removeprefix("set"), None)
+    if read is None or not hasattr(graph, name):
         raise NotImplementedError(f"{name} is missing, which is as good as a refusal")
-    read = getattr(torch._C, name.removeprefix("set"))
     before = read()
     seen = []
     try:
