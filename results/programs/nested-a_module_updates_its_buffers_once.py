@@ -3,7 +3,7 @@ backward, what plain leaves."""
 import os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
-from impls.nested import checkpoint
+from impls.nested.api import checkpoint
 
 def run(checkpoint, note, device):
     torch.manual_seed(0)
@@ -14,7 +14,7 @@ def run(checkpoint, note, device):
     note('buffers 0', [*m.buffers()])
 
 plain = lambda function, *args, **kwargs: function(*args, **kwargs)
-show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x
+show = lambda x: (type(x).__name__, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
 note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
 expected, seen = {}, {}
 for notes, judged in (expected, plain), (seen, checkpoint):

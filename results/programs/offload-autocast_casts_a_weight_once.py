@@ -5,34 +5,34 @@ sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # sta
 import torch
 from impls.offload.model import OffloadModel
 
-here = lambda tensors: [tensor.detach().cpu() for tensor in tensors]
+def here(tensors): return [tensor.detach().cpu() for tensor in tensors]
 class Tied(torch.nn.Module):
     def __init__(self, width):
         super().__init__()
         self.there = torch.nn.Linear(width, width)
         self.back = torch.nn.Linear(width, width, bias=False)
         self.back.weight = self.there.weight
-    forward = lambda self, x: self.back(self.there(x).tanh())
+    def forward(self, x): return self.back(self.there(x).tanh())
 def run(OffloadModel, note, device):
     torch.manual_seed(0)
+    place = device
     layers = []
-    layers[:] = [Tied(1)]
-    model, x = OffloadModel(torch.nn.Sequential(*layers), device, num_slices=1), (lambda: torch.randn(2, 1, device=device))()
-    with torch.autocast(torch.device(device).type, torch.bfloat16, cache_enabled=True):
-        y = model(x)
+    def build():
+        layers[:] = [Tied(1)]
+        return OffloadModel(torch.nn.Sequential(*layers), place, num_slices=1)
+    def batch(): return torch.randn(2, 1, device=place)
+    model, x = build(), batch()
+    with torch.autocast(torch.device(place).type, torch.bfloat16, cache_enabled=True): y = model(x)
     y.float().square().sum().backward()
     note('gradients', here((p.grad for p in model.parameters() if p.requires_grad)))
 def plain(model, device, *args, **kwargs):
     return (model if isinstance(model, torch.nn.Module) else torch.nn.Sequential(*model)).to(device)
-show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x
+show = lambda x: (type(x).__name__, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
 note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
 expected, seen = {}, {}
 for notes, judged in (expected, plain), (seen, OffloadModel):
-    try:
-        run(judged, note, "cpu")
-    except Exception as error:
-        notes["error"] = print("error:", repr(error)) or "raised"
+    try: run(judged, note, "cpu")
+    except Exception as error: notes["error"] = print("error:", repr(error)) or "raised"
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
-for label in wrong:
-    print(f"{label}: plain {expected.get(label)}, offload {seen.get(label)}")
+for label in wrong: print(f"{label}: plain {expected.get(label)}, offload {seen.get(label)}")
 sys.exit(len(wrong) > 0)

@@ -14,9 +14,13 @@ def run(checkpoint, note, device):
         def f1(a2, a3):
             h4 = torch.tanh(a2)
             h5 = torch.neg(h4)
-            return (torch.sin(h5), h5)
-        return (checkpoint(f1, p0, c0)[1],)
-    note('held 1', [forward()])
+            h6 = torch.sin(h5)
+            return (h6, h5)
+        f1_value = checkpoint(f1, p0, c0)
+        f1_aside = f1_value[1]
+        return (f1_aside,)
+    graph1 = forward()
+    note('held 1', [graph1])
 
 made, leaves, seen = set(), [], {}
 
@@ -35,5 +39,6 @@ def note(label, value=None):
 gc.disable()  # what only the collector finds lives too long
 with Watch():
     run(checkpoint, note, "cpu")
+    note("end")
 print("held 1: due is 0, plain", seen.get("held 1", 0))
 sys.exit(seen.get("held 1", 0) != 0)

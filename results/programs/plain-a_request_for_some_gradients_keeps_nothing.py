@@ -12,28 +12,31 @@ def run(checkpoint, note, device):
     def forward():
         def f1(a2):
             h3 = torch.sin(a2)
-            h8 = torch.sin(checkpoint(torch.sin, h3))
+            def f4(a5):
+                h6 = torch.sin(a5)
+                return h6
+            h7 = checkpoint(f4, h3)
+            h8 = torch.sin(h7)
             h9 = torch.sin(h8)
             return (h9, h8)
-        return (checkpoint(f1, p0)[1],)
-    note('held 1', [forward()])
-
+        f1_value = checkpoint(f1, p0)
+        f1_aside = f1_value[1]
+        return (f1_aside,)
+    graph1 = forward()
+    note('held 1', [graph1])
 made, leaves, seen = set(), [], {}
-
 def storages(tree):
     tensors = [x for x in torch.utils._pytree.tree_leaves(tree) if torch.is_tensor(x) and x.dtype != torch.uint8 and x.numel()]
     return {torch.multiprocessing.reductions.StorageWeakRef(x.untyped_storage()) for x in tensors}
-
 class Watch(torch.utils._python_dispatch.TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         return made.update(storages(result := func(*args, **(kwargs or {})))) or result
-
 def note(label, value=None):
     leaves.extend(value if label == "leaves" else ())
     seen[label] = sum(not one.expired() for one in made - storages([value, leaves, [x.grad for x in leaves]]))
-
 gc.disable()  # what only the collector finds lives too long
 with Watch():
     run(checkpoint, note, "cpu")
+    note("end")
 print("held 1: due is 0, plain", seen.get("held 1", 0))
 sys.exit(seen.get("held 1", 0) != 0)

@@ -16,7 +16,8 @@ def run(checkpoint, note, device):
             return h4
         h5 = checkpoint(f1, p0)
         return h5,
-    note('held 1', [forward()])
+    graph1 = forward()
+    note('held 1', [graph1])
 
 made, leaves, seen = set(), [], {}
 
@@ -35,5 +36,6 @@ def note(label, value=None):
 gc.disable()  # what only the collector finds lives too long
 with Watch():
     run(checkpoint, note, "cpu")
+    note("end")
 print("held 1: due is 0, plain", seen.get("held 1", 0))
 sys.exit(seen.get("held 1", 0) != 0)

@@ -6,18 +6,17 @@ import torch
 from impls.plain import checkpoint
 
 def run(checkpoint, note, device):
-    torch.manual_seed(0)
+    torch.manual_seed(1)
     p0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
     def f1(a2):
-        def f4(a5):
-            h6 = torch.sin(a5)
-            h6.requires_grad and h6.register_hook(lambda grad: note('due h6'))
-            return h6
-        h7 = checkpoint(f4, torch.sin(a2))
-        return h7
-    h8 = checkpoint(f1, p0)
-    h8.backward(torch.ones_like(h8))
+        h3 = torch.where(a2 > 0, a2, a2)
+        h3.requires_grad and h3.register_hook(lambda grad: note('due h3'))
+        return h3
+    h4 = checkpoint(f1, p0)
+    h4.backward(torch.ones_like(h4))
+
 made, seen = {}, {}
+
 class Watch(torch.utils._python_dispatch.TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
@@ -27,10 +26,12 @@ class Watch(torch.utils._python_dispatch.TorchDispatchMode):
         for x in filter(torch.is_tensor, torch.utils._pytree.tree_leaves(result)):
             made.setdefault(torch.multiprocessing.reductions.StorageWeakRef(x.untyped_storage()), inside)
         return result
+
 def note(label, value=None):
     seen[label] = max(seen.get(label, 0), sum(made[one] and not one.expired() for one in made))
+
 gc.disable()  # what only the collector finds lives too long
 with Watch():
     run(checkpoint, note, "cpu")
-print("due h6: due is at most 1, plain", seen.get("due h6", 0))
-sys.exit(seen.get("due h6", 0) > 1)
+print("due h3: due is at most 1, plain", seen.get("due h3", 0))
+sys.exit(seen.get("due h3", 0) > 1)

@@ -33,5 +33,6 @@ def note(label, value=None):
 gc.disable()  # what only the collector finds lives too long
 with Watch():
     run(checkpoint, note, "cpu")
+    note("end")
 print("held: due is 0, plain", seen.get("held", 0))
 sys.exit(seen.get("held", 0) != 0)

@@ -5,6 +5,7 @@ sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # sta
 import torch
 from torch.autograd import graph
 
+
 def run(graph, note, device):
     torch.manual_seed(0)
     class Save(torch.autograd.Function):
@@ -13,25 +14,32 @@ def run(graph, note, device):
             result = t.exp()
             ctx.save_for_backward(t, result)
             return result
+    context = graph.saved_tensors_hooks(lambda t: t, lambda t: t)
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note('leaves', (p,))
-    with graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+    with context:
         y = p * 1
         y = Save.apply(y)
     del y
     note('empty', [])
+
 made, leaves, seen = set(), [], {}
+
 def storages(tree):
     tensors = [x for x in torch.utils._pytree.tree_leaves(tree) if torch.is_tensor(x) and x.dtype != torch.uint8 and x.numel()]
     return {torch.multiprocessing.reductions.StorageWeakRef(x.untyped_storage()) for x in tensors}
+
 class Watch(torch.utils._python_dispatch.TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         return made.update(storages(result := func(*args, **(kwargs or {})))) or result
+
 def note(label, value=None):
     leaves.extend(value if label == "leaves" else ())
     seen[label] = sum(not one.expired() for one in made - storages([value, leaves, [x.grad for x in leaves]]))
+
 gc.disable()  # what only the collector finds lives too long
 with Watch():
     run(graph, note, "cpu")
+    note("end")
 print("empty: due is 0, torch-graph", seen.get("empty", 0))
 sys.exit(seen.get("empty", 0) != 0)

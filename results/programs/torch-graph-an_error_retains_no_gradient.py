@@ -9,15 +9,16 @@ def run(graph, note, device):
     torch.manual_seed(0)
     p, q = (torch.randn(2, 2, dtype=torch.float64, device=device, requires_grad=True) for _ in range(2))
     note('leaves', (p, q))
-    class Planned(Exception):
-        pass
-    def hook(grads):
-        raise Planned('program')
+    class Planned(Exception): pass
+    raised = Planned
+    def fail(*_): raise raised('program')
+    def hook(grads): fail()
+    def loss():
+        late = q.cos()
+        return late.sum() + p.cos().sum()
     handle = graph.register_multi_grad_hook([q], hook, mode='all')
-    try:
-        (q.cos().sum() + p.cos().sum()).backward()
-    except Planned as came:
-        note('came 0', str(came))
+    try: loss().backward()
+    except Planned as came: note('came 0', str(came))
     note('empty 0', [])
 made, leaves, seen = set(), [], {}
 def storages(tree):
@@ -32,5 +33,6 @@ def note(label, value=None):
 gc.disable()  # what only the collector finds lives too long
 with Watch():
     run(graph, note, "cpu")
+    note("end")
 print("empty 0: due is 0, torch-graph", seen.get("empty 0", 0))
 sys.exit(seen.get("empty 0", 0) != 0)

@@ -11,6 +11,7 @@ def run(graph, note, device):
     device = 'lazy'
     p = torch.randn(2, 3, 4, 4, dtype=None, device=device)
     p = p.requires_grad_()
+    x = p[1:, ::2]
     class Reads(torch.autograd.Function):
         @staticmethod
         def forward(ctx, t, q):
@@ -21,11 +22,13 @@ def run(graph, note, device):
             t, = ctx.saved_tensors
             note('read', [t.stride()])
             return (None, grad * 2)
-    with graph.save_on_cpu(**{'device_type': torch.device(device).type}):
-        Reads.apply(p[1:, ::2], p).sum().abs().backward()
+    options = {'device_type': torch.device(device).type}
+    with graph.save_on_cpu(**options):
+        y = Reads.apply(x, p)
+        y.sum().abs().backward()
 
 plain = types.SimpleNamespace(**vars(torch.autograd.graph) | {"save_on_cpu": lambda *args, **kwargs: contextlib.nullcontext()})
-show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x
+show = lambda x: (type(x).__name__, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
 note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
 expected, seen = {}, {}
 for notes, judged in (expected, plain), (seen, graph):

@@ -18,18 +18,24 @@ def run(checkpoint, note, device):
     y = checkpoint(f, p, q)
     y.backward(torch.ones_like(y), retain_graph=True, inputs=[q])
     note('held 0', [y])
+
 made, leaves, seen = set(), [], {}
+
 def storages(tree):
     tensors = [x for x in torch.utils._pytree.tree_leaves(tree) if torch.is_tensor(x) and x.dtype != torch.uint8 and x.numel()]
     return {torch.multiprocessing.reductions.StorageWeakRef(x.untyped_storage()) for x in tensors}
+
 class Watch(torch.utils._python_dispatch.TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         return made.update(storages(result := func(*args, **(kwargs or {})))) or result
+
 def note(label, value=None):
     leaves.extend(value if label == "leaves" else ())
     seen[label] = sum(not one.expired() for one in made - storages([value, leaves, [x.grad for x in leaves]]))
+
 gc.disable()  # what only the collector finds lives too long
 with Watch():
     run(checkpoint, note, "cpu")
+    note("end")
 print("held 0: due is 0, torch-nonreentrant-full", seen.get("held 0", 0))
 sys.exit(seen.get("held 0", 0) != 0)

@@ -1,0 +1,32 @@
+"""plain, law options_alone_give_a_decorator. Without a function, options give a decorator for functions and methods, which
+takes each keyword for the function's."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from impls.plain import checkpoint
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p, q = (torch.randn(2, 2, device=device, requires_grad=True) for _ in range(2))
+    ends = []
+    decorator = checkpoint(early_stop=False)
+    def body(h, factor, debug):
+        h = (h * factor).sin() * debug.sin()
+        ends.append(None)
+        return h
+    f = decorator(lambda h, *, debug: body(h, 3, debug))
+    y = p
+    y = f(y, debug=q)
+    y.backward(torch.ones_like(y))
+    note('seen calls that came to their end', len(ends))
+    note('expected calls that came to their end', 2)
+
+notes = {}
+show = lambda x: (type(x).__name__, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
+run(checkpoint, note, "cpu")
+labels = [label.removeprefix("expected ") for label in notes if label.startswith("expected ")]
+wrong = [label for label in labels if notes["expected " + label] != notes.get("seen " + label)]
+for label in wrong:
+    print(f"{label}: expected {notes['expected ' + label]}, plain {notes.get('seen ' + label)}")
+sys.exit(len(wrong) > 0)

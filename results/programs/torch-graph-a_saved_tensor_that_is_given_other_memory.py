@@ -1,0 +1,37 @@
+"""torch-graph, law a_saved_tensor_that_is_given_other_memory. Tensors that are given other memory after they were saved, and
+then changed, give the gradients of their saved values."""
+import os, sys, types
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from torch.autograd import graph
+
+def run(graph, note, device):
+    torch.manual_seed(0)
+    p = torch.rand(3, dtype=torch.float64, device=device, requires_grad=True)
+    with graph.allow_mutation_on_saved_tensors():
+        a = p * 1
+        saved = [a]
+        t, old = (a.detach(), a.detach())
+        other = torch.rand(3, dtype=torch.float64, device=device)
+        for step in ('set', 'save', 'change'):
+            t.mul_(2)
+            t.set_(other)
+            saved += [p * other]
+        torch.cat(saved).sum().backward()
+    note('gradients', [p.grad])
+
+plain = types.SimpleNamespace(**vars(torch.autograd.graph) | {
+    "allow_mutation_on_saved_tensors": lambda: torch.autograd.graph.saved_tensors_hooks(
+        lambda x: x.detach().clone(), lambda x: x)})
+show = lambda x: (type(x).__name__, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
+expected, seen = {}, {}
+for notes, judged in (expected, plain), (seen, graph):
+    try:
+        run(judged, note, "cpu")
+    except Exception as error:
+        notes["error"] = print("error:", repr(error)) or "raised"
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong:
+    print(f"{label}: plain {expected.get(label)}, torch-graph {seen.get(label)}")
+sys.exit(len(wrong) > 0)
