@@ -193,6 +193,28 @@ _INTERNAL |= known(
     "two_threads_ask_for_parts_of_nested_regions",
 )
 
+_INTERNAL |= known(
+    "crashes",
+    "a mask that a region inside a region hands out past its result, in a dict, ends in an internal error of Dynamo",
+    _SEEN,
+    "other_tensors_with_the_same_values",
+    seed=0,
+)
+_INTERNAL |= known(
+    "crashes",
+    "a number that the function takes out of a list and passes to a region in another ends in an assertion of Dynamo",
+    _SEEN,
+    "containers_that_the_function_changes_around_regions",
+    seed=0,
+)
+_INTERNAL |= known(
+    "crashes",
+    "under torch.func.vmap a region recomputes in backward, when the transform that its tensors belong to has ended",
+    _SEEN,
+    "transforms_of_functions",
+    seed=0,
+)
+
 _REFUSED: dict[str, Known] = {
     **known(
         "refuses",
@@ -232,6 +254,12 @@ _CHANGED: dict[str, Known] = {
         "changed_outputs",
         "a_change_is_reported_however_late",
         "changes_are_reported_in_any_case",
+    ),
+    **known(
+        "diverges",
+        "a weight whose data is swapped before backward is read as it is by then: nothing compares what it was",
+        _SEEN,
+        "weights_and_buffers_that_are_replaced",
     ),
     **known(
         "diverges",

@@ -15,7 +15,7 @@ from conformance.reports import report
 from conformance.reports.results_file import ROOT, read
 from conformance.reports.results_file import write as write_results
 from conformance.reproducers import script_files
-from conformance.reproducers.reduction_steps import SCREEN
+from conformance.reproducers.reduction_steps import MOST
 from conformance.reproducers.script import script
 from conformance.reproducers.script_files import (
     directory_of,
@@ -177,6 +177,6 @@ def test_no_program_of_a_law_makes_threads_unnoticed() -> None:
 )
 def test_a_script_that_is_long_or_takes_more_is_noticed(impl: str, line: str, found: list[str]) -> None:
     text = script(WRONG.replace("    y.sum()", f"{line}\n    y.sum()"), get(impl), "law one. It holds.", VALUES)
-    long = text + "pass\n" * SCREEN
+    long = text + "pass\n" * MOST
     assert faults_of(text) == found
     assert faults_of(long) == [f"{len(long.splitlines())} lines", *found]

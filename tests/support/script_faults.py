@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 
-from conformance.reproducers.reduction_steps import SCREEN
+from conformance.reproducers.reduction_steps import MOST
 from conformance.reproducers.script import binding_in
 
 
@@ -27,4 +27,4 @@ def faults_of(text: str) -> list[str]:
     about_torch = text.startswith('"""torch-') and not text.startswith('"""torch-remat')
     foreign = (imports(text) | bound) - allowed if about_torch else imports(text) - allowed - bound
     lines = len(text.splitlines())
-    return [*([f"{lines} lines"] if lines > SCREEN else []), *sorted(foreign | (imports(text) & {"conformance"}))]
+    return [*([f"{lines} lines"] if lines > MOST else []), *sorted(foreign | (imports(text) & {"conformance"}))]
