@@ -171,6 +171,7 @@ def test_no_program_of_a_law_makes_threads_unnoticed() -> None:
         ("torch-graph", "    import impls", ["impls"]),
         ("torch-graph", "    from conformance.simulated_device.device import second", ["conformance"]),
         ("torch-graph", "    import numpy", ["numpy"]),
+        ("torch-graph", "    import numpy, torch.testing._internal.common_methods_invocations", []),
         ("legacy", "    from impls import get", []),
         ("legacy", "    import conformance", ["conformance"]),
     ],
