@@ -117,6 +117,7 @@ HANGS = """faulthandler.dump_traceback_later(SECONDS, exit=True)  # ends what ha
 print("an end is due within SECONDS seconds; where NAME comes to none, it is shown below", flush=True)
 with contextlib.suppress(Exception):
     run(SUBJECT, lambda label, value=None: None, DEVICE)
+faulthandler.cancel_dump_traceback_later()  # the interpreter may take long to end
 sys.exit(print("NAME has come to an end"))
 """
 HANG_SECONDS = 30  # more than a case may take where laws are held
