@@ -46,7 +46,7 @@ from impls.offload.route import Route
 
 ROUNDS = 15
 CODE = ["benches.offload:measured"]
-COPYING = (Route, "load"), (Route, "bring"), (CopyStreams, "fetch"), (CopyStreams, "send")
+COPYING = (Route, "load"), (Route, "write"), (CopyStreams, "fetch"), (CopyStreams, "send")
 
 
 @dataclass(frozen=True)
