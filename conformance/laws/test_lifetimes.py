@@ -206,6 +206,18 @@ def test_what_a_group_left_dies_with_it(case: Case) -> None:
     nothing_kept(case)
 
 
+_DEEP = (
+    named(lifetimes.deep_graphs, regions=st.just(1), length=st.just(10_000)),
+    named(lifetimes.deep_graphs, regions=st.just(100), length=st.just(100)),
+)
+
+
+@law(st.one_of(*_DEEP), floor=2)
+def test_deep_graphs_are_freed(case: Case) -> None:
+    """A graph in which regions have saved ten thousand tensors is freed on a thread whose stack is small, of 1 MiB."""
+    case.equals_plain()
+
+
 # Not nested: what counts calls here would be compiled with a region inside, and torch.compile keeps what that holds.
 _OBJECTS = {"where": st.sampled_from(["argument", "list", "function"]), "passes": PASSES, "nested": st.just(False)}
 

@@ -155,8 +155,9 @@ class Mutant:
     """One fault: ``change`` is made to a copy of an implementation; ``law``, which is one of ``family``, catches it.
 
     ``part`` is the name of the module below ``impls`` where the fault is, such as ``"nested.region"`` or ``"graph.hooks"``;
-    whose module it is says which implementation the mutant is one of. ``profile`` names how many cases the law needs. Raises
-    ValueError when a field is empty or ``part`` is no module of an implementation.
+    whose module it is says which implementation the mutant is one of. ``profile`` names how many cases the law needs. With
+    ``ends_process`` the fault is a segmentation fault, in torch 2.13 or later. Raises ValueError when a field is empty or
+    ``part`` is no module of an implementation.
     """
 
     name: str
@@ -166,6 +167,7 @@ class Mutant:
     change: Callable[[Copy], None]
     what: str
     profile: str = "quick"
+    ends_process: bool = False
 
     def __post_init__(self) -> None:
         for each in ("name", "family", "law", "part", "what"):
@@ -201,12 +203,14 @@ class Mutant:
         return replace(made, summary=f"{owner}, but: {self.what}")
 
 
-def mutant(part: str, family: str, law: str, *, profile: str = "quick") -> Callable[[Callable[[Copy], None]], Mutant]:
+def mutant(
+    part: str, family: str, law: str, *, profile: str = "quick", ends_process: bool = False
+) -> Callable[[Callable[[Copy], None]], Mutant]:
     """A mutant from a function that makes the fault in a copy: its name is the mutant's, its docstring says what is wrong."""
 
     def made(change: Callable[[Copy], None]) -> Mutant:
         name, what = change.__name__.replace("_", "-"), inspect.getdoc(change) or ""
-        return Mutant(name, family, law, part, change, what, profile)
+        return Mutant(name, family, law, part, change, what, profile, ends_process)
 
     return made
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -20,7 +20,6 @@ from impls.torch_private import DisableTorchDispatch, DisableTorchFunction, has_
 
 _ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}  # stand in for dtypes of that size which cannot be compared
-_reference = weakref.ref
 
 
 class _Layout(NamedTuple):
@@ -36,27 +35,26 @@ def _layout(tensor: torch.Tensor) -> _Layout:
     return _Layout(int(tensor.storage_offset()), tensor.stride(), tensor.is_conj(), tensor.is_neg())
 
 
-def _no_tensor() -> None:
-    return None
+class Origin(weakref.ref[torch.Tensor]):
+    """A weak reference to the tensor that a saved one is, or is a view of, and where in memory the saved one was.
 
-
-class Origin:
-    """Where a saved tensor was, and the tensor that it is, or is a view of; its storage, once that is known to be from outside.
-
-    Regions around the one that saved it have the same object, so that it is known to all of them.
+    ``address`` is None until that is asked, and the rest but ``probe`` and ``metadata`` is not there until then. ``storage`` is
+    kept once it is known to be a leaf's from outside; ``followed`` says whether the reference is to be compared with. Regions
+    around the one that saved the tensor have the same object, and so know the same.
     """
 
-    __slots__ = ("address", "base", "layout", "metadata", "probe", "storage")
-
-    def __init__(self, tensor: torch.Tensor, base: torch.Tensor, probe: VersionProbe, metadata: TensorMetadata) -> None:
-        self.address: int = tensor.data_ptr()
-        self.layout: _Layout | None = None if base is tensor else _layout(tensor)
-        self.base: Callable[[], torch.Tensor | None] = _reference(base)
-        self.probe, self.metadata = probe, metadata
-        self.storage: torch.UntypedStorage | None = None
+    __slots__ = ("address", "followed", "layout", "metadata", "probe", "storage")
+    address: int | None
+    followed: bool
+    layout: _Layout | None
+    metadata: TensorMetadata
+    probe: VersionProbe
+    storage: torch.UntypedStorage | None
 
     def has_moved(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is not where this one was, or is read from there in another way."""
+        if self.address is None:
+            return False
         layout = self.layout
         return self.address != tensor.data_ptr() or (
             layout is not None
@@ -65,7 +63,7 @@ class Origin:
 
     def current_storage(self) -> torch.UntypedStorage | None:
         """The storage of the tensor that this one is, or is a view of, if that is alive and still where it was."""
-        base = self.base()
+        base = self() if self.followed else None
         if base is None:
             return None
         if self.layout is None:
@@ -77,13 +75,56 @@ class Origin:
 
 
 def find_origin(tensor: torch.Tensor, base: torch.Tensor, probe: VersionProbe, metadata: TensorMetadata) -> Origin | None:
-    """The origin of a saved tensor; None where there is no memory to tell it by, or a subclass that hides it."""
-    ordinary = type(tensor) in _ORDINARY and type(base) in _ORDINARY and has_storage(base)
-    return Origin(tensor, base, probe, metadata) if ordinary else None
+    """The origin of a saved leaf or view; None where there is no memory to tell it by, or a subclass that hides it."""
+    if not _shows_its_memory(base) or type(tensor) not in _ORDINARY:
+        return None
+    origin = Origin(base)
+    origin.address, origin.layout = tensor.data_ptr(), None if base is tensor else _layout(tensor)
+    origin.followed, origin.probe, origin.metadata, origin.storage = True, probe, metadata, None
+    return origin
+
+
+def note_result(tensor: torch.Tensor, probe: VersionProbe, metadata: TensorMetadata) -> Origin:
+    """The origin of a saved result of an operator, of which nothing is known but that.
+
+    Nearly every tensor that is saved is one, made in the region and gone when that ends: ``follow_what_is_left`` asks the
+    few others for the rest.
+    """
+    origin = Origin(tensor)
+    origin.address, origin.probe, origin.metadata = None, probe, metadata
+    return origin
+
+
+def _shows_its_memory(tensor: torch.Tensor) -> bool:
+    return type(tensor) in _ORDINARY and has_storage(tensor)
+
+
+def follow_what_is_left(
+    origins: Mapping[int, Origin], first_sequence_number: int, is_argument: Callable[[torch.Tensor], bool]
+) -> dict[int, Origin]:
+    """Forward is over: of these, the ones to follow, which are alive and leaves, or computed before the region began.
+
+    Since torch 2.13 a node whose ``grad_fn`` was read keeps a Python object, and a graph of such nodes is freed by recursion,
+    which ends in a segmentation fault where there are some ten thousands. So only what outlives forward is asked for its node.
+    """
+    left = {}
+    for index, one in origins.items():
+        base = one()
+        if base is None:
+            continue
+        if one.address is None:
+            one.layout = one.storage = None
+            one.followed = _shows_its_memory(base) and not is_argument(base)
+            one.address = base.data_ptr() if one.followed else -1
+        if one.followed and (node := base.grad_fn) is not None:
+            one.followed = node._sequence_nr() < first_sequence_number
+        if one.followed:
+            left[index] = one
+    return left
 
 
 def keep_storages(origins: Iterable[Origin], output: Any, *, watched: bool) -> None:
-    """Forward is over: keep the storages of leaves that were there before it.
+    """Forward is over for the outermost region, too: keep the storages of leaves that were there before it.
 
     What forward made is gone by now, but for its output, and for what the function has put elsewhere. A tensor that got
     another storage in forward is not followed: whoever swaps it there does so to free it. An output, or a result of an
@@ -92,18 +133,17 @@ def keep_storages(origins: Iterable[Origin], output: Any, *, watched: bool) -> N
     """
     outputs: set[int] | None = None
     for one in origins:
-        base = one.base()
+        base, storage = one(), one.current_storage()
         if base is None:
             continue
         ordinary = type(base) is torch.Tensor
-        storage = one.current_storage()
         if storage is None or (ordinary and watched):
-            one.base = _no_tensor
+            one.followed = False
         elif base.is_leaf:
             if ordinary and outputs is None:
                 outputs = {id(output)} if isinstance(output, torch.Tensor) else {id(leaf) for leaf in tree_leaves(output)}
             if not ordinary or id(base) not in (outputs or ()):
-                one.storage, one.base = storage, _no_tensor
+                one.storage, one.followed = storage, False
 
 
 def has_other_values(origin: Origin, tensor: torch.Tensor) -> bool:

@@ -21,7 +21,7 @@ import torch
 from impls.nested.hook_registrations import undo_registrations
 from impls.nested.inputs import FlatInputs, Inputs, restore_containers
 from impls.nested.operator_log import OperatorLog, format_log
-from impls.nested.outside_tensors import Origin, find_origin, keep_storages
+from impls.nested.outside_tensors import Origin, find_origin, follow_what_is_left, keep_storages, note_result
 from impls.nested.recomputation import Recomputation, RecomputedTensors
 from impls.nested.user_hooks import HookOwner
 from impls.state import advisory_locks, modes, random_numbers, streams
@@ -109,13 +109,15 @@ class Region(HookOwner):
         slots = self.slots
         slot = (len(slots), version_probe(tensor), metadata)  # rule 1: hooks do not stack, only the innermost region is asked
         slots.append(slot)
-        base, origin = tensor._base, None
-        node = tensor.grad_fn if base is None else base.grad_fn
-        is_older = node is None or node._sequence_nr() < self.first_sequence_number
-        if is_older and self.check and not self.inputs.contains(tensor):
-            origin = find_origin(tensor, tensor if base is None else base, slot[1], metadata)
-            if origin is not None:
-                self.origins[slot[0]] = origin
+        origin: Origin | None = None
+        if self.check:
+            base = tensor._base
+            if base is None and not metadata[5]:
+                self.origins[slot[0]] = origin = note_result(tensor, slot[1], metadata)
+            elif not self.inputs.contains(tensor):
+                origin = find_origin(tensor, tensor if base is None else base, slot[1], metadata)
+                if origin is not None:
+                    self.origins[slot[0]] = origin
         if self.enclosing is not None:
             self.enclosing.on_inner_save(tensor, origin)
         return slot
@@ -133,6 +135,8 @@ class Region(HookOwner):
 
     def end_forward(self, output: Any) -> None:
         """Forward is over, or has failed: let go of what only that needed. What is from outside shows as the outermost ends."""
+        if self.origins:
+            self.origins = follow_what_is_left(self.origins, self.first_sequence_number, self.inputs.contains)
         if self.origins and not isinstance(self.enclosing, Region):
             keep_storages(self.origins.values(), output, watched=self.inputs.hooks_were_active)
         self.enclosing = self.last_metadata = self.user_hooks = None

@@ -6,6 +6,9 @@ import dataclasses
 import dis
 import functools
 import inspect
+import signal
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,11 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import impls
 from conformance.costs.program_size import operations
 from conformance.judging.explorer import Explorer
 from conformance.judging.law import PROFILES, Law, all_laws
+from conformance.judging.result import Result
 from conformance.judging.verdicts import Verdict
 from conformance.mutants.mutant import UNBREAKABLE, Copy, Mutant, modules, mutant, mutants
 from conformance.mutants.score import Attempt
@@ -49,6 +54,13 @@ def explorer(profile: str, device: str = "cpu") -> Explorer:
     second("cpu")  # autograd counts the devices at its first backward
     accelerators.accelerator.cache_clear()  # which may have been asked for before there was a simulated one
     return Explorer(device, replace(PROFILES[profile], small=SMALL), 0)
+
+
+def hold(name: str) -> Result:
+    """Hold a mutant to its law."""
+    mutant = next(one for one in BY_LAW if one.name == name)
+    law = LAWS[mutant.law]
+    return explorer(mutant.profile, place(law)).hold(law, mutant.implementation, mutant.original)
 
 
 def own_errors(mutant: Mutant, judge: Callable[[Implementation], object]) -> set[str]:
@@ -87,11 +99,15 @@ def own_errors(mutant: Mutant, judge: Callable[[Implementation], object]) -> set
     return found
 
 
-@pytest.mark.parametrize("mutant", BY_LAW, ids=lambda mutant: f"{mutant.law}: {mutant.name}")
+SURVIVED = [mutant for mutant in BY_LAW if not mutant.ends_process]
+FATAL = [mutant for mutant in BY_LAW if mutant.ends_process]
+
+
+@pytest.mark.parametrize("mutant", SURVIVED, ids=lambda mutant: f"{mutant.law}: {mutant.name}")
 def test_its_law_catches_a_mutant(mutant: Mutant, record_property: Callable[[str, object], None]) -> None:
     law = LAWS[mutant.law]
     assert (law.family, law.kind) == (mutant.family, mutant.original.kind)
-    result = explorer(mutant.profile, place(law)).hold(law, mutant.implementation, mutant.original)
+    result = hold(mutant.name)
     killed = not result.as_declared and not result.vacuous
     size = operations(result.program, place(law), law.kind) if result.program else 0
     attempt = Attempt(mutant.family, mutant.law, mutant.name, killed, str(result.verdict), size)
@@ -103,6 +119,17 @@ def test_its_law_catches_a_mutant(mutant: Mutant, record_property: Callable[[str
         assert not broken, f"{mutant.name} is not a fault that runs: {broken}"
     assert result.program is not None
     assert size <= SMALL, f"{mutant.name} is shown by {size} operations:\n{result.program.source}"
+
+
+@pytest.mark.skipif(torch.__version__ < "2.13", reason="torch 2.12 and earlier free such a graph without recursion")
+@pytest.mark.parametrize("mutant", FATAL, ids=lambda mutant: f"{mutant.law}: {mutant.name}")
+def test_its_law_ends_the_process_of_a_mutant(mutant: Mutant, record_property: Callable[[str, object], None]) -> None:
+    judging = f"from {__name__} import hold; hold({mutant.name!r})"
+    ended = subprocess.run([sys.executable, "-c", judging], cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    killed = ended.returncode == -signal.SIGSEGV
+    attempt = Attempt(mutant.family, mutant.law, mutant.name, killed, str(Verdict.CRASHES), 0)
+    record_property("attempt", dataclasses.asdict(attempt))
+    assert killed, f"{mutant.name} passes {mutant.law}: its process ended with {ended.returncode}, {ended.stderr}"
 
 
 @pytest.mark.parametrize("mutant", NOT_JUDGED_OTHERWISE, ids=lambda mutant: f"{mutant.law}: without a fault")

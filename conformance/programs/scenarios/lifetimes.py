@@ -48,6 +48,31 @@ def chain(checkpoint: Any, note: Any, device: str, *, length: int, passes: int) 
         note(f"gradients {turn}", [p.grad])
 
 
+def deep_graphs(checkpoint: Any, note: Any, device: str, *, regions: int, length: int) -> None:
+    import threading
+
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+
+    def f(h):
+        for _ in range(length):
+            h = h.sin()
+        return h
+
+    def step():
+        y = p
+        for _ in range(regions):
+            y = checkpoint(f, y)
+        y.sum().backward()
+
+    before = threading.stack_size(2**20)
+    thread = threading.Thread(target=step)
+    thread.start()
+    thread.join()
+    threading.stack_size(before)
+    note("gradients 0", [p.grad])
+
+
 def contained(checkpoint: Any, note: Any, device: str, *, kind: str, passes: int) -> None:
     from collections import deque
 

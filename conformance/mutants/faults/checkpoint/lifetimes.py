@@ -416,7 +416,18 @@ def keeps_lower_precision(copy: Copy) -> None:
     _keep_saved_if(copy, lambda tensor: tensor.dtype is torch.bfloat16)
 
 
-@mutant("nested.outside_tensors", "lifetimes", "nothing_of_the_inside_is_alive_after_forward")
+@mutant("nested.region", "lifetimes", "nothing_of_the_inside_is_alive_after_forward")
 def keeps_the_leaves_that_it_makes(copy: Copy) -> None:
-    """What a region saves and may be from outside is referred to strongly."""
-    copy.replace("nested.outside_tensors", "_reference", lambda whole: lambda: whole)
+    """A leaf that a region saves and that may be from outside is referred to strongly."""
+
+    def keep(origin: Any, tensor: torch.Tensor, *_: Any) -> None:
+        if origin is not None and tensor.is_leaf:
+            origin.probe = SimpleNamespace(tensor=tensor, _version=tensor._version)
+
+    copy.call_after("nested.outside_tensors", "find_origin", keep)
+
+
+@mutant("nested.region", "lifetimes", "deep_graphs_are_freed", ends_process=True)
+def asks_each_saved_tensor_for_its_node(copy: Copy) -> None:
+    """Each tensor is asked for its node as it is saved, and a long chain of such nodes cannot be freed."""
+    copy.call_before("nested.region", "Region.pack", lambda _, tensor: tensor.grad_fn)

@@ -58,7 +58,7 @@ def keeps_what_was_swapped_in_forward(copy: Copy) -> None:
     """Of a tensor that got another storage in forward, that one is kept for comparison."""
 
     def present(self: Any) -> Any:
-        whole = self.base()
+        whole = self()
         if whole is not None and self.layout is None:
             self.layout = copy["nested.outside_tensors"]._layout(whole)
         return None if whole is None else whole.untyped_storage()
@@ -95,7 +95,7 @@ def forgets_what_is_returned(copy: Copy) -> None:
 
     def keep(_: None, origins: Any, *__: Any, **___: Any) -> None:
         for one in origins:
-            one.base = lambda: None
+            one.followed = False
 
     copy.call_after("nested.outside_tensors", "keep_storages", keep)
 
@@ -105,7 +105,7 @@ def takes_a_shape_for_another(copy: Copy) -> None:
     """How a tensor lay in memory is read from what it was given in forward."""
 
     def present(self: Any) -> None:
-        whole = self.base()
+        whole = self()
         self.layout = self.layout or (None if whole is None else copy["nested.outside_tensors"]._layout(whole))
 
     copy.call_before("nested.outside_tensors", "Origin.current_storage", present)
