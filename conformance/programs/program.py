@@ -251,6 +251,11 @@ class Named:
 def _tree(function: Callable[..., None]) -> ast.FunctionDef:
     definition = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
     assert isinstance(definition, ast.FunctionDef)
+    for node in ast.walk(definition):  # annotations are for who reads this project: a script does not import their names
+        if isinstance(node, ast.arg):
+            node.annotation = None
+        elif isinstance(node, ast.FunctionDef):
+            node.returns = None
     return definition
 
 
@@ -262,7 +267,7 @@ def _lines(statement: ast.stmt) -> list[str]:
 def _module(source: str) -> tuple[ModuleType, CodeType]:
     """The module that a program is, and its code; the same program is the same module, also in the names of its classes."""
     name = f"program_{hashlib.sha256(source.encode()).hexdigest()[:16]}"
-    return ModuleType(name), compile(source, FILE, "exec")
+    return ModuleType(name), compile(source, FILE, "exec", dont_inherit=True)  # as a script that is printed is compiled
 
 
 def load(program: Runnable) -> Run:

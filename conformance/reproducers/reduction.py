@@ -86,7 +86,7 @@ def show(script: str, seconds: float = SECONDS_PER_RUN) -> Shown:
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         with redirect_stdout(printed), redirect_stderr(io.StringIO()):
-            exec(compile(script, "<script>", "exec"), {"__name__": "__main__"})
+            exec(compile(script, "<script>", "exec", dont_inherit=True), {"__name__": "__main__"})
         status = 0
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)

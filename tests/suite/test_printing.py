@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
@@ -136,3 +137,23 @@ def test_the_text_of_a_written_program_does_what_its_function_does(name: str, mo
     place = PLACES.get(name, "cpu")
     drawn = in_memory(program, function_itself(program), kind, monkeypatch, place)
     assert_same(execute(program, REFERENCES[kind], place, kind=kind), drawn, program.source)
+
+
+def _annotated(checkpoint: Any, note: Any, device: str) -> None:
+    def double(x: Any, *, by: Any = 2) -> Any:
+        return x * by
+
+    note("value", double(3))
+
+
+def test_a_program_needs_no_name_that_is_in_annotations_alone() -> None:
+    assert "Any" not in Named(_annotated).source
+    assert execute(Named(_annotated), REFERENCES["checkpoint"], "cpu").notes == {"value": 6}
+
+
+def test_a_program_runs_as_its_text_alone_says() -> None:
+    class Text:
+        source = "def run(checkpoint, note, device):\n    def f(x: Any):\n        return x\n"
+
+    seen = execute(Text(), REFERENCES["checkpoint"], "cpu")
+    assert isinstance(seen.error, NameError) is (sys.version_info < (3, 14))  # from which on annotations wait
