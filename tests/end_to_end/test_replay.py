@@ -67,6 +67,19 @@ def _compressed(checkpoint: Any, note: Any, device: str) -> None:
     raise ValueError("the program's own")
 
 
+def _otherwise(checkpoint: Any, note: Any, device: str, *, made: str) -> None:
+    x = torch.eye(2, device=device, requires_grad=True)  # type: ignore[name-defined]  # noqa: F821
+    calls: list[None] = []
+
+    def f(h: Any) -> Any:
+        calls.append(None)
+        return h.sin()
+
+    checkpoint(f, x).sum().backward()
+    y = x.detach()
+    note("made", getattr(y, made)() if calls[1:] else y)  # of the same entries
+
+
 def _exiting(checkpoint: Any, note: Any, device: str) -> None:
     checkpoint(lambda: exit(0))
 
@@ -104,6 +117,8 @@ NESTED, GRAPH = get("nested"), get("graph")
 PROGRAM = Named(_twice)
 GROWING = Named(_twice).source + "\ndef once(checkpoint, note, device, run=run, kept=[]):\n    for _ in range(6):\n"
 GROWING += "        run(checkpoint, note, device)\n        kept.append([])\nrun = once\n"
+ONCE = Named(_twice).source + "\ndef once(checkpoint, note, device, run=run, kept=[]):\n    for step in range(6):\n"
+ONCE += "        run(checkpoint, note, device)\n        kept += [[]] * (step == 3)\nrun = once\n"
 OTHER_ERROR = "def checkpoint(function, *args, **kwargs):\n    raise TypeError('another')"
 CASES: list[tuple[str, Implementation, Measured, int]] = [
     (PROGRAM.source, NESTED, Measured("values"), 0),
@@ -113,6 +128,8 @@ CASES: list[tuple[str, Implementation, Measured, int]] = [
     (PROGRAM.source, get("legacy"), Measured("left"), 0),
     (Named(_raising).source, NESTED, Measured("left"), 0),
     (Named(_compressed).source, replace(NESTED, binding=OTHER_ERROR), Measured("values"), 1),
+    (Named(_otherwise, (("made", "to_sparse"),)).source, NESTED, Measured("values"), 1),
+    (Named(_otherwise, (("made", "double"),)).source, NESTED, Measured("values"), 1),
     (PROGRAM.source, NESTED, Measured("expected"), 0),
     (PROGRAM.source, NESTED, Measured("noted", (("seen gradient", "no"),)), 1),
     (PROGRAM.source, NESTED, Measured("noted", (("step", "None"),)), 0),
@@ -149,6 +166,7 @@ CASES: list[tuple[str, Implementation, Measured, int]] = [
     (PROGRAM.source, NESTED, Measured("packed", (("packed in forward", 2),)), 1),
     (PROGRAM.source, NESTED, Measured("objects"), 0),
     (GROWING, NESTED, Measured("objects"), 1),
+    (ONCE, NESTED, Measured("objects"), 0),
     (Named(_moving).source, GRAPH, Measured("moved", (("copies to the CPU", 1),)), 0),
     (Named(_moving).source, GRAPH, Measured("moved", (("bytes to the CPU", 4),), at_most=True), 1),
     (Named(_counting).source, GRAPH, Measured("expected"), 0),
