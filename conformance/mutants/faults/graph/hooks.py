@@ -224,6 +224,12 @@ def leaves_its_pair_on_after_an_error(copy: Copy) -> None:
     )
 
 
+@mutant("graph.hooks", "hooks", "the_innermost_pair_alone_is_asked")
+def keeps_an_error_to_itself(copy: Copy) -> None:
+    """An error through which a pair is left does not get out of it."""
+    copy.change_result("graph.hooks", "saved_tensors_hooks.__exit__", lambda _, self, kind, *error: kind is not None)
+
+
 @mutant("graph.hooks", "hooks", "a_pair_can_be_entered_again")
 def can_be_entered_once(copy: Copy) -> None:
     """A pair that is entered for the second time is not put on."""

@@ -71,6 +71,7 @@ def pairs(graph: Any, note: Any, device: str, *, depth: int, error: Any, after: 
         pass
 
     raised = Planned if error == "Exception" else KeyboardInterrupt if error == "KeyboardInterrupt" else None
+    came = []
 
     def inside(y, level):
         try:
@@ -82,8 +83,8 @@ def pairs(graph: Any, note: Any, device: str, *, depth: int, error: Any, after: 
                         y = y.sin()
                 elif raised:
                     raise raised("program")
-        except (Planned, KeyboardInterrupt):
-            pass
+        except (Planned, KeyboardInterrupt) as one:
+            came.append([type(one).__name__, str(one)])
         return y
 
     y = inside(p, 1).sin()
@@ -92,6 +93,8 @@ def pairs(graph: Any, note: Any, device: str, *, depth: int, error: Any, after: 
         due = [1]
     note("expected asked in forward", [f"pack {level}" for level in due])
     note("seen asked in forward", asked[:])
+    note("expected errors", [[raised.__name__, "program"]] if raised else [])
+    note("seen errors", came)
     asked.clear()
     y.sum().backward()
     note("gradients 0", [p.grad])
