@@ -223,8 +223,14 @@ def hooked_for_a_while(checkpoint, note, device, *, leaf):
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
     x = p if leaf else p.exp()
-    again, inside, over = [], threading.Event(), threading.Event()
-    thread = threading.Thread(target=lambda: torch.autograd.grad(z.sum(), x), daemon=True)
+    again, found, failed, inside, over = [], [], [], threading.Event(), threading.Event()
+    def there():
+        try:
+            found.append(torch.autograd.grad(z.sum(), x))
+        except Exception as error:
+            failed.append(error.with_traceback(None))
+        inside.set()
+    thread = threading.Thread(target=there, daemon=True)
     def first(h):
         handle = h.register_hook(lambda grad: grad * 2)
         if again:
@@ -241,10 +247,12 @@ def hooked_for_a_while(checkpoint, note, device, *, leaf):
     y, z = checkpoint(first, x), checkpoint(second, x)
     note("forward", [y, z])
     again.append(None)
-    note("gradients of x", torch.autograd.grad(y.sum(), x))
+    note("grad 0", torch.autograd.grad(y.sum(), x))
     over.set()
-    if thread.ident:
-        thread.join()
+    thread.join() if thread.ident else there()
+    if failed:
+        raise failed[0]
+    note("grad 1", found)
     x.square().sum().backward()
     note("gradients 0", [p.grad])
 
