@@ -69,6 +69,7 @@ class Observation:
     of_an_operator: bool = False  # whether the error came out of one that the program called
     leaves: tuple[torch.Tensor, ...] = ()
     tried: list[Any] = field(default_factory=list)  # the leaves' gradients after each backward that the program lets fail
+    earlier: list[tuple[str, Any]] = field(default_factory=list)  # labels that were noted again, with what was noted before
 
     @property
     def gradients(self) -> list[Any]:
@@ -123,6 +124,7 @@ def execute(
     calls = Calls()
     run = load(program)
     faults: list[Exception] = []
+    steps: list[str] = []  # steps that are alike note the same, and what is kept of each would count as a leak
 
     def note(label: str, value: Any = None) -> None:
         for meter in meters:
@@ -136,7 +138,11 @@ def execute(
             seen.leaves = value
         else:
             with _disable_current_modes():  # the suite's own copies are not part of the run
+                if label in seen.notes and role not in (Role.COST, Role.DUE) and not steps:
+                    seen.earlier.append((label, seen.notes[label]))
                 seen.notes[label] = freeze(value)
+                if role is Role.STEP and not steps:
+                    steps.append(label)
                 if role is Role.ATTEMPT:
                     seen.tried.append(tuple(freeze(leaf.grad) for leaf in seen.leaves if leaf.requires_grad))
 
@@ -160,8 +166,12 @@ def execute(
 
 
 def plainly(program: Runnable, device: str, kind: Kind = "checkpoint") -> Observation:
-    """Run a program without what it is to judge."""
-    return execute(program, REFERENCES[kind], device, kind=kind)
+    """Run a program without what it is to judge. Raises ValueError for a label that it notes twice: the first would be lost."""
+    seen = execute(program, REFERENCES[kind], device, kind=kind)
+    if seen.earlier:
+        labels = ", ".join(repr(label) for label in dict.fromkeys(label for label, _ in seen.earlier))
+        raise ValueError(f"the program notes {labels} more than once; give each note a label of its own:\n{program.source}")
+    return seen
 
 
 @dataclass
@@ -276,6 +286,11 @@ class Case:
                 raise self.verdict(seen) if seen.error else Diverges(f"{label} is noted under plain, not here")
             if found := difference(value, seen.notes[label], label, terms=self.terms, scale=self.scale):
                 raise Diverges(found)
+        for label, value in seen.earlier:  # of a function that notes, and runs again
+            if label in self.plain.notes and (
+                found := difference(self.plain.notes[label], value, label, terms=self.terms, scale=self.scale)
+            ):
+                raise Diverges(f"{found}, before it was noted again")
         return seen
 
     def equals_plain_or_refuses(self, *, in_forward: bool = False) -> bool:

@@ -172,6 +172,39 @@ def test_notes_of_costs_need_not_equal_plains_and_others_must(factor: int, verdi
     assert multiplied.verdict is verdict
 
 
+def _noting_twice(checkpoint: Any, note: Any, device: str) -> None:
+    for number in range(2):
+        note("value", number)
+
+
+def test_a_program_that_notes_a_label_twice_is_refused() -> None:
+    with pytest.raises(ValueError, match="notes 'value' more than once; give each note a label of its own"):
+        outcome(plain, Named(_noting_twice))
+
+
+def _noting_inside(checkpoint: Any, note: Any, device: str) -> None:
+    def f() -> float:
+        note("inside", checkpoint(float))
+        return 0.0
+
+    checkpoint(f)
+
+
+@pytest.mark.parametrize(("first", "verdict"), [(0.0, Verdict.AGREES), (1.0, Verdict.DIVERGES)])
+def test_a_function_that_runs_again_notes_the_same_each_time(first: float, verdict: Verdict) -> None:
+    values = iter([first, 0.0])
+
+    def checkpoint(function: Any) -> Any:
+        if function.__name__ == "float":
+            return next(values)
+        function()
+        return function()
+
+    found = outcome(checkpoint, Named(_noting_inside))
+    assert found.verdict is verdict
+    assert found.detail in ("", "inside: plain 0.0, here 1.0, before it was noted again")
+
+
 def test_the_users_own_interrupt_gets_through() -> None:
     with pytest.raises(KeyboardInterrupt):
         outcome(raising(KeyboardInterrupt()))

@@ -250,6 +250,6 @@ def scripted(checkpoint: Any, note: Any, device: str, *, how: str, before: int, 
     for step in range(steps):
         p.grad = q.grad = None
         y = checkpoint(outer, p)
-        note("forward", y)
+        note(f"forward {step}" if step else "forward", y)
         y.backward(torch.ones_like(y))
         note(f"gradients {step}", [p.grad, q.grad])

@@ -149,10 +149,10 @@ def read(checkpoint: Any, note: Any, device: str, *, length: int, times: int, ne
 
     y = checkpoint(outer, p)
     note("forward", y)
-    for turn in range(times):
+    for _ in range(times):
         node = y.grad_fn
         while node is not None:
-            note(f"read {turn}", getattr(node, "_saved_result", None) is not None)
+            getattr(node, "_saved_result", None)
             node = node.next_functions[0][0] if node.next_functions else None
     y.backward(torch.ones_like(y), retain_graph=True)
     note("gradients 0", [p.grad])

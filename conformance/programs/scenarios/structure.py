@@ -176,7 +176,7 @@ def rehooking(checkpoint, note, device, *, leaf, accumulated, steps, passes, nes
         return (checkpoint(inner, h) if nested else inner(h)).tanh()
     for step in range(steps):
         y = checkpoint(f, p if leaf or accumulated else p.exp())
-        note("forward", y)
+        note(f"forward {step}", y)
         for number in range(passes):
             y.backward(torch.ones_like(y), retain_graph=True)
             note(f"gradients {step} {number}", [p.grad])
@@ -384,7 +384,7 @@ def changed_after_the_call(checkpoint, note, device, *, kind, holds, during, ste
             y.register_hook(change)
         else:
             change()
-        note("forward", y)
+        note(f"forward {step}", y)
         y.backward(torch.ones_like(y))
         note(f"gradients {step}", [p.grad])
         note(f"left {step}", [box.value, box.count] if kind == "dataclass" else [*getattr(box, "values", lambda: box)()])

@@ -138,7 +138,7 @@ def normalised(graph: Any, note: Any, device: str, *, by: str, passes: int, late
     p = torch.randn(3, 2, dtype=torch.float64, device=device, requires_grad=True)
     note("leaves", (p,))
     norm = torch.nn.BatchNorm1d(2, dtype=torch.float64, device=device).eval()
-    note("expected gradients", torch.autograd.grad((norm(p) ** 2).sum(), p))
+    note("expected gradients", [torch.autograd.grad((norm(p) ** 2).sum(), p)] * passes)
     with graph.allow_mutation_on_saved_tensors():
         loss = (norm(p) ** 2).sum()
         for _ in range(later):
@@ -146,8 +146,7 @@ def normalised(graph: Any, note: Any, device: str, *, by: str, passes: int, late
                 norm.train()(p.detach() * 3 + 1)
             else:
                 torch.batch_norm_update_stats(p.detach() * 3 + 1, norm.running_mean, norm.running_var, 0.1)
-        for _ in range(passes):
-            note("seen gradients", torch.autograd.grad(loss, p, retain_graph=True))
+        note("seen gradients", [torch.autograd.grad(loss, p, retain_graph=True) for _ in range(passes)])
 
 
 def grown(graph: Any, note: Any, device: str, *, size: int, offset: int) -> None:

@@ -74,23 +74,23 @@ def failed(graph: Any, note: Any, device: str, *, error: str, where: str, rounds
                 x.register_hook(fail)
             y.sum().backward()
 
-    for _ in range(rounds):
+    for turn in range(rounds):
         try:
             attempt(True)
         except (Planned, KeyboardInterrupt) as came:
-            note("came", str(came))
+            note(f"came {turn}", str(came))
         p.grad = None
         attempt(False)
-        note("gradients 0", [p.grad])
-        note("grad outside", torch.autograd.grad((p * 1).sin().sum(), p))
+        note(f"gradients {turn}", [p.grad])
+        note(f"grad outside {turn}", torch.autograd.grad((p * 1).sin().sum(), p))
         x = p * 1
         y = x.sin()
         x.detach().mul_(2)
         try:
             y.sum().backward()
-            note("outside", "a value")
+            note(f"outside {turn}", "a value")
         except RuntimeError:
-            note("outside", "refused")  # the context is over
+            note(f"outside {turn}", "refused")  # the context is over
         p.grad = None
 
 

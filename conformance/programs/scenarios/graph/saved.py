@@ -81,15 +81,14 @@ def copied(graph: Any, note: Any, device: str, *, hooks: str, operator: str, cha
         else torch.square if operator == "square"
         else Save.apply
     )
-    note("expected gradients", torch.autograd.grad(function(p * 1).sum(), p))
+    note("expected gradients", [torch.autograd.grad(function(p * 1).sum(), p)] * 2)
     x = p * 1
     with graph.saved_tensors_hooks(pack, unpack):
         y = function(x)
     loss = y.sum()
     for t in (x, y):
         t.detach().mul_(2) if change == "method" else t.detach().add_(1) if change == "add" else t.detach().zero_()
-    for turn in range(2):
-        note("seen gradients", torch.autograd.grad(loss, p, retain_graph=turn == 0))
+    note("seen gradients", [torch.autograd.grad(loss, p, retain_graph=turn == 0) for turn in range(2)])
 
 
 def freed(graph: Any, note: Any, device: str, *, hooks: str, operators: Any, leaf: bool, steps: Any) -> None:

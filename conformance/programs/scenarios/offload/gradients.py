@@ -66,9 +66,9 @@ def through_data(OffloadModel, note, device, place, *, slices, checkpoint, forwa
     layers = [torch.nn.Linear(2, 2), Decaying(), torch.nn.Linear(2, 2)]
     model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint)
     first = layers[1].scale
-    for _ in range(forwards):
+    for turn in range(forwards):
         y = model(torch.ones(3, 2, device=place))
-        note("forward", here([y]))
+        note(f"forward {turn}", here([y]))
     y.sum().backward()
     note("gradients 0", here(p.grad for p in model.parameters()))
     note("buffer", here([*model.buffers(), first]))

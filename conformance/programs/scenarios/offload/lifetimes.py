@@ -126,9 +126,9 @@ def racing(OffloadModel, note, device, place, *, widths, slices, checkpoint, ord
         if side:
             module.default_stream().wait_stream(stream)
         note(f"buffers {step}", here(model.buffers()))
-        for index in order:
+        for turn, index in enumerate(order):
             ys[index].sum().backward(retain_graph=True)
-            note(f"gradients {step} {index}", here(p.grad for p in model.parameters()))
+            note(f"gradients {step} {turn}", here(p.grad for p in model.parameters()))
         note(f"forward {step}", here(ys))
         stepping.step()
         stepping.zero_grad()
