@@ -29,14 +29,23 @@ def cut(copy: Copy, begins: Callable[[Sequence[int], int, int, int], bool]) -> N
     copy.replace("offload.slicing", "slices", slices)
 
 
-@mutant("offload.slice_run", "offload-costs", "each_slice_runs_forward_twice")
-def never_recomputes(copy: Copy) -> None:
-    """Slices are not checkpointed."""
-
+def _run_without_checkpoints(copy: Copy) -> None:
     def run(there: Any, self: Any, calls: Any, below: Any, checkpointed: bool, earlier: Any) -> Any:
         return there(self, calls, below, False, earlier)
 
     copy.call_instead("offload.slice_run", "SliceRun.run", run)
+
+
+@mutant("offload.slice_run", "offload-costs", "each_slice_runs_forward_twice")
+def never_recomputes(copy: Copy) -> None:
+    """Slices are not checkpointed, and run once."""
+    _run_without_checkpoints(copy)
+
+
+@mutant("offload.slice_run", "offload-costs", "boundary_activations_alone_are_kept")
+def keeps_all_activations(copy: Copy) -> None:
+    """Slices are not checkpointed, and keep what they save."""
+    _run_without_checkpoints(copy)
 
 
 @mutant("offload.slicing", "offload-costs", "slices_are_those_of_the_greedy_rule", profile="default")
