@@ -39,11 +39,19 @@ def one_loss(model, batch, note, *, threads):
         (model(batch()).sin() + model(batch()).cos()).sum().backward()
         losses.append(model(batch()).square().sum())
 
-    losses = []
+    def there():
+        try:
+            backward()
+        except Exception as error:
+            failed.append(error.with_traceback(None))
+
+    losses, failed = [], []
     for _ in range(threads):
-        thread = threading.Thread(target=backward)
+        thread = threading.Thread(target=there)
         thread.start()
         thread.join()
+    if failed:
+        raise failed[0]
     backward()
     note("gradients 0", here(p.grad for p in model.parameters() if p.requires_grad))
     for loss in losses:  # forward ran on another thread
