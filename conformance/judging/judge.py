@@ -11,7 +11,7 @@ import functools
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -187,6 +187,7 @@ class Case:
     recomputed: bool = False
     begun: bool = False  # it has come to the note "forward"
     refusal: str = ""  # of the call itself, before what the law is about
+    failed: Observation | None = None  # the run that ended with an error of its own
 
     @functools.cached_property
     def plain(self) -> Observation:
@@ -230,6 +231,7 @@ class Case:
         self.begun |= "forward" in seen.notes
         if seen.error is not None and self.plain.error is None:
             self.no_wrong_gradient(seen)
+            self.failed = seen
             raise self.verdict(seen)
         return seen
 
@@ -267,9 +269,14 @@ class Case:
     def equals_plain(self) -> Observation:
         """Every note equals plain's, but those of costs; where plain raises, so does the implementation, and not before.
 
-        It raises plain's error, or another that names what it is about.
+        It raises plain's error, or another that names what it is about. What was noted before a refusal equals plain's, too.
         """
-        seen = self.seen
+        try:
+            seen = self.seen
+        except Refuses as refused:
+            if self.failed is not None:
+                self._compare(self.failed.notes, f", before it refused: {refused.detail}")
+            raise
         if self.plain.error is not None:
             if seen.error is None:
                 raise Diverges(f"plain raises {type(self.plain.error).__name__}, here a value comes back")
@@ -279,19 +286,22 @@ class Case:
             if judged.verdict is not Verdict.REFUSES and not (alike and str(seen.error) == str(self.plain.error)):
                 judged.measured = None if alike or not isinstance(seen.error, Exception) else Measured("error")
                 raise judged
-        for label, value in self.plain.notes.items():
-            if read(label).role is Role.COST:
-                continue
-            if label not in seen.notes:
+        for label in self.plain.notes:
+            if label in seen.notes:
+                self._compare({label: seen.notes[label]})
+            elif read(label).role is not Role.COST:
                 raise self.verdict(seen) if seen.error else Diverges(f"{label} is noted under plain, not here")
-            if found := difference(value, seen.notes[label], label, terms=self.terms, scale=self.scale):
-                raise Diverges(found)
         for label, value in seen.earlier:  # of a function that notes, and runs again
-            if label in self.plain.notes and (
-                found := difference(self.plain.notes[label], value, label, terms=self.terms, scale=self.scale)
-            ):
-                raise Diverges(f"{found}, before it was noted again")
+            self._compare({label: value}, ", before it was noted again")
         return seen
+
+    def _compare(self, noted: Mapping[str, Any], when: str = "") -> None:
+        """Raise Diverges if a note is not what plain has, which is no cost."""
+        for label, value in noted.items():
+            if label not in self.plain.notes or read(label).role is Role.COST:
+                continue
+            if found := difference(self.plain.notes[label], value, label, terms=self.terms, scale=self.scale):
+                raise Diverges(f"{found}{when}")
 
     def equals_plain_or_refuses(self, *, in_forward: bool = False) -> bool:
         """Whether there was an answer, then plain's. An error before the note "forward" proves only what is ``in_forward``."""

@@ -116,6 +116,27 @@ def test_a_refusal_that_halves_an_earlier_gradient_diverges() -> None:
     assert outcome(checkpoint).verdict is Verdict.DIVERGES
 
 
+def _noting_forward(checkpoint: Any, note: Any, device: str) -> None:
+    p = torch.ones(2, device=device, requires_grad=True)
+    y = checkpoint(torch.sin, p)
+    note("forward", y)
+    y.sum().backward()
+    note("gradients 0", [p.grad])
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.0, Verdict.REFUSES), (2.0, Verdict.DIVERGES)])
+def test_a_refusal_after_a_wrong_forward_diverges(factor: float, verdict: Verdict) -> None:
+    def checkpoint(function: Any, x: torch.Tensor) -> torch.Tensor:
+        def refuse(_: torch.Tensor) -> None:
+            raise RuntimeError("recomputation is not supported")
+
+        y = function(x) * factor
+        y.register_hook(refuse)
+        return y
+
+    assert outcome(checkpoint, Named(_noting_forward)).verdict is verdict
+
+
 def test_where_plain_raises_a_value_diverges() -> None:
     found = outcome(lambda function, x: x, Named(raises, (("kind", "ValueError"),)))
     assert (found.verdict, found.detail) == (Verdict.DIVERGES, "plain raises ValueError, here a value comes back")
