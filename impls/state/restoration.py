@@ -33,6 +33,7 @@ class Restoration:
 
     found: ProcessWide | None = None
     holds = entered = disturbed = False
+    failed = False  # whether the function has ended with an error that is not raised, as what it is run for is there
     passed: tuple[Restoration, threads.Sleep] | None = None  # the one that it passed, and the sleep that has to last
     stack: ExitStack | None = None
 
@@ -83,7 +84,7 @@ class Restoration:
             if self.stack is not None:
                 self.stack.__exit__(kind, error, trace)
             if self.wanted is not None and modes.process_wide() != self.found:
-                self.put_modes_back(self.wanted.process_wide, failed=error is not None)
+                self.put_modes_back(self.wanted.process_wide, failed=self.failed or error is not None)
         finally:
             if self.holds:
                 disturbed = TURN.give_back(self)
