@@ -98,7 +98,9 @@ class Restoration:
             modes.restore_process_wide(self.found, None if failed else (set_here, modes_after))
 
     def inherit(self, other: Restoration) -> None:
-        """Put back what another one found that had the turn before and gives it back before."""
-        mine = {id(source) for source, _ in other.before}
-        self.before = [*other.before, *((source, state) for source, state in self.before if id(source) not in mine)]
+        """Put back what another one found that had the turn before and gives it back before.
+
+        That comes last, and so prevails: a device's generator may be in both, in one as a device and in the other as itself.
+        """
+        self.before = [*self.before, *other.before]
         self.found = None if self.found is None else other.found
