@@ -120,6 +120,16 @@ def test_an_object_that_a_slice_changes(case: Case) -> None:
     case.equals_plain_or_refuses()
 
 
+ADDED = st.sampled_from(("a slot", "an item", "in a list", "for None", "by name"))
+
+
+@offload_law(written(changes.added_to_objects, what=ADDED, slices=st.just(2), checkpoint=st.just(True)), effort=1)
+def test_an_object_that_a_slice_adds_to(case: Case) -> None:
+    """When a slice adds to an object that it was given, gradients are plain's, or it is refused to run again with that."""
+    plain_runs(case)
+    case.equals_plain_or_refuses()
+
+
 @offload_law(written(changes.kept_by_modules, what=st.sampled_from(("weight", "input")), away=HERE, **AGAIN))
 def test_a_tensor_that_a_module_keeps_for_later(case: Case) -> None:
     """Backward from a tensor that forward left in a module, after another backward, gives plain's gradients, or is refused."""

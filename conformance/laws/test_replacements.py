@@ -31,7 +31,7 @@ _HOW = st.sampled_from(["attribute", "data", "data twice", "average"])
 _SAVED = st.sampled_from(["weight", "buffer", "part of a buffer"])
 
 
-@law(named(replaced_tensors.changed, how=_HOW, saved=_SAVED, after=BOTH, nested=BOTH), floor=6, **_MAY_REFUSE)
+@law(named(replaced_tensors.changed, how=_HOW, saved=_SAVED, passed=BOTH, after=BOTH, nested=BOTH), floor=6, **_MAY_REFUSE)
 def test_weights_and_buffers_that_are_replaced(case: Case) -> None:
     """A weight or buffer that is assigned anew before backward, or is given other data, makes no wrong gradient."""
     case.equals_plain_or_refuses()

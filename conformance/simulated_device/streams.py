@@ -18,13 +18,15 @@ from conformance.simulated_device.memory import Given
 from conformance.simulated_device.queues import Lane, Mark, Waiting, forget_hazards, hazards
 
 __all__ = [
-    "Event", "Stream", "current_device", "current_stream", "default_stream", "device", "device_count", "forget_hazards",
-    "get_amp_supported_dtype", "get_rng_state", "get_rng_state_all", "get_sync_debug_mode", "hazards", "init", "initial_seed",
+    "Event", "Stream", "current_device", "current_stream", "default_generators", "default_stream", "device",
+    "device_count", "forget_hazards", "get_amp_supported_dtype", "get_rng_state", "get_rng_state_all", "get_sync_debug_mode",
+    "hazards", "init", "initial_seed",
     "is_available", "is_initialized", "manual_seed", "manual_seed_all", "max_memory_allocated", "memory_allocated",
     "reset_peak_memory_stats", "set_device", "set_rng_state", "set_rng_state_all", "set_stream", "set_sync_debug_mode",
     "stream", "synchronize",
 ]  # fmt: skip
 
+default_generators: tuple[torch.Generator, ...] = ()  # none of its own
 _PRIVATE_USE_1 = 20
 _PATIENCE = 3  # the answer to this many questions in a row is that it is done
 

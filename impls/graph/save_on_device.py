@@ -40,7 +40,7 @@ class _MovedTensor:
         if not self.events:
             return self.layout.restore(self.layout.allocate().copy_(self.copy))
         route, ready = copy_streams(self.device), self.events[0]
-        assert route is not None  # it was there when the copy was made, and lanes are never closed
+        assert route is not None  # it was there when the copy was made, and side streams are never closed
         target, done = route.send(self.copy, self.layout.allocate, ready)
         self.events = (ready, done)  # copies back are made in order, so the latest is the one to wait for
         return self.layout.restore(target)

@@ -60,7 +60,7 @@ class CopyStreams:
 
 @functools.cache
 def copy_streams(device: torch.device) -> CopyStreams | None:
-    """The lane of a device; None where copies have to be waited for, since it has no streams and events or is the host."""
+    """The side streams of a device; None for the host, and for a device without streams or events, which has to wait."""
     if device.type in ("cpu", "meta"):
         return None
     module = torch.get_device_module(device)

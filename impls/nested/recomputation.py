@@ -100,8 +100,10 @@ class Recomputation(HookOwner):
         self.stop_index = float("inf") if not early_stop else self.last if self.late_write < 0 else self.late_write
         self.stop_mode: _StopAfterOperator | None = None
         self.values = RecomputedTensors()
-        self.count, self.inner_count, self.node, self.dispatch_modes, self.stopped = 0, 0, -1, 0, False
+        self.count, self.inner_count, self.node, self.dispatch_modes = 0, 0, -1, 0
+        self.stopped = self.runs_on = False
         self.mismatch: str | None = None
+        self.failed = False
         self.modes: Modes | None = None
         self.operator_log = OperatorLog() if log else None
 
@@ -169,11 +171,12 @@ class Recomputation(HookOwner):
     def stop(self, mismatch: str | None = None) -> None:
         """End the run, for a mismatch or as all is there. Once only: user code that catches it, or is left by it, may go on.
 
-        A function that has set process-wide modes goes on to its end, where it sets them back.
+        A function that has set process-wide modes runs on to its end, where it sets them back.
         """
         if not self.stopped:
             self.stopped, self.mismatch = True, mismatch
-            if self.modes is None or process_wide() == self.modes.process_wide:
+            self.runs_on = self.modes is not None and process_wide() != self.modes.process_wide
+            if not self.runs_on:
                 raise StopRecomputation
 
     def stop_after_operator(self, index: int) -> None:
@@ -202,6 +205,7 @@ class Recomputation(HookOwner):
             else:
                 with self.operator_log or NO_CONTEXT, context:
                     self._collect(function)
+            restoration.failed = self.failed
         if self.mismatch is None and len(values) < due:
             self.mismatch = f"forward saved {self.last + 1} tensors or more, recomputation {self.count}"
         if self.mismatch is None and self.check and self.complete and not self.stopped and self.count != self.slot_count:
@@ -218,9 +222,9 @@ class Recomputation(HookOwner):
         except StopRecomputation:
             pass  # stop() has noted it
         except Exception:  # TorchScript's interpreter makes a RuntimeError of what passes through it
-            if self.stopped:
-                return
-            raise
+            if not self.stopped:
+                raise
+            self.failed = self.runs_on  # its tail is of no use, but it has not set modes back
         finally:
             if self.stop_mode is not None:
                 self.stop_mode.__exit__(None, None, None)

@@ -39,7 +39,8 @@ from impls.torch_private import (
     top_hooks,
 )
 
-# What regions have recomputed for a group of backward calls, owned by neither: it is gone with the group or with the graph.
+# What regions have recomputed for a group of backward calls. What none of them has used goes with the group, not with the
+# graph: it leads to the region, which is its key.
 _by_group: weakref.WeakKeyDictionary[Any, weakref.WeakKeyDictionary[Region, RecomputedTensors]] = weakref.WeakKeyDictionary()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copyreg
+from collections import deque
 from collections.abc import Sequence
 from contextlib import nullcontext
 from types import ModuleType
@@ -22,6 +24,7 @@ from impls.tensors.packed import Packed
 from impls.torch_private import keystr, set_version_counters, tree_flatten_with_path
 
 _NOT_DATA = (nn.Module, type, ModuleType)
+_CONTAINERS: tuple[Any, ...] = (dict, list, tuple, set, deque)  # classes derived from these are unknown to pytree
 
 
 class _Copy:
@@ -59,14 +62,14 @@ class Boundary:
     """The arguments of one run of a slice. Tensors that pytree reaches are copied, each once; other values are kept.
 
     Containers are fresh in each recomputation, so nothing that happened to them since is seen; one that is there several
-    times is one again. An object that pytree does not know is the same in each: what its attributes hold must not have
-    changed. Not watched: objects inside such an object.
+    times is one again. An object that pytree does not know is the same in each: what it holds must not have changed, and
+    nothing may have been added. Not watched: objects inside such an object.
     """
 
     def __init__(self, args: Sequence[Any], kwargs: dict[str, Any], route: Route) -> None:
         tensors, self.whole = flatten((tuple(args), kwargs))
         self.copies = [_Copy(tensor, route) for tensor in tensors]
-        self.objects = [(thing, contents) for thing in self.whole.things if (contents := _contents(thing))]
+        self.objects = [(thing, _contents(thing)) for thing in self.whole.objects() if _is_watched(thing)]
         self.has_tangents = any(tangent_of(tensor) is not None for tensor in tensors)
 
     @property
@@ -77,28 +80,48 @@ class Boundary:
     def restore(self, nowhere: Nowhere) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments anew, whose gradients go nowhere; RuntimeError if an object among them is not as it was."""
         for thing, before in self.objects:
-            now = _contents(thing)
-            for place, content in before.items():
-                if content != now.get(place):
-                    raise RuntimeError(
-                        f"{nowhere.title} was given a {type(thing).__name__} whose {place} has changed since, so backward "
-                        "cannot run it again with what it got. Return a new object instead, or make its class known by "
-                        "torch.utils._pytree.register_pytree_node, or pass checkpoint_activation=False"
-                    )
+            place = _first_change(before, _contents(thing))
+            if place is not None:
+                raise RuntimeError(
+                    f"{nowhere.title} was given a {type(thing).__name__} whose {place} has changed since, so backward "
+                    "cannot run it again with what it got. Return a new object instead, or make its class known by "
+                    "torch.utils._pytree.register_pytree_node, or pass checkpoint_activation=False"
+                )
         tensors = [copy.restore(nowhere) for copy in self.copies]
         args, kwargs = self.whole.build(tensors)
         return args, kwargs
 
 
+def _is_watched(thing: Any) -> bool:
+    return type(thing) not in ATOMS and not isinstance(thing, _NOT_DATA)
+
+
 def _contents(thing: Any) -> dict[str, Any]:
-    """Tensors, with their versions, and numbers and the like in the attributes of an object, by where they are."""
-    if not hasattr(thing, "__dict__") or isinstance(thing, _NOT_DATA):
-        return {}
+    """Tensors, with their versions, and numbers and the like that an object holds, by where they are."""
     found: dict[str, Any] = {}
-    for name, attribute in vars(thing).items():
+    for name, attribute in {**_attributes(thing), "": _items(thing)}.items():
         for path, leaf in tree_flatten_with_path(attribute)[0]:
             if isinstance(leaf, torch.Tensor):
-                found[f"{name}{keystr(path)}"] = WeakIdRef(leaf), 0 if leaf.is_inference() else leaf._version
-            elif type(leaf) in ATOMS:
-                found[f"{name}{keystr(path)}"] = (leaf,)  # nan is not equal to itself, unless it is the same object
+                found[f"{name}{keystr(path)}"] = "tensor", WeakIdRef(leaf), 0 if leaf.is_inference() else leaf._version
+            elif leaf is None or type(leaf) in ATOMS:
+                found[f"{name}{keystr(path)}"] = "value", leaf  # nan is not equal to itself, unless it is the same object
     return found
+
+
+def _attributes(thing: Any) -> dict[str, Any]:
+    """The attributes of an object by name, those in slots where they are set."""
+    slots: list[str] = copyreg._slotnames(type(thing))  # type: ignore[attr-defined]
+    return {**getattr(thing, "__dict__", {}), **{name: getattr(thing, name) for name in slots if hasattr(thing, name)}}
+
+
+def _items(thing: Any) -> Any:
+    """What is in an object of a class that is derived from one of Python's containers."""
+    for kind in _CONTAINERS:
+        if isinstance(thing, kind):
+            return dict(kind.items(thing)) if kind is dict else [*kind.__iter__(thing)]
+    return ()
+
+
+def _first_change(before: dict[str, Any], now: dict[str, Any]) -> str | None:
+    """Where an object holds something else than before, or something that was not there."""
+    return next((place for place in {**before, **now} if place not in before or before[place] != now.get(place)), None)

@@ -30,6 +30,10 @@ class Structure:
     def __init__(self) -> None:
         self.things: list[Any] = []
 
+    def objects(self) -> list[Any]:
+        """What is neither a tensor nor a container that pytree knows."""
+        return [thing for thing in self.things if not isinstance(thing, _Tensor | _Container)]
+
     def build(self, tensors: list[torch.Tensor]) -> Any:
         """The value with these tensors, in fresh containers; what was there several times is one object again."""
         made: list[Any] = []

@@ -6,8 +6,9 @@ numpy's generators, torch.Generator objects that are not arguments, and draws of
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Protocol
 
 import torch
@@ -45,11 +46,20 @@ def capture_states(explicit: tuple[torch.Generator, ...] = ()) -> States:
     """The state of the CPU's generator, of every device's default generator, and of those given explicitly.
 
     Every device counts, not only those of the arguments: a region may draw on a device that appears inside it alone.
-    A runtime that has not been started is left alone.
+    A runtime that has not been started is left alone. One that shows no generators, such as that of mps, is asked for states.
     """
     module = accelerators.initialized_module()
-    devices = () if module is None else getattr(module, "default_generators", ())
+    devices = () if module is None else _sources_of(module)
     return states_of((torch.default_generator, *devices, *explicit))
+
+
+def _sources_of(module: ModuleType) -> Sequence[Source]:
+    """What the devices of an accelerator draw from; empty for one that draws from the CPU's generator, or says nothing."""
+    generators: Sequence[Source] | None = getattr(module, "default_generators", None)
+    if generators is None and hasattr(module, "get_rng_state"):
+        kind = accelerators.accelerator()
+        return () if kind is None else [Device(kind, index) for index in range(module.device_count())]
+    return generators or ()
 
 
 def states_of(sources: Iterable[Source]) -> States:

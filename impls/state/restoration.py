@@ -33,6 +33,7 @@ class Restoration:
 
     found: ProcessWide | None = None
     holds = entered = disturbed = False
+    failed = False  # whether the function has ended with an error that is not raised, as what it is run for is there
     passed: tuple[Restoration, threads.Sleep] | None = None  # the one that it passed, and the sleep that has to last
     stack: ExitStack | None = None
 
@@ -83,7 +84,7 @@ class Restoration:
             if self.stack is not None:
                 self.stack.__exit__(kind, error, trace)
             if self.wanted is not None and modes.process_wide() != self.found:
-                self.put_modes_back(self.wanted.process_wide, failed=error is not None)
+                self.put_modes_back(self.wanted.process_wide, failed=self.failed or error is not None)
         finally:
             if self.holds:
                 disturbed = TURN.give_back(self)
@@ -97,7 +98,9 @@ class Restoration:
             modes.restore_process_wide(self.found, None if failed else (set_here, modes_after))
 
     def inherit(self, other: Restoration) -> None:
-        """Put back what another one found that had the turn before and gives it back before."""
-        mine = {id(source) for source, _ in other.before}
-        self.before = [*other.before, *((source, state) for source, state in self.before if id(source) not in mine)]
+        """Put back what another one found that had the turn before and gives it back before.
+
+        That comes last, and so prevails: a device's generator may be in both, in one as a device and in the other as itself.
+        """
+        self.before = [*self.before, *other.before]
         self.found = None if self.found is None else other.found

@@ -121,11 +121,11 @@ def run_undisturbed(attempt: Callable[[], T]) -> T:
     was_patient, this.patient = this.patient, True
     try:
         return attempt()
-    except Disturbed:
+    except Disturbed as disturbed:
         raise NoTurnError(
             "functions that are recomputed on two threads wait for each other, and both set what the process has once, such as "
             "the states of its random number generators. Pass preserve_rng_state=False to those that draw nothing, or go "
             "backward through one after the other"
-        ) from None
+        ) from disturbed.__context__  # the error that the function ended with, if it did
     finally:
         this.patient = was_patient

@@ -6,6 +6,7 @@ import gc
 from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -69,6 +70,42 @@ def test_draws_on_a_device_that_no_argument_is_on_are_replayed(accelerated: Call
     first, second = drawn
     assert torch.equal(first, second)
     assert torch.equal(source.get_state(), after)
+
+
+def test_draws_on_a_device_that_shows_no_generator_are_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = torch.Generator().manual_seed(1)
+    members = {"get_rng_state": source.get_state, "set_rng_state": source.set_state}
+    module = SimpleNamespace(is_available=lambda: True, device_count=lambda: 1, **members)  # as torch.mps is
+    monkeypatch.setattr(accelerators, "accelerator", lambda: "mps")
+    monkeypatch.setattr(torch, "get_device_module", lambda device=None: module)
+    drawn: list[torch.Tensor] = []
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        drawn.append(torch.rand(3, generator=source))
+        return (x * drawn[-1]).sin()
+
+    y = checkpoint(function, torch.ones(3, requires_grad=True))
+    after = source.get_state()
+    y.sum().backward()
+    assert torch.equal(*drawn)
+    assert torch.equal(source.get_state(), after)
+
+
+@pytest.mark.parametrize("sleeper_knows_the_device", [True, False])
+def test_what_a_sleeper_found_is_put_back_under_either_name(
+    monkeypatch: pytest.MonkeyPatch, sleeper_knows_the_device: bool
+) -> None:
+    source = torch.Generator().manual_seed(1)
+    module = SimpleNamespace(set_rng_state=source.set_state)
+    monkeypatch.setattr(torch, "get_device_module", lambda device=None: module)
+    names: tuple[random_numbers.Source, ...] = (random_numbers.Device("cuda", 0), source)
+    sleeper, passer = Restoration(None, []), Restoration(None, [])
+    found, replayed = source.get_state(), source.manual_seed(2).get_state()
+    sleeper.before = [(names[not sleeper_knows_the_device], found)]
+    passer.before = [(one, replayed) for one in names]
+    passer.inherit(sleeper)
+    random_numbers.set_states(passer.before)
+    assert torch.equal(source.get_state(), found)
 
 
 @pytest.mark.parametrize("preserve", [True, False])

@@ -156,6 +156,18 @@ def test_what_is_disturbed_once_runs_again() -> None:
     assert not threads.current_thread().patient
 
 
+def test_the_error_of_who_is_disturbed_twice_is_shown() -> None:
+    def attempt() -> None:
+        holder = replaying()
+        with holder:
+            holder.disturbed = True
+            raise ValueError("program")
+
+    with pytest.raises(NoTurnError) as refused:
+        run_undisturbed(attempt)
+    assert str(refused.value.__cause__) == "program"
+
+
 @pytest.mark.usefixtures("soon")
 def test_functions_that_draw_and_wait_for_each_other_are_refused() -> None:
     meeting, backward = threading.Barrier(2), threading.Event()

@@ -47,7 +47,9 @@ def late(checkpoint: Any, note: Any, device: str, *, kind: str, through: str, re
     note("gradients 0", [p.grad, stacked.grad])
 
 
-def changed(checkpoint: Any, note: Any, device: str, *, how: str, saved: str, after: bool, nested: bool) -> None:
+def changed(
+    checkpoint: Any, note: Any, device: str, *, how: str, saved: str, passed: bool, after: bool, nested: bool
+) -> None:
     def values():
         return torch.randn(2, 2, device=device, dtype=torch.float64)
 
@@ -57,15 +59,17 @@ def changed(checkpoint: Any, note: Any, device: str, *, how: str, saved: str, af
     p, v = values().requires_grad_(), values().requires_grad_()
     note("leaves", (p, v))
 
-    def block(h):
+    def block(h, *given):
+        if given:
+            return (h * given[0]).sin()
         h = m(h) if saved == "weight" else h * (m.table[:1] if saved == "part of a buffer" else m.table)
         return h.sin()
 
-    def outer(h):
-        h = checkpoint(block, h.cos()) if nested else block(h)
+    def outer(h, *given):
+        h = checkpoint(block, h.cos(), *given) if nested else block(h, *given)
         return h.tanh() * v if after else h
 
-    y = checkpoint(outer, p)
+    y = checkpoint(outer, p, *([m.weight if saved == "weight" else m.table] if passed else []))
     note("forward", y)
     name = "weight" if saved == "weight" else "table"
     with torch.no_grad():

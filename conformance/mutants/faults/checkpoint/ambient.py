@@ -108,6 +108,12 @@ def stops_where_the_function_has_set_a_mode(copy: Copy) -> None:
     copy.set_before("nested.recomputation", "Recomputation.stop", modes=lambda _: None)
 
 
+@mutant("nested.recomputation", "ambient", "modes_that_a_function_sets", profile="default")
+def takes_a_function_that_failed_for_ended(copy: Copy) -> None:
+    """Of a function that fails once all is there, the modes that it has not set back are left to be."""
+    copy.set_after("nested.recomputation", "Recomputation._collect", failed=lambda _: False)
+
+
 @mutant("nested.region", "ambient", "modes_that_a_function_sets")
 def does_not_know_what_forward_left(copy: Copy) -> None:
     """Modes that a function leaves behind are not known as its own after a recomputation."""

@@ -278,6 +278,39 @@ def overlooks_containers_of_objects(copy: Copy) -> None:
     copy.change_result("offload.boundary", "_contents", lambda found, _: {k: v for k, v in found.items() if "[" not in k})
 
 
+@mutant("offload.boundary", "offload-models", "an_object_that_a_slice_adds_to")
+def overlooks_what_is_new_in_objects(copy: Copy) -> None:
+    """Of an object the places alone are looked at that had something when the slice was given it."""
+
+    def change(there: Any, before: dict[str, Any], now: dict[str, Any]) -> str | None:
+        return there(before, {place: value for place, value in now.items() if place in before})
+
+    copy.call_instead("offload.boundary", "_first_change", change)
+
+
+@mutant("offload.boundary", "offload-models", "an_object_that_a_slice_adds_to")
+def overlooks_slots_of_objects(copy: Copy) -> None:
+    """Of an object the attributes in its dictionary alone are looked at."""
+    copy.replace("offload.boundary", "_attributes", lambda thing: dict(getattr(thing, "__dict__", {})))
+
+
+@mutant("offload.boundary", "offload-models", "an_object_that_a_slice_adds_to")
+def overlooks_items_of_objects(copy: Copy) -> None:
+    """Of an object that is a list of a class of its own the attributes alone are looked at."""
+    copy.replace("offload.boundary", "_items", lambda thing: ())
+
+
+@mutant("offload.boundary", "offload-models", "an_object_that_a_slice_adds_to")
+def overlooks_what_was_none(copy: Copy) -> None:
+    """Of an object what was None is not looked at."""
+
+    def change(there: Any, before: dict[str, Any], now: dict[str, Any]) -> str | None:
+        kept = {place for place in {**before, **now} if before.get(place) != ("value", None)}
+        return there(*({place: value for place, value in one.items() if place in kept} for one in (before, now)))
+
+    copy.call_instead("offload.boundary", "_first_change", change)
+
+
 @mutant("offload.boundary", "offload-models", "an_object_between_slices_may_stay_or_be_new")
 def takes_objects_for_changed(copy: Copy) -> None:
     """An object that a slice was given is taken for changed when the slice runs again."""

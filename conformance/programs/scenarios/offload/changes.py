@@ -250,8 +250,8 @@ def given_objects(OffloadModel, note, device, place, *, what, slices, checkpoint
 
     class Carried(Weighted):
         def forward(self, carrier):
-            y = ((carrier.value["in it"] if what == "in a container" else carrier.value) * self.weight).sin()
-            y = y * carrier.factor if what == "a number" else y
+            y = (carrier.value["in it"] if what == "in a container" else carrier.value) * self.weight
+            y = (y * carrier.factor if what == "a number" else y).sin()
             if what == "another object":
                 carrier = Carrier(y)
             elif what == "an attribute":
@@ -264,6 +264,49 @@ def given_objects(OffloadModel, note, device, place, *, what, slices, checkpoint
 
     layers = [Weighted(), Carried(), First()]
     model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint)
+    note("leaves", tuple(model.parameters()))
+    y = model(torch.randn(4, 2, device=place))
+    note("forward", here([y]))
+    y.sum().backward()
+    note("gradients", here(p.grad for p in model.parameters()))
+
+
+def added_to_objects(OffloadModel, note, device, place, *, what, slices, checkpoint):  # noqa: N803
+    class Carrier:
+        def __init__(self):
+            self.last, self.seen = None, []
+
+    class Slotted:
+        __slots__ = ("factor", "value")
+
+    class Listed(list):
+        pass
+
+    kind, read, change = {
+        "a slot": (Slotted, lambda carrier: 2.0 + hasattr(carrier, "factor"), lambda carrier, y: setattr(carrier, "factor", y)),
+        "an item": (Listed, lambda carrier: 2.0 + len(carrier), lambda carrier, y: carrier.append(1.0)),
+        "in a list": (Carrier, lambda carrier: 2.0 + len(carrier.seen), lambda carrier, y: carrier.seen.append(1.0)),
+        "for None": (Carrier, lambda carrier: 2.0 + (carrier.last is None), lambda carrier, y: setattr(carrier, "last", y)),
+        "by name": (Carrier, lambda carrier: 2.0 + len(vars(carrier)), lambda carrier, y: setattr(carrier, "new", 1.0)),
+    }[what]
+
+    class Weighted(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.randn(2))
+
+        def forward(self, x):
+            carrier = kind()
+            carrier.value = x * self.weight
+            return carrier
+
+    class Carried(Weighted):
+        def forward(self, carrier):
+            y = (carrier.value * self.weight * read(carrier)).sin()
+            change(carrier, y.detach())
+            return y
+
+    model = OffloadModel([Weighted(), Carried()], place, num_slices=slices, checkpoint_activation=checkpoint)
     note("leaves", tuple(model.parameters()))
     y = model(torch.randn(4, 2, device=place))
     note("forward", here([y]))

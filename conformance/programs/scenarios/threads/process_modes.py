@@ -63,7 +63,10 @@ def set_meanwhile(checkpoint: Any, note: Any, device: str, *, mode: str, forward
     note("gradients 0", [p.grad])
 
 
-def set_inside(checkpoint: Any, note: Any, device: str, *, mode: str, stays: bool, backward: int, nested: bool) -> None:
+def set_inside(checkpoint: Any, note: Any, device: str, *, mode: str, then: str, backward: int, nested: bool) -> None:
+    from contextlib import suppress
+
+    calls = []
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
 
@@ -80,7 +83,10 @@ def set_inside(checkpoint: Any, note: Any, device: str, *, mode: str, stays: boo
     def inner(h):
         switch(2)
         h = (h * torch.full((2, 2), 0.1, device=device).to(h.dtype)).sin()
-        if not stays:
+        calls.append("inner")
+        if then == "fails when it runs again" and len(calls) > 1:
+            raise ValueError("program")
+        if then != "leaves it":
             switch(0)
         return h + 1
 
@@ -92,7 +98,8 @@ def set_inside(checkpoint: Any, note: Any, device: str, *, mode: str, stays: boo
         note("forward", y)
         note("modes after forward", modes())
         switch(backward)
-        y.backward(torch.ones_like(y))
+        with suppress(ValueError):
+            y.backward(torch.ones_like(y))
         note("modes after backward", modes())
     finally:
         torch.set_default_dtype(torch.float32)
