@@ -11,7 +11,7 @@ import functools
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,6 +32,7 @@ from conformance.judging.verdicts import (
     Seen,
     Timeout,
     Verdict,
+    as_constants,
     dense,
     difference,
     freeze,
@@ -269,13 +270,15 @@ class Case:
     def equals_plain(self) -> Observation:
         """Every note equals plain's, but those of costs; where plain raises, so does the implementation, and not before.
 
-        It raises plain's error, or another that names what it is about. What was noted before a refusal equals plain's, too.
+        It raises plain's error, or another that names what it is about. Values that were noted before a refusal equal plain's,
+        too; they need not require grad, as the refusal may be of that.
         """
         try:
             seen = self.seen
         except Refuses as refused:
-            if self.failed is not None:
-                self._compare(self.failed.notes, f", before it refused: {refused.detail}")
+            noted = {} if self.failed is None else self.failed.notes
+            for label, value in noted.items():
+                self._compare(label, value, as_constants, f", before it refused: {refused.detail}")
             raise
         if self.plain.error is not None:
             if seen.error is None:
@@ -288,19 +291,18 @@ class Case:
                 raise judged
         for label in self.plain.notes:
             if label in seen.notes:
-                self._compare({label: seen.notes[label]})
+                self._compare(label, seen.notes[label])
             elif read(label).role is not Role.COST:
                 raise self.verdict(seen) if seen.error else Diverges(f"{label} is noted under plain, not here")
         for label, value in seen.earlier:  # of a function that notes, and runs again
-            self._compare({label: value}, ", before it was noted again")
+            self._compare(label, value, when=", before it was noted again")
         return seen
 
-    def _compare(self, noted: Mapping[str, Any], when: str = "") -> None:
-        """Raise Diverges if a note is not what plain has, which is no cost."""
-        for label, value in noted.items():
-            if label not in self.plain.notes or read(label).role is Role.COST:
-                continue
-            if found := difference(self.plain.notes[label], value, label, terms=self.terms, scale=self.scale):
+    def _compare(self, label: str, value: Any, view: Callable[[Any], Any] = lambda value: value, when: str = "") -> None:
+        """Raise Diverges if a note is not what plain has; costs need not be, nor what plain does not note."""
+        if label in self.plain.notes and read(label).role is not Role.COST:
+            expected = view(self.plain.notes[label])
+            if found := difference(expected, view(value), label, terms=self.terms, scale=self.scale):
                 raise Diverges(f"{found}{when}")
 
     def equals_plain_or_refuses(self, *, in_forward: bool = False) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -196,6 +196,13 @@ def largest(value: Any) -> float:
     if not isinstance(value, Seen) or not value.values.numel() or not (value.dtype.is_floating_point or value.dtype.is_complex):
         return 0.0
     return float(_max(_nan_to_num(_abs(dense(value.values)), 0, 0, 0)))
+
+
+def as_constants(value: Any) -> Any:
+    """A frozen value of which no tensor requires grad."""
+    if isinstance(value, tuple):
+        return tuple(map(as_constants, value))
+    return replace(value, requires_grad=False) if isinstance(value, Seen) else value
 
 
 def difference(expected: Any, seen: Any, path: str = "", *, terms: int = 0, scale: float = 0.0) -> str | None:
