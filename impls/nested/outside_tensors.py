@@ -62,6 +62,12 @@ class Origin(weakref.ref[torch.Tensor]):
             and (layout.stride != tensor.stride() or layout.conjugated != tensor.is_conj() or layout.negated != tensor.is_neg())
         )
 
+    def keep_storage(self, tensor: torch.Tensor) -> None:
+        """Keep the storage of the saved tensor, which is known to be from outside."""
+        self.storage, self.followed = tensor.untyped_storage(), False
+        if self.layout is None:
+            self.layout = _layout(tensor)
+
     def current_storage(self) -> torch.UntypedStorage | None:
         """The storage of the tensor that this one is, or is a view of, if that is alive and still where it was."""
         base = self() if self.followed else None
@@ -112,6 +118,9 @@ def follow_what_is_left(
     """
     left = {}
     for index, one in origins.items():
+        if one.address is not None and one.storage is not None:
+            left[index] = one
+            continue
         base = one()
         if base is None:
             continue
@@ -137,7 +146,7 @@ def keep_storages(origins: Iterable[Origin], output: Any, *, watched: bool) -> N
     outputs: set[int] | None = None
     for one in origins:
         base, storage = one(), one.current_storage()
-        if base is None:
+        if base is None or one.storage is not None:
             continue
         ordinary = type(base) is torch.Tensor
         if storage is None or (ordinary and watched):

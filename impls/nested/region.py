@@ -91,6 +91,7 @@ class Region(HookOwner):
         self.enclosing = _enclosing_region()
         # Tensors from outside by the index of their slots; -1, -2 and so on, for those that regions inside saved.
         self.origins: dict[int, Origin] = {}
+        self.candidates: dict[int, Origin] = {}  # of which forward's end tells whether they are from outside
         self.first_sequence_number: int = (
             self.enclosing.first_sequence_number if isinstance(self.enclosing, Region) else next_sequence_number()
         )
@@ -114,11 +115,14 @@ class Region(HookOwner):
         if self.check:
             base = tensor._base
             if base is None and not metadata[5]:
-                self.origins[slot[0]] = origin = note_result(tensor, slot[1], metadata)
-            elif not self.inputs.contains(tensor):
+                self.candidates[slot[0]] = origin = note_result(tensor, slot[1], metadata)
+            elif not (is_argument := self.inputs.contains(tensor)) or metadata[5]:  # a leaf may be given other data
                 origin = find_origin(tensor, tensor if base is None else base, slot[1], metadata)
-                if origin is not None:
+                if origin is not None and is_argument:
+                    origin.keep_storage(tensor)
                     self.origins[slot[0]] = origin
+                elif origin is not None:
+                    self.candidates[slot[0]] = origin
         if self.enclosing is not None:
             self.enclosing.on_inner_save(tensor, origin)
         return slot
@@ -129,17 +133,19 @@ class Region(HookOwner):
         while isinstance(one, Region):  # no recursion: regions may be as deep as Python allows for
             one.inner_versions.append(tensor._version)
             if origin is not None:
-                one.origins[-len(one.inner_versions)] = origin
+                one.candidates[-len(one.inner_versions)] = origin
             one = one.enclosing
         if one is not None:
             one.on_inner_save(tensor, origin)
 
     def end_forward(self, output: Any) -> None:
         """Forward is over, or has failed: let go of what only that needed. What is from outside shows as the outermost ends."""
-        if self.origins:
-            self.origins = follow_what_is_left(self.origins, self.first_sequence_number, self.inputs.contains)
-        if self.origins and not isinstance(self.enclosing, Region):
-            keep_storages(self.origins.values(), output, watched=self.inputs.hooks_were_active)
+        if self.candidates:
+            left = follow_what_is_left(self.candidates, self.first_sequence_number, self.inputs.contains)
+            self.origins.update(left)
+            self.candidates = {}
+            if left and not isinstance(self.enclosing, Region):
+                keep_storages(left.values(), output, watched=self.inputs.hooks_were_active)
         self.enclosing = self.last_metadata = self.user_hooks = None
         self.inputs.end_forward()
 

@@ -29,10 +29,10 @@ def does_not_look_where_leaves_inside_are(copy: Copy) -> None:
     _origins_if(copy, lambda index: index >= 0)
 
 
-@mutant("nested.inputs", "errors", "weights_and_buffers_that_are_replaced")
+@mutant("nested.outside_tensors", "errors", "weights_and_buffers_that_are_replaced")
 def does_not_look_where_leaves_among_arguments_are(copy: Copy) -> None:
     """An argument is taken to come back as it is, though it may have been given other data."""
-    copy.replace("nested.inputs", "FlatInputs.contains", lambda self, tensor: any(one is tensor for one in self.tensors))
+    copy.replace("nested.outside_tensors", "Origin.keep_storage", lambda self, _: setattr(self, "address", None))
 
 
 @mutant("nested.region", "errors", "names_that_are_bound_late")
