@@ -27,7 +27,7 @@ def run(OffloadModel, note, device):
     note('gradients', here((p.grad for p in model.parameters() if p.requires_grad)))
 def plain(model, device, *args, **kwargs):
     return (model if isinstance(model, torch.nn.Module) else torch.nn.Sequential(*model)).to(device)
-show = lambda x: (type(x).__name__, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+show = lambda x: (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
 note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
 expected, seen = {}, {}
 for notes, judged in (expected, plain), (seen, OffloadModel):

@@ -18,21 +18,16 @@ def run(checkpoint, note, device):
         return h5,
     graph1 = forward()
     note('held 1', [graph1])
-
 made, leaves, seen = set(), [], {}
-
 def storages(tree):
     tensors = [x for x in torch.utils._pytree.tree_leaves(tree) if torch.is_tensor(x) and x.dtype != torch.uint8 and x.numel()]
     return {torch.multiprocessing.reductions.StorageWeakRef(x.untyped_storage()) for x in tensors}
-
 class Watch(torch.utils._python_dispatch.TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         return made.update(storages(result := func(*args, **(kwargs or {})))) or result
-
 def note(label, value=None):
     leaves.extend(value if label == "leaves" else ())
     seen[label] = sum(not one.expired() for one in made - storages([value, leaves, [x.grad for x in leaves]]))
-
 gc.disable()  # what only the collector finds lives too long
 with Watch():
     run(checkpoint, note, "cpu")

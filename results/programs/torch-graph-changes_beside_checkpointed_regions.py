@@ -24,7 +24,7 @@ def run(graph, note, device):
 plain = types.SimpleNamespace(**vars(torch.autograd.graph) | {
     "allow_mutation_on_saved_tensors": lambda: torch.autograd.graph.saved_tensors_hooks(
         lambda x: x.detach().clone(), lambda x: x)})
-show = lambda x: (type(x).__name__, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+show = lambda x: (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
 note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
 expected, seen = {}, {}
 for notes, judged in (expected, plain), (seen, graph):

@@ -21,7 +21,7 @@ def run(graph, note, device):
     note('seen asked', asked)
 
 notes = {}
-show = lambda x: (type(x).__name__, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+show = lambda x: (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
 note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
 run(graph, note, "cpu")
 labels = [label.removeprefix("expected ") for label in notes if label.startswith("expected ")]

@@ -18,7 +18,7 @@ def run(graph, note, device):
     h4.backward(torch.ones_like(h4))
 
 plain = types.SimpleNamespace(**vars(torch.autograd.graph) | {"save_on_cpu": lambda *args, **kwargs: contextlib.nullcontext()})
-show = lambda x: (type(x).__name__, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+show = lambda x: (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
 note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
 expected, seen = {}, {}
 for notes, judged in (expected, plain), (seen, graph):

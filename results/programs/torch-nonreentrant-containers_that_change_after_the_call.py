@@ -7,7 +7,6 @@ from torch.utils.checkpoint import checkpoint
 checkpoint = functools.partial(checkpoint, use_reentrant=False)
 
 from dataclasses import dataclass
-
 def run(checkpoint, note, device):
     torch.manual_seed(0)
     @dataclass
@@ -17,8 +16,7 @@ def run(checkpoint, note, device):
     p = torch.randn(2, 2, device=device, requires_grad=True)
     value = 2.0
     box = {'dataclass': Box(value)}['dataclass']
-    def change(grad=None):
-        box.value, box.count = (3.0, box.count + 1)
+    def change(grad=None): box.value, box.count = (3.0, box.count + 1)
     def f(h, box):
         value = box.value
         return (h.sin() * value).exp() * 1
@@ -26,17 +24,13 @@ def run(checkpoint, note, device):
     change()
     y.backward(torch.ones_like(y))
     note('gradients 0', [p.grad])
-
 plain = lambda function, *args, **kwargs: function(*args, **kwargs)
-show = lambda x: (type(x).__name__, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+show = lambda x: (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
 note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
 expected, seen = {}, {}
 for notes, judged in (expected, plain), (seen, checkpoint):
-    try:
-        run(judged, note, "cpu")
-    except Exception as error:
-        notes["error"] = print("error:", repr(error)) or "raised"
+    try: run(judged, note, "cpu")
+    except Exception as error: notes["error"] = print("error:", repr(error)) or "raised"
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
-for label in wrong:
-    print(f"{label}: plain {expected.get(label)}, torch-nonreentrant {seen.get(label)}")
+for label in wrong: print(f"{label}: plain {expected.get(label)}, torch-nonreentrant {seen.get(label)}")
 sys.exit(len(wrong) > 0)

@@ -11,10 +11,8 @@ def run(checkpoint, note, device):
     p = torch.randn(2, 2, device=device, requires_grad=True)
     x = p
     calls, handles = ([], [])
-    def register():
-        handles.append(x.register_hook(lambda grad: grad * 2))
-    def inner(h):
-        return h.cos() * h
+    def register(): handles.append(x.register_hook(lambda grad: grad * 2))
+    def inner(h): return h.cos() * h
     def f(h):
         h.register_hook(lambda grad: grad + 1)
         if len(calls) == 2:
@@ -24,17 +22,13 @@ def run(checkpoint, note, device):
     y = checkpoint(f, x)
     y.backward(torch.ones_like(y))
     note('gradients 0', [p.grad])
-
 plain = lambda function, *args, **kwargs: function(*args, **kwargs)
-show = lambda x: (type(x).__name__, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+show = lambda x: (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
 note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
 expected, seen = {}, {}
 for notes, judged in (expected, plain), (seen, checkpoint):
-    try:
-        run(judged, note, "cpu")
-    except Exception as error:
-        notes["error"] = print("error:", repr(error)) or "raised"
+    try: run(judged, note, "cpu")
+    except Exception as error: notes["error"] = print("error:", repr(error)) or "raised"
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
-for label in wrong:
-    print(f"{label}: plain {expected.get(label)}, torch-nonreentrant-full {seen.get(label)}")
+for label in wrong: print(f"{label}: plain {expected.get(label)}, torch-nonreentrant-full {seen.get(label)}")
 sys.exit(len(wrong) > 0)

@@ -12,20 +12,20 @@ def run(checkpoint, note, device):
         return torch.randn(2, 2, device=device, dtype=torch.float64)
     m = torch.nn.Linear(2, 2).to(device, torch.float64)
     p, v = (values().requires_grad_(), values().requires_grad_())
-    def block(h):
+    def block(h, *given):
         h = m(h)
         return h.sin()
-    def outer(h):
-        h = block(h)
+    def outer(h, *given):
+        h = block(h, *given)
         return h
-    y = checkpoint(outer, p)
+    y = checkpoint(outer, p, *[])
     name = 'weight'
     getattr(m, name).data = values()
     y.backward(torch.ones_like(y))
     note('gradients 0', [p.grad])
 
 plain = lambda function, *args, **kwargs: function(*args, **kwargs)
-show = lambda x: (type(x).__name__, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+show = lambda x: (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
 note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
 expected, seen = {}, {}
 for notes, judged in (expected, plain), (seen, checkpoint):

@@ -13,7 +13,6 @@ from itertools import islice
 import numpy
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
-
 def run(checkpoint, note, device):
     torch.manual_seed(0)
     random.seed(0)
@@ -27,17 +26,13 @@ def run(checkpoint, note, device):
     ys = [tree_leaves(result)[index] for index in (0,)]
     torch.autograd.backward(ys, [torch.linspace(0.5, 1.5, y.numel(), device=device).reshape(y.shape).to(y.dtype) for y in ys])
     note('gradients 0', [leaf.grad for leaf in leaves if leaf.requires_grad])
-
 plain = lambda function, *args, **kwargs: function(*args, **kwargs)
-show = lambda x: (type(x).__name__, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+show = lambda x: (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
 note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
 expected, seen = {}, {}
 for notes, judged in (expected, plain), (seen, checkpoint):
-    try:
-        run(judged, note, "cpu")
-    except Exception as error:
-        notes["error"] = print("error:", repr(error)) or "raised"
+    try: run(judged, note, "cpu")
+    except Exception as error: notes["error"] = print("error:", repr(error)) or "raised"
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
-for label in wrong:
-    print(f"{label}: plain {expected.get(label)}, torch-nonreentrant {seen.get(label)}")
+for label in wrong: print(f"{label}: plain {expected.get(label)}, torch-nonreentrant {seen.get(label)}")
 sys.exit(len(wrong) > 0)

@@ -1,6 +1,6 @@
 """torch-nonreentrant, law two_threads_draw_their_own. Two threads that run backward at once, over a graph each, draw the
 numbers of their own forward."""
-import concurrent.futures, functools, os, sys, time  # threads do not always meet: where it shows nothing, run it again
+import concurrent.futures, functools, os, sys, time
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -19,7 +19,7 @@ def run(checkpoint, note, device):
     note('gradients 0', [leaf.grad for leaf in leaves])
 
 plain = lambda function, *args, **kwargs: function(*args, **kwargs)
-show = lambda x: (type(x).__name__, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+show = lambda x: (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
 note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
 expected, seen = {}, {}
 for notes, judged in (expected, plain), (seen, checkpoint):

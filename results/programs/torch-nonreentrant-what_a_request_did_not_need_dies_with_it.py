@@ -12,27 +12,21 @@ def run(checkpoint, note, device):
     q = torch.randn(2, 2, device=device, requires_grad=True)
     note('leaves', (p, q))
     def f(a, b):
-        for _ in range(2):
-            a, b = (a.sin(), b.cos())
+        for _ in range(2): a, b = (a.sin(), b.cos())
         return a * b
     y = checkpoint(f, p, q)
     y.backward(torch.ones_like(y), retain_graph=True, inputs=[q])
     note('held 0', [y])
-
 made, leaves, seen = set(), [], {}
-
 def storages(tree):
     tensors = [x for x in torch.utils._pytree.tree_leaves(tree) if torch.is_tensor(x) and x.dtype != torch.uint8 and x.numel()]
     return {torch.multiprocessing.reductions.StorageWeakRef(x.untyped_storage()) for x in tensors}
-
 class Watch(torch.utils._python_dispatch.TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         return made.update(storages(result := func(*args, **(kwargs or {})))) or result
-
 def note(label, value=None):
     leaves.extend(value if label == "leaves" else ())
     seen[label] = sum(not one.expired() for one in made - storages([value, leaves, [x.grad for x in leaves]]))
-
 gc.disable()  # what only the collector finds lives too long
 with Watch():
     run(checkpoint, note, "cpu")

@@ -6,7 +6,6 @@ import torch
 from torch.utils.checkpoint import checkpoint
 checkpoint = functools.partial(checkpoint, use_reentrant=True)
 
-
 def run(checkpoint, note, device):
     torch.manual_seed(0)
     hooks = torch.autograd.graph.saved_tensors_hooks
@@ -22,20 +21,16 @@ def run(checkpoint, note, device):
     with hooks(lambda t: t * 0, lambda t: t * 0):
         y.backward(torch.ones_like(y), retain_graph=True)
         note('gradients 0', [w.grad])
-
 plain = lambda function, *args, **kwargs: function(*args, **kwargs)
 class Near(tuple):  # equal but for 63.17 units in the last place: sums may be taken in another order
     __eq__ = lambda a, b: len(a) == len(b) and all(abs(x - y) <= 63.17 * a[0] or repr(x) == repr(y) for x, y in zip(a, b))
 near = lambda x: Near([torch.finfo((x * 1.0).dtype).eps, *x.to_dense().ravel().tolist()])
-show = lambda x: (type(x).__name__, near(x), x.requires_grad) if torch.is_tensor(x) else str(x)
+show = lambda x: (type(x).__name__, x.dtype, x.layout, near(x), x.requires_grad) if torch.is_tensor(x) else str(x)
 note = lambda label, value=None: notes.update({label: torch.utils._pytree.tree_map(show, value)})
 expected, seen = {}, {}
 for notes, judged in (expected, plain), (seen, checkpoint):
-    try:
-        run(judged, note, "cpu")
-    except Exception as error:
-        notes["error"] = print("error:", repr(error)) or "raised"
+    try: run(judged, note, "cpu")
+    except Exception as error: notes["error"] = print("error:", repr(error)) or "raised"
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
-for label in wrong:
-    print(f"{label}: plain {expected.get(label)}, torch-reentrant {seen.get(label)}")
+for label in wrong: print(f"{label}: plain {expected.get(label)}, torch-reentrant {seen.get(label)}")
 sys.exit(len(wrong) > 0)
