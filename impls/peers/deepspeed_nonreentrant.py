@@ -116,8 +116,13 @@ IMPLEMENTATION = Implementation(
         "an_error_leaves_modes_as_they_were",
         "an_error_leaves_hooks_and_grad_mode",
         "another_thread_goes_on_after_an_error",
-        "an_error_leaves_the_stream_of_random_numbers",
         "steps_leave_nothing_behind",
+    )
+    | known(
+        "diverges",
+        "after a recomputation that fails the stream of random numbers is not put back; the retry ends in an error",
+        _SEEN,
+        "an_error_leaves_the_stream_of_random_numbers",
     )
     | AUTOCAST_LOST
     | TWO_DTYPES

@@ -113,15 +113,8 @@ if not LACKING:
         "hooks_get_what_a_policy_keeps_if_asked_to",
     )
 
-# What breaks the graph, a sleep for instance, is run by PyTorch's non-reentrant checkpoint as it is.
+# What breaks the graph is run by PyTorch's non-reentrant checkpoint as it is.
 _UNTRACED: dict[str, Known] = known(
-    "diverges",
-    "what cannot be traced runs as it is, and its recomputations on two threads set the one default generator without turns",
-    _SEEN,
-    "two_threads_draw_their_own",
-)
-
-_UNTRACED |= known(
     "refuses",
     "what cannot be traced runs as it is, and arguments of its regions come back from hooks without their attributes",
     _SEEN,
@@ -233,6 +226,13 @@ _REFUSED: dict[str, Known] = {
         "an option that is wrong ends in an internal error of the compiler, which is no TypeError or ValueError",
         _SEEN,
         "wrong_arguments_are_refused",
+    ),
+    **known(
+        "crashes",
+        "thousands of operators cannot be compiled on a thread with a small stack: the process ends with a segmentation fault, "
+        "as it does without a checkpoint",
+        _SEEN,
+        "deep_graphs_are_freed",
     ),
     **known(
         "refuses",

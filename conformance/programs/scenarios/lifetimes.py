@@ -65,7 +65,7 @@ def deep_graphs(checkpoint: Any, note: Any, device: str, *, regions: int, length
             y = checkpoint(f, y)
         y.sum().backward()
 
-    before = threading.stack_size(2**20)
+    before = threading.stack_size(2**19)
     thread = threading.Thread(target=step)
     thread.start()
     thread.join()

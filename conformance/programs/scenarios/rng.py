@@ -195,22 +195,36 @@ def failing(checkpoint: Any, note: Any, device: str, *, error: str, before: int,
 
 def threads(checkpoint: Any, note: Any, device: str, *, draws: int, retain: bool) -> None:
     import concurrent.futures
-    import time
+    import threading
 
     leaves = [torch.randn(4, 4, device=device, requires_grad=True) for _ in range(2)]
     note("leaves", leaves)
-    pauses = iter([0, 0, 0.1, 0.15])  # forward has none; the first that recomputes goes on while the second has yet to
+    inside, drawn = threading.Event(), threading.Event()  # the first recomputes or is over; the second has drawn
+    calls = []
 
     def f(h):
         for _ in range(draws):
             h = torch.nn.functional.dropout(h.cos(), 0.3)
-        time.sleep(next(pauses, 0))
+        calls.append(None)
+        if len(calls) == 3:  # it waits for the second, if both can be inside at all
+            inside.set()
+            drawn.wait(0.2)
+        elif len(calls) == 4:
+            drawn.set()
         return torch.nn.functional.dropout(h.sin(), 0.3).exp()
+
+    def back(y):
+        y.backward(torch.ones_like(y), retain_graph=retain)
+        inside.set()
 
     outputs = [checkpoint(f, leaf * 1) for leaf in leaves]
     note("forward", outputs)
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda y: y.backward(torch.ones_like(y), retain_graph=retain), outputs))
+        first = pool.submit(back, outputs[0])
+        inside.wait(10)
+        second = pool.submit(back, outputs[1])
+        for each in (first, second):
+            each.result()
     note("gradients 0", [leaf.grad for leaf in leaves])
     note("stream after backward", torch.rand(2, device=device))
 

@@ -43,10 +43,11 @@ def beside(checkpoint: Any, note: Any, device: str, *, other: str, first: bool, 
     outputs = [checkpoints[index](functions[index], leaves[index] * 1) for index in range(2)]
     note("forward", outputs)
     backward.append(True)
-    threads = [threading.Thread(target=there, args=(index,), daemon=True) for index in ((0, 1) if first else (1, 0))]
-    for thread in threads:
+    threads = {index: threading.Thread(target=there, args=(index,), daemon=True) for index in ((0, 1) if first else (1, 0))}
+    for index, thread in threads.items():
         thread.start()
-    for thread in threads:
+        inside[index].wait(10)  # the next begins while this one recomputes, or when it is over
+    for thread in threads.values():
         thread.join()
     if failed:
         for leaf in leaves:
