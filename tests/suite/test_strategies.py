@@ -1,17 +1,14 @@
-"""Drawn programs: what is switched on occurs, all are valid, print as scripts, are the same again, and shrink."""
+"""Drawn programs: what is switched on occurs, all are valid, and print as scripts."""
 
 from __future__ import annotations
 
 import functools
-import hashlib
-import importlib
-import os
+import json
 import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,8 +17,9 @@ from hypothesis import Phase
 
 from conformance.judging.explorer import Explorer
 from conformance.judging.judge import execute
-from conformance.judging.law import LAWS, Profile
+from conformance.judging.law import Profile, all_laws
 from conformance.judging.verdicts import VALUES
+from conformance.laws.test_gradients import ALONE
 from conformance.laws.test_rng import DISTRIBUTIONS
 from conformance.programs.builder import Author
 from conformance.programs.features import FEATURES
@@ -29,16 +27,11 @@ from conformance.programs.operators import DTYPES
 from conformance.programs.program import Named, Program, Runnable, load
 from conformance.programs.strategies import CORE, programs
 from conformance.reproducers.script import script
-from conformance.simulated_device.device import second
 from impls import Implementation, get
 from impls.plain import checkpoint as plain
 from tests.support.feature_evidence import BY_CHANCE, NEEDS, RAISING, is_allowed, shows
 
-ROOT = Path(__file__).parents[2]
-MODULES = sorted(path.stem for path in (ROOT / "conformance" / "laws").glob("test_*.py"))
-for module in MODULES:
-    importlib.import_module(f"conformance.laws.{module}")
-ALONE = sys.modules["conformance.laws.test_gradients"].ALONE
+LAWS = all_laws()
 EXPLORER = Explorer("cpu", Profile(4, 0, False), 0)
 
 
@@ -118,24 +111,6 @@ def test_programs_that_mix_everything_are_valid(seed: int) -> None:
         assert error is None, f"{error!r}\n{program.source}"
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_programs_of_laws_fail_under_plain_only_as_autograd_does(module: str) -> None:
-    """A program with a mistake raises under plain and under the implementation alike, and would count as agreement."""
-    # Of another kind, "plain" is partly PyTorch's own, with its faults; there the programs must run under ours.
-    subjects = {"checkpoint": plain, "graph": get("graph").subject, "offload": get("offload").subject}
-    second("cpu")  # autograd counts the devices at its first backward
-    for law in (law for law in LAWS.values() if law.check.__module__.endswith(module)):
-        place = next((device for device in ("cpu", "sim") if not law.lacks(device)), "")
-        for program in EXPLORER.programs(law, get("nested" if law.kind == "checkpoint" else law.kind)):
-            if not place:
-                compile(program.source, law.name, "exec")
-                continue
-            error = execute(program, subjects[law.kind], place, kind=law.kind).error
-            assert not isinstance(error, NameError | SyntaxError | AttributeError | AssertionError | LookupError), (
-                program.source
-            )
-
-
 @pytest.mark.parametrize("side", [2, 3])
 @pytest.mark.parametrize("operator", DISTRIBUTIONS)
 def test_what_is_drawn_from_a_distribution_fits_tensors_of_any_size(operator: str, side: int) -> None:
@@ -143,29 +118,22 @@ def test_what_is_drawn_from_a_distribution_fits_tensors_of_any_size(operator: st
     assert eval(operator.format("x"), {"torch": torch, "x": x, "device": "cpu"}).shape == x.shape
 
 
-def fingerprints() -> str:
-    """A line per law with what its drawn programs hash to."""
-    lines = []
-    for name in sorted(LAWS):
-        texts = [program.source for program in EXPLORER.programs(LAWS[name], get("nested"))]
-        lines.append(f"{name} {hashlib.sha256(''.join(texts).encode()).hexdigest()}")
-    return "\n".join(lines)
+# Runs scripts one after the other, and tells of each its status and what it printed.
+DRIVER = """
+import contextlib, io, json, runpy, sys
 
-
-def run(text: str, cwd: Path, *flags: str, status: int = 0, **environment: str) -> str:
-    path = cwd / "script.py"
-    path.write_text(text)
-    done = subprocess.run(
-        [sys.executable, *flags, path], cwd=cwd, env={**os.environ, **environment}, capture_output=True, text=True
-    )
-    assert done.returncode == status, done.stderr
-    return done.stdout.strip()
-
-
-def test_the_same_seed_gives_the_same_programs_in_every_process(tmp_path: Path) -> None:
-    text = "from tests.suite import test_strategies\nprint(test_strategies.fingerprints())\n"
-    other = run(text, tmp_path, PYTHONPATH=str(ROOT), PYTHONHASHSEED="7")
-    assert other.splitlines() == fingerprints().splitlines()
+found = []
+for path in sys.argv[1:]:
+    text, status = io.StringIO(), 0
+    try:
+        with contextlib.redirect_stdout(text):
+            runpy.run_path(path, run_name="__main__")
+    except SystemExit as end:
+        status = int(end.code or 0)
+    found.append([status, text.getvalue().splitlines()])
+assert "impls" not in sys.modules and "conformance" not in sys.modules
+print(json.dumps(found))
+"""
 
 
 def test_another_seed_gives_other_programs() -> None:
@@ -208,17 +176,30 @@ def noted(program: Runnable) -> list[str]:
     return seen
 
 
-@pytest.mark.parametrize("kind", PRINTED)
-def test_a_printed_program_runs_with_torch_alone(kind: str, tmp_path: Path) -> None:
-    program = PRINTED[kind]()
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[int, list[str]]]]:
+    """Status and lines of the script of each program, with plain and with what only raises, where there is torch alone."""
     same = Implementation("same", plain, binding="checkpoint = lambda function, *args, **kwargs: function(*args, **kwargs)")
-    assert all(
-        line.startswith("error:") for line in run(script(program.source, same, "law", VALUES), tmp_path, "-I").splitlines()
-    )
     other = replace(same, binding="def checkpoint(*args, **kwargs): raise ValueError('no')")
-    printed = run(script(program.source, other, "law", VALUES), tmp_path, "-I", status=1)
+    paths = []
+    for kind, made in PRINTED.items():
+        for one in (same, other):
+            paths.append(tmp_path_factory.mktemp("script") / f"{kind}.py")
+            paths[-1].write_text(script(made().source, one, "law", VALUES))
+    command = [sys.executable, "-I", "-c", DRIVER, *map(str, paths)]
+    done = subprocess.run(command, cwd=paths[0].parent, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = iter(json.loads(done.stdout))
+    return {kind: [next(found), next(found)] for kind in PRINTED}
+
+
+@pytest.mark.parametrize("kind", PRINTED)
+def test_a_printed_program_runs_with_torch_alone(kind: str, runs: dict[str, list[tuple[int, list[str]]]]) -> None:
+    (right, said), (wrong, printed) = runs[kind]
+    assert (right, wrong) == (0, 1)
+    assert all(line.startswith("error:") for line in said)
     assert "error: ValueError('no')" in printed
-    labels = noted(program)
+    labels = noted(PRINTED[kind]())
     assert labels
     for label in labels:
-        assert f"\n{label}: plain " in printed
+        assert any(line.startswith(f"{label}: plain ") for line in printed)
