@@ -6,13 +6,13 @@ import ast
 import builtins
 import copy
 import functools
-import re
 import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from conformance.reproducers.inlining import put_where_used
 from conformance.reproducers.line_joining import joined
+from conformance.reproducers.script_syntax import dotted_names, first_modules, with_modules
 from conformance.reproducers.simplification import simpler
 from conformance.reproducers.stand_ins import standing_in
 
@@ -53,11 +53,7 @@ def joins(script: str) -> list[str]:
 
 def with_needed_modules(script: str) -> str:
     """The script without modules in its first import that nothing has a use for."""
-
-    def needed(found: re.Match[str]) -> str:
-        return f"import {', '.join(name for name in found[1].split(', ') if f'{name}.' in script)}\n"
-
-    return re.sub(r"^import (.*)\n", needed, script, count=1, flags=re.M)
+    return with_modules(script, first_modules(script) & dotted_names(script))
 
 
 def smaller_ones(script: str, binding: str) -> Iterator[str]:

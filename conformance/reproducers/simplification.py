@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from conformance.reproducers.script_parts import WIDTH
+from conformance.reproducers.script_syntax import first_modules, with_modules
 
 Edit = tuple[ast.expr | ast.arg, str]
 
@@ -162,7 +163,5 @@ def _suppressed(node: ast.Try, lines: Sequence[str]) -> Iterator[str]:
             new = list(lines)
             new[node.lineno - 1] = f"{' ' * node.col_offset}with contextlib.suppress({error}):\n"
             new[node.handlers[0].lineno - 1 : node.end_lineno] = []
-            first = next(number for number, line in enumerate(new) if line.startswith("import "))
-            modules = {*new[first].removeprefix("import ").strip().split(", "), "contextlib"}
-            new[first] = f"import {', '.join(sorted(modules))}\n"
-            yield "".join(new)
+            text = "".join(new)
+            yield with_modules(text, {*first_modules(text), "contextlib"})

@@ -257,8 +257,8 @@ def test_no_module_of_the_program_is_imported_where_an_error_is_a_verdict() -> N
 
 
 def test_a_script_that_hangs_shows_a_hang(tmp_path: Path) -> None:
-    rows = [row(law, "somebody", verdict, program=f"while True: pass  # {law}: sys.exit(") for law, verdict in VERDICTS.items()]
-    write(tmp_path / "run.jsonl", HEADER, [*rows, row("three", "somebody", "diverges", program="import no_such  # sys.exit(")])
+    rows = [row(law, "somebody", verdict, program=f"while True: pass\nsys.exit('{law}')") for law, verdict in VERDICTS.items()]
+    write(tmp_path / "run.jsonl", HEADER, [*rows, row("three", "somebody", "diverges", program="import no_such, sys\nsys.exit(1)")])
     brief = "import sys; from conformance.reproducers import replay; replay.SECONDS = 1; sys.exit(replay.main(sys.argv[1:]))"
     command = [sys.executable, "-c", brief, str(tmp_path / "run.jsonl")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -275,12 +275,19 @@ def test_a_script_of_a_hang_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> N
     assert (code, "in checkpoint" in output, "an end is due within 1 seconds" in output) == (1, True, True), output
 
 
-def test_status_1_alone_is_no_fault() -> None:
-    head = '"""nested, law one. It holds."""\n'
-    shown = head + "print('x: plain 1, nested 2')\n"
-    ends = ("raise SystemExit(1)", "raise SystemExit(0)", "import no_such_module")
-    texts = [head + ends[0], *(shown + end for end in ends), head + "print('nested 2')\n" + ends[0]]
-    assert [code for code, _ in replayed(texts)] == [3, 1, 0, 3, 3]
+ENDING = {
+    "import sys\nsys.exit(1)": 3,
+    "def checkpoint(*_):\n    sys.exit(1)": 3,
+    "def checkpoint(*_):\n    raise SystemExit(1)": 3,
+    "checkpoint = lambda *_: os._exit(1)": 3,
+    "checkpoint = lambda function, *args: function(*args) * 2": 1,
+    "checkpoint = lambda function, *args: function(*args)": 0,
+}
+
+
+def test_status_1_is_a_fault_only_where_the_script_itself_ends_with_it() -> None:
+    texts = [_written(PROGRAM.source, replace(NESTED, binding=one), Measured("values")) for one in ENDING]
+    assert [code for code, _ in replayed(texts)] == [*ENDING.values()]
 
 
 def test_those_that_only_print_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
