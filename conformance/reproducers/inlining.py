@@ -8,7 +8,9 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from conformance.reproducers.script_parts import WIDTH
+from conformance.reproducers.script_syntax import identifiers
 
+LEAVES = {"requires_grad", "requires_grad_"}  # a line that makes a leaf reads best by itself
 OPERATIONS = (ast.BinOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Lambda, ast.UnaryOp)
 
 
@@ -23,7 +25,7 @@ def put_where_used(program: Sequence[ast.stmt], lines: Sequence[str]) -> Iterato
         match node:
             case ast.Assign([ast.Name(name)], ast.Name() | ast.Constant() as other):
                 yield _joined(lines, node, *_renamed(name, ast.unparse(other), names, lines))
-            case ast.Assign([ast.Name(name)], ast.expr() as value) if "requires_grad" not in lines[node.lineno - 1]:
+            case ast.Assign([ast.Name(name)], ast.expr() as value) if identifiers(node).isdisjoint(LEAVES):
                 yield from _put(node, name, value, names, lines)
             case ast.FunctionDef(name, arguments, [ast.Return(ast.expr() as value)], []):
                 yield from _as_expression(node, arguments, value, lines)

@@ -12,7 +12,7 @@ from typing import Any
 
 from conformance.reproducers.inlining import put_where_used
 from conformance.reproducers.line_joining import joined
-from conformance.reproducers.script_syntax import dotted_names, first_modules, with_modules
+from conformance.reproducers.script_syntax import dotted_names, first_modules, identifiers, with_modules
 from conformance.reproducers.simplification import simpler
 from conformance.reproducers.stand_ins import standing_in
 
@@ -86,7 +86,7 @@ def _steps(block: list[ast.stmt], lines: list[str], *, is_whole: bool = False) -
     for statement in reversed(block):
         first = min([statement.lineno, *(one.lineno for one in getattr(statement, "decorator_list", []))])
         last = statement.end_lineno or first
-        if len(block) > 1 and "manual_seed" not in lines[first - 1]:
+        if len(block) > 1 and not _seeds(statement):
             yield first, last, ""
         if not isinstance(statement, ast.FunctionDef | ast.ClassDef):
             for inside in _blocks(statement):
@@ -99,6 +99,10 @@ def _steps(block: list[ast.stmt], lines: list[str], *, is_whole: bool = False) -
                 yield line, line, textwrap.indent(text, " " * statement.col_offset) + "\n"
         for inside in _blocks(statement):
             yield from _steps(inside, lines)
+
+
+def _seeds(statement: ast.stmt) -> bool:
+    return not _blocks(statement) and "manual_seed" in identifiers(statement)
 
 
 def _blocks(statement: ast.stmt) -> list[list[ast.stmt]]:

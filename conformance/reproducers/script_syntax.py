@@ -84,12 +84,12 @@ def _dotted(node: ast.AST) -> str:
     return ""
 
 
-def identifiers(text: str) -> frozenset[str]:
-    """Every name in a text, those of attributes and of what is imported among them."""
+def identifiers(code: str | ast.stmt) -> frozenset[str]:
+    """Every name in a text or a statement, those of attributes, of keywords and of what is imported among them."""
     found: set[str] = set()
-    for node in _nodes(text):
+    for node in _nodes(code) if isinstance(code, str) else ast.walk(code):
         match node:
-            case ast.Name(name) | ast.Attribute(_, name) | ast.alias(name):
+            case ast.Name(name) | ast.Attribute(_, name) | ast.alias(name) | ast.keyword(str() as name):
                 found.add(name)
     return frozenset(found)
 
