@@ -258,7 +258,8 @@ def test_no_module_of_the_program_is_imported_where_an_error_is_a_verdict() -> N
 
 def test_a_script_that_hangs_shows_a_hang(tmp_path: Path) -> None:
     rows = [row(law, "somebody", verdict, program=f"while True: pass\nsys.exit('{law}')") for law, verdict in VERDICTS.items()]
-    write(tmp_path / "run.jsonl", HEADER, [*rows, row("three", "somebody", "diverges", program="import no_such, sys\nsys.exit(1)")])
+    rows.append(row("three", "somebody", "diverges", program="import no_such, sys\nsys.exit(1)"))
+    write(tmp_path / "run.jsonl", HEADER, rows)
     brief = "import sys; from conformance.reproducers import replay; replay.SECONDS = 1; sys.exit(replay.main(sys.argv[1:]))"
     command = [sys.executable, "-c", brief, str(tmp_path / "run.jsonl")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
