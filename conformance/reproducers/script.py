@@ -11,7 +11,6 @@ import ast
 import re
 import sys
 import textwrap
-from collections.abc import Collection
 
 from conformance.judging.verdicts import Measured
 from conformance.reproducers import script_parts as parts
@@ -22,6 +21,7 @@ from conformance.reproducers.script_syntax import (
     identifiers,
     notes_costs,
     with_modules,
+    without,
 )
 from impls import Implementation, Kind
 
@@ -95,9 +95,10 @@ def _imported_alone(source: str) -> dict[int, str]:
 def _needed(bound: str, program: str, subject: str) -> str:
     """The lines of a binding, without attributes that the program has no use for, and imports that nothing has a use for."""
     used = identifiers(program)
-    bound = _without(bound, [one for one in ast.parse(bound).body if (name := _attribute(one)) and name not in used])
+    bound = without(bound, [one for one in ast.parse(bound).body if (name := _attribute(one)) and name not in used])
     loaded = {subject, *identifiers("\n".join(ast.unparse(one) for one in ast.parse(bound).body if not _imports_one(one)))}
-    return _without(bound, [one for one in ast.parse(bound).body if (name := _imports_one(one)) and name not in loaded])
+    unused = [one for one in ast.parse(bound).body if (name := _imports_one(one)) and name not in loaded]
+    return without(bound, unused).rstrip()
 
 
 def _attribute(statement: ast.stmt) -> str:
@@ -114,11 +115,6 @@ def _imports_one(statement: ast.stmt) -> str:
         case ast.ImportFrom(_, [ast.alias(name, other)]):
             return other or name
     return ""
-
-
-def _without(text: str, statements: Collection[ast.stmt]) -> str:
-    gone = {number for one in statements for number in range(one.lineno, (one.end_lineno or one.lineno) + 1)}
-    return "\n".join(line for number, line in enumerate(text.splitlines(), 1) if number not in gone)
 
 
 def _tail(measured: Measured, source: str, implementation: Implementation, device: str, units: float = 0) -> str:

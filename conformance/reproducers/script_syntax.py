@@ -111,19 +111,26 @@ def frame(script: str) -> list[ast.stmt]:
     return body[names.index("run") + 1 :] if "run" in names else body
 
 
-def _frame_calls(script: str, name: str) -> bool:
+def frame_calls(script: str, name: str) -> bool:
+    """Whether what comes after ``run`` calls what has this name, written with its dots."""
     nodes = [node for one in frame(script) for node in ast.walk(one)]
     return any(isinstance(node, ast.Call) and _dotted(node.func) == name for node in nodes)
 
 
 def has_status(script: str) -> bool:
     """Whether a script says by its status what it has measured. So is one said to that is no Python: running it tells why."""
-    return tree_of(script) is None or _frame_calls(script, "sys.exit")
+    return tree_of(script) is None or frame_calls(script, "sys.exit")
 
 
 def ends_what_hangs(script: str) -> bool:
     """Whether a script ends by itself, with status 1, where it hangs."""
-    return _frame_calls(script, "faulthandler.dump_traceback_later")
+    return frame_calls(script, "faulthandler.dump_traceback_later")
+
+
+def without(text: str, statements: Collection[ast.stmt]) -> str:
+    """The text without the lines of statements."""
+    gone = {number for one in statements for number in range(one.lineno, (one.end_lineno or one.lineno) + 1)}
+    return "".join(line for number, line in enumerate(text.splitlines(keepends=True), 1) if number not in gone)
 
 
 def first_import(script: str) -> ast.Import:
