@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -16,9 +15,10 @@ import impls
 from conformance.provenance.staleness import OLDER, note
 from conformance.reports.results_file import Results, Row, is_unexpected
 from conformance.reproducers import script_files
+from conformance.reproducers.script_syntax import OURS, imports
 
 T = TypeVar("T", bound=Hashable)
-IMPORTS_OURS, OURS = re.compile(r"^\s*(?:from|import) (?:impls|conformance)\b", re.MULTILINE), "this project"
+THIS_PROJECT = "this project"
 KINDS: Mapping[str, str] = {"checkpoint": "Checkpointing", "graph": "Graph hooks", "offload": "Offloaded models"}
 
 
@@ -96,10 +96,10 @@ class Entry:
 
     @property
     def takes(self) -> str:
-        """What its script takes to run; OURS where that is a clone of this project."""
+        """What its script takes to run; THIS_PROJECT where that is a clone of this project."""
         peer, name = impls.PEERS.get(self.row["impl"]), self.row["impl"]
-        if IMPORTS_OURS.search(self.row["program"]):
-            return OURS
+        if imports(self.row["program"], OURS):
+            return THIS_PROJECT
         if peer and peer.distribution:
             return f"torch and {peer.distribution}"
         return "torch alone" if peer or name in impls.names() else "torch and what it imports"

@@ -5,6 +5,9 @@ nothing but words that the whole one prints, numbers aside, and all that it says
 implementation that keeps the law, it gives status 0 and nothing else, or still the error that is right and that it gave,
 and never the same as under the implementation. So a line without which the program would be wrong stays.
 
+It forks for each try, so that nothing is imported again: a script takes some seconds. shrinkray 0.0.2, which starts a process
+for each, had brought a script of 50 lines to 46 after nine minutes, which comes to 39 here.
+
 Run as ``python -m conformance.reproducers.reduction``: scripts come in as JSON, each with the lines that bind the
 implementation, those of its control, and what an earlier reduction left; scripts go out.
 """
@@ -30,7 +33,7 @@ from pathlib import Path
 
 from conformance.reproducers.line_joining import joined
 from conformance.reproducers.reduction_steps import SCREEN, is_bound, is_long, joins, smaller_ones, with_needed_modules
-from conformance.reproducers.script_parts import has_threads
+from conformance.reproducers.script_syntax import first_modules, has_threads, subject, with_modules
 from conformance.reproducers.stand_ins import measuring, takes_ours
 
 EVALUATIONS = 150
@@ -167,7 +170,7 @@ def smallest(script: str, binding: str, control: str, earlier: str = "") -> str:
             best = _smaller(best, binding, control, times)
     best = with_needed_modules(best)
     if has_threads(best) and (races or _races(best)):
-        best = re.sub(r"^import .*", rf"\g<0>{AGAIN}", best, count=1, flags=re.M)
+        best = with_modules(best, first_modules(best), AGAIN)
     return joined(best) if len(best.splitlines()) > SCREEN else best
 
 
@@ -178,7 +181,8 @@ def complaint(script: str) -> str:
         statuses.append(_shown(script).status)
     if 1 in statuses:
         return ""
-    about = script.partition("\n")[0].removeprefix('"""').partition(". ")[0]
+    its = subject(script)
+    about = f"{its.implementation}, law {its.law}" if its else "a script"
     how = f"ends by another error, or not within {SECONDS_PER_RUN:.0f} s" if any(statuses) else "shows nothing"
     return f"{about}: the verdict stands, but its script {how}, so it is no proof of it\n"
 

@@ -1,4 +1,11 @@
-"""What one step of a reduction makes of a script: its program with a line, a part of one, or a step around lines less."""
+"""What one step of a reduction makes of a script: its program with a line, a part of one, or a step around lines less.
+
+Which steps there are was settled by making the 113 longest published scripts of built-in implementations anew, and one of
+each of 124 other laws, with every step logged. Statements went in all of them but 12, elements of lists and tuples in 69,
+blocks around statements in 52, cases of expressions in 36, pairs of dicts in 19, items of ``with`` in 6, names of imports in
+6, suppressed errors in 2. What changed fewer than 2 is not here: fewer parameters, fewer types of errors, names bound at
+once, dicts filled at once, a name for a function.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +13,13 @@ import ast
 import builtins
 import copy
 import functools
-import re
 import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from conformance.reproducers.inlining import put_where_used
 from conformance.reproducers.line_joining import joined
-from conformance.reproducers.simplification import simpler
+from conformance.reproducers.script_syntax import dotted_names, first_modules, identifiers, with_modules
 from conformance.reproducers.stand_ins import standing_in
 
 SCREEN = 39  # lines: up to so many a script is left as it reads best
@@ -53,18 +59,13 @@ def joins(script: str) -> list[str]:
 
 def with_needed_modules(script: str) -> str:
     """The script without modules in its first import that nothing has a use for."""
-
-    def needed(found: re.Match[str]) -> str:
-        return f"import {', '.join(name for name in found[1].split(', ') if f'{name}.' in script)}\n"
-
-    return re.sub(r"^import (.*)\n", needed, script, count=1, flags=re.M)
+    return with_modules(script, first_modules(script) & dotted_names(script))
 
 
 def smaller_ones(script: str, binding: str) -> Iterator[str]:
     """What one step makes of the program in a script, later lines before earlier ones, statements before their parts.
 
-    Where it is longer than a screen, what is used once is put where it is used, blank lines go, and expressions and lists of
-    parameters are made simpler. What is this project's own is replaced last.
+    Where it is longer than a screen, what is used once is put where it is used. What is this project's own is replaced last.
     """
     lines = script.splitlines(keepends=True)
     after = script[: script.index(binding)].count("\n") + binding.count("\n") + 1
@@ -75,8 +76,6 @@ def smaller_ones(script: str, binding: str) -> Iterator[str]:
         yield "".join([*lines[: first - 1], text, *lines[last:]])
     if is_long(script):
         yield from put_where_used(program, lines)
-        yield "".join([*lines[: after + 1], *filter(str.strip, lines[after + 1 :])])
-        yield from simpler(program, lines)
     yield from standing_in(script)
 
 
@@ -90,7 +89,7 @@ def _steps(block: list[ast.stmt], lines: list[str], *, is_whole: bool = False) -
     for statement in reversed(block):
         first = min([statement.lineno, *(one.lineno for one in getattr(statement, "decorator_list", []))])
         last = statement.end_lineno or first
-        if len(block) > 1 and "manual_seed" not in lines[first - 1]:
+        if len(block) > 1 and not _seeds(statement):
             yield first, last, ""
         if not isinstance(statement, ast.FunctionDef | ast.ClassDef):
             for inside in _blocks(statement):
@@ -103,6 +102,10 @@ def _steps(block: list[ast.stmt], lines: list[str], *, is_whole: bool = False) -
                 yield line, line, textwrap.indent(text, " " * statement.col_offset) + "\n"
         for inside in _blocks(statement):
             yield from _steps(inside, lines)
+
+
+def _seeds(statement: ast.stmt) -> bool:
+    return not _blocks(statement) and "manual_seed" in identifiers(statement)
 
 
 def _blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
@@ -140,9 +143,6 @@ def _simpler_heads(statement: ast.stmt) -> Iterator[tuple[int, ast.stmt]]:
             case ast.Call(ast.Name("suppress") | ast.Attribute(_, "suppress"), [_, _, *_] as suppressed):
                 for index in range(len(suppressed)):
                     yield statement.lineno, _changed(head, number, functools.partial(_without_passed, index))
-    for handler in getattr(statement, "handlers", []):
-        for caught in handler.type.elts if isinstance(handler.type, ast.Tuple) else ():
-            yield handler.lineno, ast.Try(rest, [ast.ExceptHandler(caught, handler.name, rest)], [], [])
 
 
 def _without(index: int, node: Any) -> None:

@@ -1,15 +1,16 @@
 """Runs the scripts of a results file again, each in a process of its own, and says which of them no longer show their fault.
 
 Run as ``python -m conformance.reproducers.replay FILE...``; status 0 exactly when every script shows its fault, and 2 for a
-file that cannot be read. A script shows its fault when it ends with status 1 and has printed what it compared. Those that
-only print, since the law measures more than they do, have no status of their own: they are counted, and not run.
+file that cannot be read. A script shows its fault when what comes after its program ends it with status 1, which no module,
+implementation or program can do in its place. Those that only print, since the law measures more than they do, have no
+status of their own: they are counted, and not run.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
-import re
 import runpy
 import signal
 import sys
@@ -17,24 +18,38 @@ import tempfile
 import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import NoReturn
 
 from conformance.reports.results_file import Row, read_all
+from conformance.reproducers.script_syntax import ends_what_hangs, frame, has_status
 from conformance.runs.option_values import readable
 from conformance.soak import findings
 
 SECONDS = 60
 TRIES = 20  # of a script that shows nothing: threads do not always meet
 FAULTS = ("diverges", "crashes", "hangs")
-OTHER = 3  # the status of a script that raised, or ended with 1 and compared nothing
-NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
-COMPARED = re.compile(r"\b(due|expected|plain)\b")
+OTHER = 3  # the status of a script that raised, or was ended with 1 by what it judges
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a script ended: its status, what it printed and its errors, and the module that it did not find, "" if none.
+
+    Where its process was ``cut_off``, what is in the script has not come to its end.
+    """
+
+    status: int
+    output: str
+    missing: str = ""
+    cut_off: bool = False
 
 
 def standalone(rows: Iterable[Row]) -> list[Row]:
     """The rows of faults whose script measures what the law does, and says so by its status."""
-    return [row for row in _faults(rows) if "sys.exit(" in row["program"]]
+    return [row for row in _faults(rows) if has_status(row["program"])]
 
 
 def _faults(rows: Iterable[Row]) -> list[Row]:
@@ -53,8 +68,8 @@ def _written(path: Path) -> list[Row]:
     return list({row["program"]: row for row in _faults(row for run in read_all(path) for row in run.rows)}.values())
 
 
-def replay(rows: Iterable[Row]) -> Iterator[tuple[Row, int, str]]:
-    """Each row with the status and the output of its script; the status is 1 where it shows its fault, and only there.
+def replay(rows: Iterable[Row]) -> Iterator[tuple[Row, Ended]]:
+    """Each row with how its script ended; the status is 1 where it shows its fault, and only there.
 
     Forks: call it where no autograd thread has been started.
     """
@@ -65,50 +80,63 @@ def replay(rows: Iterable[Row]) -> Iterator[tuple[Row, int, str]]:
             script = Path(directory) / f"{number}.py"
             script.write_text(row["program"], encoding="utf-8")
             for _ in range(TRIES):
-                status, printed, errors = _run(script)
-                if status != 0:
+                ended = _run(script)
+                if ended.status != 0:
                     break
-            if status == -signal.SIGALRM and row["verdict"] == "hangs":  # of older scripts, which do not end by themselves
-                status, printed = 1, f"{printed}no answer in {SECONDS} seconds, as is due\n"
-            elif status == 1 and not compares(row["program"], printed):
-                status, errors = OTHER, f"{errors}status 1, and nothing is compared\n"
-            yield row, status, printed + errors
+            if ended.status == -signal.SIGALRM and row["verdict"] == "hangs":  # an older script
+                ended = Ended(1, f"{ended.output}no answer in {SECONDS} seconds, as is due\n")
+            elif ended.status == 1 and ended.cut_off and not ends_what_hangs(row["program"]):
+                ended = Ended(OTHER, f"{ended.output}what is judged has ended the process, and nothing is compared\n")
+            yield row, ended
 
 
-def compares(script: str, printed: str) -> bool:
-    """Whether what a script has printed says what the implementation did, and what it should have done."""
-    name = script.removeprefix('"""').partition(", ")[0]
-    return name in printed and COMPARED.search(printed) is not None
-
-
-def _run(script: Path) -> tuple[int, str, str]:
-    """The status of a script, what it printed, and its errors."""
+def _run(script: Path) -> Ended:
+    """Run a script in a process of its own."""
     outputs = [script.with_suffix(suffix) for suffix in (".out", ".err")]
+    end = script.with_suffix(".end")
+    end.unlink(missing_ok=True)
     child = os.fork()
     if child == 0:
-        _become(script, outputs)
+        _become(script, outputs, end)
     _, status = os.waitpid(child, 0)
-    printed, errors = (output.read_text(encoding="utf-8", errors="replace") for output in outputs)
-    return os.waitstatus_to_exitcode(status), printed, errors
+    output = "".join(one.read_text(encoding="utf-8", errors="replace") for one in outputs)
+    missing = json.loads(end.read_text(encoding="utf-8")) if end.exists() else ""
+    return Ended(os.waitstatus_to_exitcode(status), output, missing, cut_off=not end.exists())
 
 
-def _become(script: Path, outputs: Sequence[Path]) -> None:
-    """What the new process does: the script, with its output in files, and then nothing else."""
-    status = OTHER
+def _become(script: Path, outputs: Sequence[Path], end: Path) -> NoReturn:
+    """What the new process does: the script, with its output in files, and then nothing else.
+
+    Where the script comes to its end, be it by an error, there is then the file ``end`` with the module that was not found.
+    """
+    status, missing = OTHER, ""
     signal.alarm(SECONDS)
     for number, output in enumerate(outputs, 1):
         os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
     try:
         runpy.run_path(str(script), run_name="__main__")
         status = 0
-    except SystemExit as end:
-        status = int(end.code or 0)
-    except BaseException:  # noqa: BLE001 - whatever a script raises is told by its status and its output
+    except SystemExit as raised:
+        if _is_of_frame(raised.__traceback__, script):
+            status = int(raised.code or 0)
+        else:
+            traceback.print_exc()
+    except BaseException as error:  # noqa: BLE001 - whatever a script raises is told by its status and its output
+        missing = (error.name or "") if isinstance(error, ModuleNotFoundError) else ""
         traceback.print_exc()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
+        end.write_text(json.dumps(missing), encoding="utf-8")
         os._exit(status)
+
+
+def _is_of_frame(where: TracebackType | None, script: Path) -> bool:
+    """Whether what comes after the program of a script has raised this, and no module, implementation or program."""
+    *_, last = traceback.extract_tb(where)
+    after = frame(script.read_text(encoding="utf-8"))
+    begin = after[0].lineno if after else 0
+    return last.filename == str(script) and (last.lineno or 0) >= begin
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -129,14 +157,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sys.stdout.flush()
     gone = failed = 0
     missing: Counter[str] = Counter()
-    for row, status, output in replay(rows):
-        if status != 1:
+    for row, ended in replay(rows):
+        if ended.status != 1:
             gone += 1
-            failed += status == OTHER
-            missing.update(NO_MODULE.findall(output)[-1:])
-            sys.stdout.write(f"{row['impl']}, law {row['law']}: status {status}, 1 is due\n{output}\n")
-    ended = f"; {failed} ended with another error, and show nothing" if failed else ""
-    sys.stdout.write(f"{len(rows) - gone} of {len(rows)} scripts show their fault{ended}\n")
+            failed += ended.status == OTHER
+            missing.update(filter(None, [ended.missing]))
+            sys.stdout.write(f"{row['impl']}, law {row['law']}: status {ended.status}, 1 is due\n{ended.output}\n")
+    others = f"; {failed} ended with another error, and show nothing" if failed else ""
+    sys.stdout.write(f"{len(rows) - gone} of {len(rows)} scripts show their fault{others}\n")
     where = "run this by a Python that has it, as .nox/peers/bin/python, or with PYTHONPATH"
     for name, count in missing.most_common():
         sys.stdout.write(f"{count} that do not have found no module {name!r}: {where}\n")

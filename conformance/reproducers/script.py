@@ -7,6 +7,7 @@ that the script does not expect, an import that fails among them, ends it with s
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 import textwrap
@@ -14,9 +15,16 @@ import textwrap
 from conformance.judging.verdicts import Measured
 from conformance.reproducers import script_parts as parts
 from conformance.reproducers.script_parts import WIDTH
+from conformance.reproducers.script_syntax import (
+    dotted_names,
+    first_modules,
+    identifiers,
+    notes_costs,
+    with_modules,
+    without,
+)
 from impls import Implementation, Kind
 
-IMPORT = re.compile(r"^import ([\w.]+)\n", re.M)
 UNMEASURED = "# The law measures more than this script does, which only prints what the program notes. What was found:\n"
 
 
@@ -52,13 +60,17 @@ def script(
     tail = _tail(measured or Measured(), source, implementation, device, units)
     if measured is None:
         tail = tail.replace("sys.exit(len(wrong) > 0)\n", "")
-    imported = [name for name in IMPORT.findall(source) if name.partition(".")[0] in sys.stdlib_module_names]
-    program = IMPORT.sub(lambda found: "" if found[1] in ("torch", *imported) else found[0], source).strip("\n")
+    alone = _imported_alone(source)
+    imported = {name for name in alone.values() if name.partition(".")[0] in sys.stdlib_module_names}
+    left = {number: name for number, name in alone.items() if name not in ("torch", *imported)}
+    kept = (line for number, line in enumerate(source.splitlines(), 1) if number not in alone or number in left)
+    program = "\n".join(kept).strip("\n")
     program = re.sub(r"\n{3,}", "\n\n", re.sub(r"\n{2,}(?= )", "\n", f"\n{program}\n\n"))
     bound = _needed(binding(implementation, options), program, parts.SUBJECTS[implementation.kind])
-    modules, ours = ([name for name in names if f"{name}." in bound + program + tail] for names in (parts.MODULES, parts.OURS))
+    used = dotted_names(f"{bound}\n{program}{tail}")
+    modules, ours = ([name for name in names if name in used] for names in (parts.MODULES, parts.OURS))
     imports = [f"import {', '.join(sorted({*modules, *imported, 'os', 'sys'}))}", parts.HOOK]
-    imports += [*(f"import {name}" for name in ours if f"import {name}\n" not in program), "import torch"]
+    imports += [*(f"import {name}" for name in ours if name not in left.values()), "import torch"]
     head = '"""' + "\n".join(textwrap.wrap(f"{implementation.name}, {law}", WIDTH - 6)) + '"""'
     told = [] if measured is not None else [UNMEASURED + textwrap.indent(detail or "nothing", "# ")]
     return "\n".join([head, *told, *imports, bound]) + "\n" + program + tail
@@ -67,18 +79,42 @@ def script(
 def hanging(script: str, implementation: Implementation, device: str) -> str:
     """The script of a program that hangs, from the one that was written for the end of its process."""
     ends, hangs = (_tail(Measured(what), "", implementation, device) for what in ("ends", "hangs"))
-    first = re.compile(rf"^import (.+)(?=\n{re.escape(parts.HOOK)})", re.M)
-    script = first.sub(lambda found: f"import {', '.join(sorted({*found[1].split(', '), 'faulthandler'}))}", script, count=1)
-    return script.replace(ends, hangs)
+    return with_modules(script, {*first_modules(script), "faulthandler"}).replace(ends, hangs)
+
+
+def _imported_alone(source: str) -> dict[int, str]:
+    """The modules that a program imports outside of ``run``, one by a line, by the number of that."""
+    found: dict[int, str] = {}
+    for one in ast.parse(source).body:
+        match one:
+            case ast.Import([ast.alias(name, None)]):
+                found[one.lineno] = name
+    return found
 
 
 def _needed(bound: str, program: str, subject: str) -> str:
     """The lines of a binding, without attributes that the program has no use for, and imports that nothing has a use for."""
-    attributes = {line: re.match(r"\w+(\.\w+) = ", line) for line in bound.splitlines()}
-    lines = [line for line, attribute in attributes.items() if attribute is None or attribute[1] in program]
-    imported = {line: line.rpartition(" ")[2] for line in lines if line.startswith("from ")}
-    text = "\n".join(lines)
-    return "\n".join(line for line in lines if imported.get(line, subject) == subject or text.count(imported[line]) > 1)
+    used = identifiers(program)
+    bound = without(bound, [one for one in ast.parse(bound).body if (name := _attribute(one)) and name not in used])
+    loaded = {subject, *identifiers("\n".join(ast.unparse(one) for one in ast.parse(bound).body if not _imports_one(one)))}
+    unused = [one for one in ast.parse(bound).body if (name := _imports_one(one)) and name not in loaded]
+    return without(bound, unused).rstrip()
+
+
+def _attribute(statement: ast.stmt) -> str:
+    """The name of the attribute that a statement binds, "" if it binds none."""
+    match statement:
+        case ast.Assign([ast.Attribute(ast.Name(), name)]):
+            return name
+    return ""
+
+
+def _imports_one(statement: ast.stmt) -> str:
+    """The name that a statement binds to the one thing that it imports from a module, "" if it does not."""
+    match statement:
+        case ast.ImportFrom(_, [ast.alias(name, other)]):
+            return other or name
+    return ""
 
 
 def _tail(measured: Measured, source: str, implementation: Implementation, device: str, units: float = 0) -> str:
@@ -86,8 +122,9 @@ def _tail(measured: Measured, source: str, implementation: Implementation, devic
     values = {
         "PLAIN": _plain(source, implementation.kind),
         "SHOW": parts.SHOW_NEAR % (units, units) if units else parts.SHOW,
-        "NOTE": (parts.NOTE_ASIDE if "Moves(" in source else parts.NOTE) % (parts.SHOWN_NEAR if units else parts.SHOWN),
-        "COSTS": ' and not label.startswith("cost")' if "note('cost" in source else "",
+        "NOTE": (parts.NOTE_ASIDE if "Moves" in identifiers(source) else parts.NOTE)
+        % (parts.SHOWN_NEAR if units else parts.SHOWN),
+        "COSTS": ' and not label.startswith("cost")' if notes_costs(source) else "",
         "SUBJECT": parts.SUBJECTS[implementation.kind],
         "NAME": implementation.name,
         "DEVICE": f'"{device}"',
@@ -112,7 +149,8 @@ def _tail(measured: Measured, source: str, implementation: Implementation, devic
 def _plain(source: str, kind: Kind) -> str:
     if kind != "graph":
         return parts.CALL if kind == "checkpoint" else parts.MODEL
-    used = [f'"{name}": {value}' for name, value in parts.UNHOOKED.items() if name in source]
+    named = identifiers(source)
+    used = [f'"{name}": {value}' for name, value in parts.UNHOOKED.items() if name in named]
     if not used:
         return "plain = torch.autograd.graph"
     begin = "plain = types.SimpleNamespace(**vars(torch.autograd.graph) | {"

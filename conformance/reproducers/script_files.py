@@ -19,11 +19,11 @@ import impls
 from conformance.reports.results_file import Row, is_unexpected
 from conformance.reproducers.replay import standalone
 from conformance.reproducers.script import binding, binding_in
+from conformance.reproducers.script_syntax import subject
 from impls import Kind
 
 # Who keeps the laws of a kind, and shows that a smaller program is none that goes wrong by itself.
 CONTROLS: Mapping[Kind, str] = {"checkpoint": "nested", "graph": "graph", "offload": "offload"}
-HEAD = re.compile(r'"""(?P<impl>.+), law (?P<law>\w+)\.')
 
 
 def directory_of(results: Path) -> Path:
@@ -77,8 +77,8 @@ def file_of(results: Path, row: Row) -> Path | None:
 
 def there(directory: Path, names: Iterable[str]) -> list[Path]:
     """The scripts in a directory that are about implementations of these names, as their first lines say."""
-    heads = [(path, HEAD.match(path.read_text(encoding="utf-8"))) for path in sorted(directory.glob("*.py"))]
-    return [path for path, head in heads if head is not None and head["impl"] in names]
+    about = {path: subject(path.read_text(encoding="utf-8")) for path in sorted(directory.glob("*.py"))}
+    return [path for path, its in about.items() if its is not None and its.implementation in names]
 
 
 def disagreements(results: Path, rows: Sequence[Row]) -> list[str]:

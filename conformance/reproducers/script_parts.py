@@ -5,14 +5,12 @@ Words in capitals are filled in by ``conformance.reproducers.script``.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
 from impls import Kind
 
 WIDTH = 128
-THREADS = re.compile(r"\b(threading|concurrent\.futures)\b")
 MODULES = ("collections", "contextlib", "faulthandler", "functools", "gc", "traceback", "types")
 OURS = ("conformance.programs.scenarios.contexts",)
 HOOK = "sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone"
@@ -255,8 +253,3 @@ TAILS: Mapping[str, str] = MappingProxyType(
     | {"noted": NOTED + COUNTED, "calls": CALLS + COUNTED, "kernels": KERNELS + COUNTED, "alive": ALIVE + COUNTED}
     | {"inside": INSIDE + COUNTED, "recomputed": INSIDE + COUNTED, "packed": PACKED + COUNTED, "moved": MOVED + COUNTED}
 )
-
-
-def has_threads(program: str) -> bool:
-    """Whether a program starts threads: then its runs may differ, by how they meet."""
-    return THREADS.search(program) is not None

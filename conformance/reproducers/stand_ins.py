@@ -8,8 +8,11 @@ there are plain calls and torch's own.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
+
+from conformance.reproducers.script_syntax import dotted_names, frame_calls, identifiers, tree_of, without
 
 CHECKPOINTS = (
     "lambda function, *args, **kwargs: function(*args, **kwargs)",
@@ -21,7 +24,7 @@ FAKE, COUNTING = "torch._subclasses.FakeTensorMode()", "with Moves():"
 WHY = "  # tensors without values: 'lazy' is any second device"
 _CHECKPOINT = re.compile(r"impls\.get\((['\"])[\w-]+\1\)\.checkpoint")
 _CALLED = re.compile(_CHECKPOINT.pattern + r"\(")
-_IMPORT = re.compile(r"^(?:import|from conformance\.\S+ import) (impls|second|pinnable)\n", re.M)
+_OURS = {"impls", "second", "pinnable"}  # what scripts import of this project that there is something else for
 _RUN = re.compile(r"^( *)(run\(.*)$", re.M)
 _LAZY = re.compile(r"(['\"])lazy\1")
 
@@ -31,29 +34,39 @@ def standing_in(script: str) -> Iterator[str]:
     changed = [_CALLED.sub(f"({checkpoint})(", script) for checkpoint in CHECKPOINTS]
     changed = [_CHECKPOINT.sub(checkpoint, text) for checkpoint, text in zip(CHECKPOINTS, changed, strict=True)]
     changed += [script.replace(PINNABLE, ""), script.replace(SECOND, "device")]
-    if SECOND in script:
+    if "second" in identifiers(script):
         changed.append(_faked(script).replace(SECOND, "'lazy'"))
         changed.append(_faked(script).replace(f"device = {SECOND}", "device, torch.lazy = 'lazy', torch.cpu"))
     for text in dict.fromkeys(changed):
         if text != script:
-            yield "".join(line for line in text.splitlines(keepends=True) if _is_needed(line, text))
+            yield without(text, [one for one in _imports(text) if not _is_needed(one, text)])
 
 
 def takes_ours(script: str) -> bool:
     """Whether there is something to replace."""
-    return _IMPORT.search(script) is not None
+    return bool(_imports(script))
+
+
+def _imports(script: str) -> list[ast.Import | ast.ImportFrom]:
+    """The statements that import what there is something else for."""
+    tree = tree_of(script)
+    found: list[ast.Import | ast.ImportFrom] = []
+    for one in tree.body if tree else ():
+        match one:
+            case ast.Import([ast.alias(name, None)]) | ast.ImportFrom(_, [ast.alias(name, None)]) if name in _OURS:
+                found.append(one)
+    return found
 
 
 def _faked(script: str) -> str:
     """The script, running in the mode in which tensors are fake; what counts operators is inside of it."""
-    if COUNTING in script:
+    if frame_calls(script, "Moves"):
         return script.replace(COUNTING, f"with {FAKE}, Moves():{WHY}")
     return _RUN.sub(rf"\1with {FAKE}: \2{WHY}", script)
 
 
-def _is_needed(line: str, text: str) -> bool:
-    imported = _IMPORT.match(line)
-    return imported is None or re.search(rf"\b{imported[1]}[.(]", text) is not None
+def _is_needed(imported: ast.Import | ast.ImportFrom, text: str) -> bool:
+    return not dotted_names(text).isdisjoint(one.name for one in imported.names)
 
 
 def measuring(script: str) -> str:

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from conformance.reports.results_file import ROOT, read_all
-from conformance.reproducers.script_files import HEAD, directory_of
+from conformance.reproducers.script_files import directory_of
+from conformance.reproducers.script_syntax import subject
 from conformance.runs.option_values import writable
 from conformance.runs.torch_releases import pinned, release
 
@@ -94,7 +95,7 @@ def _is_published(path: Path) -> bool:
 
 
 def _is_script(path: Path) -> bool:
-    return HEAD.match(path.read_text(encoding="utf-8", errors="replace")) is not None
+    return subject(path.read_text(encoding="utf-8", errors="replace")) is not None
 
 
 def _try_to_write(path: Path) -> None:

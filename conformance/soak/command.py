@@ -136,8 +136,8 @@ class Soak:
         """
         scripts = [finding for finding in self.open if finding.replayable]
         gone = []
-        for finding, (_, status, _) in zip(scripts, replay([asdict(one) for one in scripts]), strict=True):
-            if status == 0:
+        for finding, (_, ended) in zip(scripts, replay([asdict(one) for one in scripts]), strict=True):
+            if ended.status == 0:
                 gone.append(finding)
         for finding in self.open:
             if finding in gone and not finding.may_race:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance.reports.results_file import ROOT, text_of
-from conformance.reproducers.script_parts import has_threads
+from conformance.reproducers.script_syntax import has_status, has_threads
 
 KIND = "finding"
 DATABASE = ROOT / "results" / "soak" / "findings.jsonl"  # git ignores it: a machine's own, and it changes by the minute
@@ -55,7 +55,7 @@ class Finding:
     @property
     def replayable(self) -> bool:
         """Whether its script measures what the law does, and says so by its status."""
-        return "sys.exit(" in self.program
+        return has_status(self.program)
 
     @property
     def may_race(self) -> bool:
@@ -99,7 +99,11 @@ class Findings:
 def holds_findings(path: Path) -> bool:
     """Whether a file is a database of findings, by its first line; an empty one has nothing to say either way."""
     with path.open(encoding="utf-8", errors="replace") as file:
-        return f'"kind": "{KIND}"' in file.readline()
+        try:
+            line = json.loads(file.readline())
+        except json.JSONDecodeError:
+            return False
+    return isinstance(line, dict) and line.get("kind") == KIND
 
 
 def read(path: Path) -> Findings:

@@ -222,27 +222,10 @@ def _without_a_module() -> list[str]:
     return [text.replace("simulated_device.device import", "no_such_module import")]
 
 
-def _hanging() -> list[str]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(script_parts, "HANG_SECONDS", 1)
-        return [
-            _written(PROGRAM.source, replace(NESTED, binding="def checkpoint(*_):\n    while True: pass"), Measured("hangs"))
-        ]
-
-
-def _saying_little() -> list[str]:
-    head = '"""nested, law one. It holds."""\n'
-    shown = head + "print('x: plain 1, nested 2')\n"
-    ends = ("raise SystemExit(1)", "raise SystemExit(0)", "import no_such_module")
-    return [head + ends[0], *(shown + end for end in ends), head + "print('nested 2')\n" + ends[0]]
-
-
 SCRIPTS: dict[str, Callable[[], list[str]]] = {
     "cases": _of_cases,
     "rounded": _rounded,
     "without a module": _without_a_module,
-    "hanging": _hanging,
-    "saying little": _saying_little,
 }
 
 
@@ -291,37 +274,39 @@ def test_no_module_of_the_program_is_imported_where_an_error_is_a_verdict(run: d
     assert (code, "ModuleNotFoundError" in output) == (3, True)
 
 
-def test_a_script_of_a_hang_ends_by_itself(run: dict[str, list[tuple[int, str]]]) -> None:
-    ((code, output),) = run["hanging"]
+def test_a_script_that_hangs_shows_a_hang(tmp_path: Path) -> None:
+    rows = [row(law, "somebody", verdict, program=f"while True: pass\nsys.exit('{law}')") for law, verdict in VERDICTS.items()]
+    rows.append(row("three", "somebody", "diverges", program="import no_such, sys\nsys.exit(1)"))
+    write(tmp_path / "run.jsonl", HEADER, rows)
+    brief = "import sys; from conformance.reproducers import replay; replay.SECONDS = 1; sys.exit(replay.main(sys.argv[1:]))"
+    command = [sys.executable, "-c", brief, str(tmp_path / "run.jsonl")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "law one: status" not in done.stdout
+    assert "law two: status -14, 1 is due" in done.stdout
+    assert "1 of 3 scripts show their fault; 1 ended with another error, and show nothing" in done.stdout
+
+
+def test_a_script_of_a_hang_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(script_parts, "HANG_SECONDS", 1)
+    text = _written(PROGRAM.source, replace(NESTED, binding="def checkpoint(*_):\n    while True: pass"), Measured("hangs"))
+    ((code, output),) = replayed([text])
     assert (code, "in checkpoint" in output, "an end is due within 1 seconds" in output) == (1, True, True), output
 
 
-def test_status_1_alone_is_no_fault(run: dict[str, list[tuple[int, str]]]) -> None:
-    assert [code for code, _ in run["saying little"]] == [3, 1, 0, 3, 3]
+ENDING = {
+    "import sys\nsys.exit(1)": 3,
+    "def checkpoint(*_):\n    sys.exit(1)": 3,
+    "def checkpoint(*_):\n    raise SystemExit(1)": 3,
+    "checkpoint = lambda *_: os._exit(1)": 3,
+    "checkpoint = lambda function, *args: function(*args) * 2": 1,
+    "checkpoint = lambda function, *args: function(*args)": 0,
+}
 
 
-@pytest.fixture(scope="module")
-def command(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
-    """The command, for two scripts that come to no end and two of which a module is missing."""
-    path = tmp_path_factory.mktemp("results") / "run.jsonl"
-    rows = [row(law, "somebody", verdict, program=f"while True: pass  # {law}: sys.exit(") for law, verdict in VERDICTS.items()]
-    missing = '"""somebody, law {}. It holds."""\nimport sys\nimport nowhere_at_all\nsys.exit(1)\n'
-    rows += [row(law, "somebody", "diverges", program=missing.format(law)) for law in ("three", "four")]
-    write(path, HEADER, rows)
-    brief = "import sys; from conformance.reproducers import replay; replay.SECONDS = 1; sys.exit(replay.main(sys.argv[1:]))"
-    return subprocess.run([sys.executable, "-c", brief, str(path)], cwd=ROOT, capture_output=True, text=True)
-
-
-def test_a_script_that_hangs_shows_a_hang(command: subprocess.CompletedProcess[str]) -> None:
-    assert command.returncode == 1
-    assert "law one: status" not in command.stdout
-    assert "law two: status -14, 1 is due" in command.stdout
-    assert "1 of 4 scripts show their fault; 2 ended with another error, and show nothing" in command.stdout
-
-
-def test_a_module_that_is_not_there_is_named_once(command: subprocess.CompletedProcess[str]) -> None:
-    told = command.stdout.splitlines()[-1]
-    assert told.startswith("2 that do not have found no module 'nowhere_at_all': run this by a Python that has it")
+def test_status_1_is_a_fault_only_where_the_script_itself_ends_with_it() -> None:
+    texts = [_written(PROGRAM.source, replace(NESTED, binding=one), Measured("values")) for one in ENDING]
+    assert [code for code, _ in replayed(texts)] == [*ENDING.values()]
 
 
 def test_those_that_only_print_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,7 +25,7 @@ from conformance.reproducers.script_files import (
     with_smaller_programs,
     write,
 )
-from conformance.reproducers.script_parts import has_threads
+from conformance.reproducers.script_syntax import has_threads
 from impls import get
 from tests.support.script_faults import faults_of
 from tests.support.synthetic_results import HEADER, row

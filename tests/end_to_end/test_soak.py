@@ -168,7 +168,7 @@ def test_what_has_no_script_is_judged_again(started: command.Soak, monkeypatch: 
 def test_a_race_is_mended_when_neither_its_script_nor_its_test_shows_it(
     started: command.Soak, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "replay", lambda rows: [(one, 0, "") for one in rows])
+    monkeypatch.setattr(command, "replay", lambda rows: [(one, replay.Ended(0, "")) for one in rows])
     race = Finding(**{**FOUND, "impl": "nested", "program": "import threading\nsys.exit(threads_met)"})
     started.database.add(race)
     judged: list[str] = []

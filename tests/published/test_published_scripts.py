@@ -25,13 +25,13 @@ from conformance.judging.explorer import Explorer
 from conformance.judging.law import LAWS, PROFILES
 from conformance.programs.sums import DEFAULT, Sums
 from conformance.provenance.staleness import Now
-from conformance.reports.page_tables import IMPORTS_OURS
 from conformance.reports.results_file import ROOT, Row, read
 from conformance.reproducers import script_files
 from conformance.reproducers.reduction import Shown, words
 from conformance.reproducers.replay import TRIES, standalone
 from conformance.reproducers.script import binding_in
 from conformance.reproducers.script_files import directory_of, files
+from conformance.reproducers.script_syntax import OURS, imports
 from conformance.reproducers.stand_ins import FAKE, on_second_device
 from tests.support.script_faults import faults_of
 from tests.support.script_runner import replayed, tries
@@ -68,7 +68,7 @@ def test_the_published_files_end_with_status_1(path: Path) -> None:
         outputs = [output for status, output in ended if status != 1]
         if not left:
             return
-    ours = [row for row in left if IMPORTS_OURS.search(row["program"])]
+    ours = [row for row in left if imports(row["program"], OURS)]
     others = [row["law"] for row in left if row not in ours]
     assert [*of_this_code(path, ours), *others] == [], "\n".join(outputs)
 

@@ -210,4 +210,4 @@ def test_the_program_of_another_kind_is_a_script(tmp_path: Path, capsys: pytest.
     with pytest.raises(SystemExit) as end:
         runpy.run_path(str(path))
     assert end.value.code == 1
-    assert "gradients 0: plain [('Tensor', [2.71" in capsys.readouterr().out
+    assert "gradients 0: plain [('Tensor', torch.float32, torch.strided, [2.71" in capsys.readouterr().out

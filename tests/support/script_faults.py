@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-import ast
 import sys
 
+import impls
 from conformance.reproducers.reduction_steps import MOST
 from conformance.reproducers.script import binding_in
+from conformance.reproducers.script_syntax import imports, modules, subject
+
+DATABASE = "torch.testing._internal"  # where torch's database of operators is, which cannot be imported without numpy
 
 
-def imports(text: str) -> set[str]:
+def _packages(text: str) -> set[str]:
     """The modules, by the first part of their names, that a text imports anywhere."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            found.add((node.module or "").partition(".")[0])
-    return found
+    return {name.partition(".")[0] for name in modules(text)}
+
+
+def _own(text: str) -> set[str]:
+    """The packages, besides torch, that what a script is about comes from."""
+    its = subject(text)
+    name = its.implementation if its else ""
+    if name in impls.PEERS:
+        return {impls.PEERS[name].package} - {""}
+    if name in impls.names():
+        return set() if impls.module_of(name).startswith("impls.peers.") else {"impls"}
+    return _packages(binding_in(text))
 
 
 def faults_of(text: str) -> list[str]:
     """What keeps a script from being one for a bug report: too many lines, or modules that are not the implementation's."""
-    allowed = {"torch", *sys.stdlib_module_names}
-    if "torch.testing._internal" in text:
-        allowed.add("numpy")  # without which torch's database of operators cannot be imported
-    bound = imports(binding_in(text))
-    about_torch = text.startswith('"""torch-') and not text.startswith('"""torch-remat')
-    foreign = (imports(text) | bound) - allowed if about_torch else imports(text) - allowed - bound
+    allowed = {"torch", *sys.stdlib_module_names, *_own(text), *({"numpy"} if imports(text, [DATABASE]) else ())}
     lines = len(text.splitlines())
-    return [*([f"{lines} lines"] if lines > MOST else []), *sorted(foreign | (imports(text) & {"conformance"}))]
+    return [*([f"{lines} lines"] if lines > MOST else []), *sorted(_packages(text) - allowed)]

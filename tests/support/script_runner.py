@@ -9,13 +9,13 @@ from collections.abc import Iterable
 
 from conformance.reports.results_file import ROOT
 from conformance.reproducers import replay
-from conformance.reproducers.script_parts import has_threads
+from conformance.reproducers.script_syntax import has_threads
 
 DRIVER = """
 import json, sys
 from conformance.reproducers import replay
 replay.TRIES = int(sys.argv[1])
-print(json.dumps([(status, output) for _, status, output in replay.replay(json.load(sys.stdin))]))
+print(json.dumps([(ended.status, ended.output) for _, ended in replay.replay(json.load(sys.stdin))]))
 """
 
 

@@ -1,0 +1,156 @@
+"""What a script or a program says of itself, read from its syntax tree: what it is about, what it imports, names and calls.
+
+Whatever is decided about the text of a script is decided here. The frame of a script is what comes after its function ``run``.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from conformance.programs.notes import Role, read
+
+THREADS = ("threading", "concurrent.futures")
+OURS = ("conformance", "impls")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a script is about, as its docstring says."""
+
+    implementation: str
+    law: str
+
+
+@functools.lru_cache(maxsize=4096)
+def tree_of(text: str) -> ast.Module | None:
+    """The syntax tree of a script, not to be changed; None for what is no Python."""
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError):  # ValueError: it has null bytes
+        return None
+
+
+def _nodes(text: str) -> list[ast.AST]:
+    tree = tree_of(text)
+    return [] if tree is None else list(ast.walk(tree))
+
+
+def subject(script: str) -> Subject | None:
+    """What a script is about; None for a file that is no script of this suite."""
+    tree = tree_of(script)
+    about = tree and ast.get_docstring(tree, clean=False)
+    implementation, _, rest = (about or "").partition(", law ")
+    law, stop, _ = rest.partition(".")
+    whole = implementation and stop and law.isidentifier() and "\n" not in implementation
+    return Subject(implementation, law) if whole else None
+
+
+def modules(text: str) -> frozenset[str]:
+    """The modules that a text imports anywhere, and what it imports from them, by their whole names."""
+    found: set[str] = set()
+    for node in _nodes(text):
+        match node:
+            case ast.Import(names):
+                found |= {one.name for one in names}
+            case ast.ImportFrom(str() as module, names):
+                found |= {module, *(f"{module}.{one.name}" for one in names)}
+    return frozenset(found)
+
+
+def imports(text: str, names: Collection[str]) -> bool:
+    """Whether a text imports one of these modules, or from one."""
+    return any(f"{one}.".startswith(f"{name}.") for one in modules(text) for name in names)
+
+
+def has_threads(program: str) -> bool:
+    """Whether a program starts threads: then its runs may differ, by how they meet."""
+    return imports(program, THREADS)
+
+
+def dotted_names(text: str) -> frozenset[str]:
+    """The names in a text, and those of their attributes, with all that stands before a dot: ``a``, ``a.b``, ``a.b.c``."""
+    return frozenset(filter(None, map(_dotted, _nodes(text))))
+
+
+def _dotted(node: ast.AST) -> str:
+    match node:
+        case ast.Name(name):
+            return name
+        case ast.Attribute(of, name) if before := _dotted(of):
+            return f"{before}.{name}"
+    return ""
+
+
+def identifiers(code: str | ast.stmt) -> frozenset[str]:
+    """Every name in a text or a statement, those of attributes, of keywords and of what is imported among them."""
+    found: set[str] = set()
+    for node in _nodes(code) if isinstance(code, str) else ast.walk(code):
+        match node:
+            case ast.Name(name) | ast.Attribute(_, name) | ast.alias(name) | ast.keyword(str() as name):
+                found.add(name)
+    return frozenset(found)
+
+
+def notes_costs(program: str) -> bool:
+    """Whether a program notes measurements, which are not plain's."""
+    for node in _nodes(program):
+        match node:
+            case ast.Call(ast.Name("note"), [ast.Constant(str() as label), *_]) if read(label).role is Role.COST:
+                return True
+    return False
+
+
+def frame(script: str) -> list[ast.stmt]:
+    """The statements after ``run``; all of them where there is no such function."""
+    tree = tree_of(script)
+    body = [] if tree is None else tree.body
+    names = [getattr(one, "name", "") for one in body]
+    return body[names.index("run") + 1 :] if "run" in names else body
+
+
+def frame_calls(script: str, name: str) -> bool:
+    """Whether what comes after ``run`` calls what has this name, written with its dots."""
+    nodes = [node for one in frame(script) for node in ast.walk(one)]
+    return any(isinstance(node, ast.Call) and _dotted(node.func) == name for node in nodes)
+
+
+def has_status(script: str) -> bool:
+    """Whether a script says by its status what it has measured. So is one said to that is no Python: running it tells why."""
+    return tree_of(script) is None or frame_calls(script, "sys.exit")
+
+
+def ends_what_hangs(script: str) -> bool:
+    """Whether a script ends by itself, with status 1, where it hangs."""
+    return frame_calls(script, "faulthandler.dump_traceback_later")
+
+
+def without(text: str, statements: Collection[ast.stmt]) -> str:
+    """The text without the lines of statements."""
+    gone = {number for one in statements for number in range(one.lineno, (one.end_lineno or one.lineno) + 1)}
+    return "".join(line for number, line in enumerate(text.splitlines(keepends=True), 1) if number not in gone)
+
+
+def first_import(script: str) -> ast.Import:
+    """The first import of modules. Raises ValueError where there is none."""
+    tree = tree_of(script)
+    for one in tree.body if tree else ():
+        if isinstance(one, ast.Import):
+            return one
+    raise ValueError("the script imports no modules; one that this suite has made does")
+
+
+def with_modules(script: str, names: Collection[str], comment: str = "") -> str:
+    """The script with these modules in its first import, in their order, and with a comment behind it that is not there yet."""
+    first = first_import(script)
+    lines = script.splitlines(keepends=True)
+    rest = lines[first.lineno - 1][first.end_col_offset :]
+    lines[first.lineno - 1] = f"import {', '.join(sorted(names))}{comment}{rest}"
+    return "".join(lines)
+
+
+def first_modules(script: str) -> set[str]:
+    """The modules in the first import of a script."""
+    return {one.name for one in first_import(script).names}
