@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -36,50 +38,65 @@ def ending(function, *args, **kwargs):
     return os.kill(os.getpid(), signal.SIGKILL) if isinstance(value, tuple) else value
 """
 DRIVER = """
-import sys
-from collections.abc import Sequence
+import json, sys
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 from conformance.soak.command import Soak
 from conformance.soak.findings import opened
 
-name, workers, seeds = sys.argv[2], int(sys.argv[3]), [int(seed) for seed in sys.argv[4:]]
-with opened(Path(sys.argv[1])) as database:
-    soak = Soak(database, "cpu", "quick", workers, {name: name}, {}, {}, print)
-    soak.replay()
-    for seed in seeds:
-        soak.round(seed, ["conformance/laws/test_structure.py::test_unused_outputs"])
-    print(soak.summary())
+directory, module, names = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
+sys.dont_write_bytecode = True  # the module is written anew within a second
+
+def soak(factor, *rounds):
+    (directory / "somebody.py").write_text(module.replace("FACTOR", str(factor)))
+    with opened(directory / "findings.jsonl") as database:
+        one = Soak(database, "cpu", "quick", 0, {name: name for name in names}, {}, {}, lambda text: None)
+        one.replay()
+        for one.workers in rounds:
+            one.round(5, ["conformance/laws/test_structure.py::test_unused_outputs"])
+        return one.summary(), (directory / "findings.jsonl").read_text()
+
+print(json.dumps([soak(2, 0, 1), soak(3), soak(1)]))
 """
 
 
-def run(directory: Path, factor: int, name: str, workers: int, *seeds: int) -> str:
-    """What a soak of one law says in which ``doubling`` multiplies by ``factor``."""
-    (directory / "somebody.py").write_text(MODULE.replace("FACTOR", str(factor)))
-    arguments = [str(directory / "findings.jsonl"), f"somebody:{name}", str(workers), *map(str, seeds)]
+@dataclass(frozen=True)
+class Soaked:
+    """What a soak said at its end, and the findings that it left open, by implementation."""
+
+    said: str
+    open: Mapping[str, Finding]
+
+
+@pytest.fixture(scope="module")
+def soaks(tmp_path_factory: pytest.TempPathFactory) -> list[Soaked]:
+    """Three soaks of one law: ``doubling`` multiplies by two, by three and by one. The first judges alone, then by a worker."""
+    pytest.importorskip("xdist")
+    directory = tmp_path_factory.mktemp("soaks")
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(directory), str(ROOT)])}
-    done = subprocess.run([sys.executable, "-c", DRIVER, *arguments], cwd=directory, env=env, capture_output=True, text=True)
+    command = [sys.executable, "-c", DRIVER, str(directory), MODULE, "somebody:doubling", "somebody:ending"]
+    done = subprocess.run(command, cwd=directory, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    found = []
+    for said, text in json.loads(done.stdout.splitlines()[-1]):
+        (directory / "left.jsonl").write_text(text)
+        found.append(Soaked(said, {one.impl: one for one in findings.read(directory / "left.jsonl").open}))
+    return found
 
 
-def test_a_finding_is_kept_with_its_script_and_marked_when_it_is_mended(tmp_path: Path) -> None:
-    first = run(tmp_path, 2, "doubling", 0, 5, 5)
-    (kept,) = findings.read(tmp_path / "findings.jsonl").open
+def test_a_finding_is_kept_with_its_script_and_marked_when_it_is_mended(soaks: list[Soaked]) -> None:
+    first, worse, mended = soaks
+    kept = first.open["somebody:doubling"]
     assert (kept.law, kept.verdict, kept.expected, kept.seed, kept.times) == ("unused_outputs", "diverges", "agrees", 5, 2)
     assert kept.replayable
-    assert "findings: 1 new, 1 open, 0 mended" in first
-    assert "1 open, 0 mended" in run(tmp_path, 3, "doubling", 0)
-    assert "findings: 0 new, 0 open, 1 mended" in run(tmp_path, 1, "doubling", 0)
+    assert "findings: 2 new, 2 open, 0 mended" in first.said
+    assert "findings: 0 new, 2 open, 0 mended" in worse.said
+    assert "findings: 0 new, 1 open, 1 mended" in mended.said
 
 
-def test_the_end_of_the_process_of_an_implementation_is_a_finding(tmp_path: Path) -> None:
-    pytest.importorskip("xdist")
-    run(tmp_path, 1, "ending", 1, 5)
-    (kept,) = findings.read(tmp_path / "findings.jsonl").open
-    assert (kept.law, kept.impl, kept.verdict) == ("unused_outputs", "somebody:ending", "crashes")
-    assert "1 open, 0 mended" in run(tmp_path, 1, "ending", 1)
+def test_the_end_of_the_process_of_an_implementation_is_a_finding(soaks: list[Soaked]) -> None:
+    kept = soaks[0].open["somebody:ending"]
+    assert (kept.law, kept.verdict, kept.times) == ("unused_outputs", "crashes", 2)
+    assert all("somebody:ending" in one.open for one in soaks)
 
 
 TEST = "conformance/laws/test_rng.py::test_masks[older]"
