@@ -1,8 +1,7 @@
-"""The printed text of a program does what the program does that was drawn: followed as a tree, or called as a function."""
+"""The printed text of a program does what the tree does that was drawn."""
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -11,22 +10,16 @@ from typing import Any
 import pytest
 from hypothesis import Phase
 
-from conformance.judging import judge
 from conformance.judging.explorer import Explorer
-from conformance.judging.judge import Observation, execute
-from conformance.judging.law import Profile, all_laws
+from conformance.judging.judge import execute
+from conformance.judging.law import Profile
 from conformance.judging.references import REFERENCES
-from conformance.judging.verdicts import difference
 from conformance.programs.features import FEATURES
 from conformance.programs.operators import DTYPES
-from conformance.programs.program import Block, Line, Named, Op, Program, Region, Runnable, Statement
+from conformance.programs.program import Block, Line, Named, Op, Program, Region, Statement
 from conformance.programs.strategies import programs
-from conformance.simulated_device.device import second
-from impls import Kind, get
 from tests.support.feature_evidence import RAISING
-
-LAWS = all_laws()
-EXPLORER = Explorer("cpu", Profile(4, 0, False), 0)
+from tests.support.printed_programs import assert_same, in_memory
 
 
 def followed(program: Program) -> Callable[..., None]:
@@ -79,34 +72,6 @@ def called(region: Region, outer: dict[str, Any]) -> Callable[..., Any]:
     return function
 
 
-def function_itself(program: Named) -> Callable[..., None]:
-    """The function that was written by hand, called with the arguments that were drawn."""
-
-    def run(subject: Any, note: Any, device: str) -> None:
-        import torch
-
-        torch.manual_seed(0)
-        program.function(subject, note, device, **dict(program.arguments))
-
-    return run
-
-
-def in_memory(
-    program: Runnable, run: Callable[..., None], kind: Kind, monkeypatch: pytest.MonkeyPatch, device: str = "cpu"
-) -> Observation:
-    with monkeypatch.context() as patched:
-        patched.setattr(judge, "load", lambda _: run)
-        return execute(program, REFERENCES[kind], device, kind=kind)
-
-
-def assert_same(printed: Observation, drawn: Observation, text: str) -> None:
-    theirs, ours = (re.sub(r"\w+(?=\.<locals>)", "run", repr(one.error)) for one in (printed, drawn))  # as it is printed
-    assert theirs == ours, text
-    assert list(printed.notes) == list(drawn.notes), text
-    for label, value in drawn.notes.items():
-        assert difference(value, printed.notes[label], label) is None, text
-
-
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("dtype", [None, *DTYPES])
 def test_the_text_of_a_drawn_program_does_what_its_tree_says(
@@ -119,24 +84,6 @@ def test_the_text_of_a_drawn_program_does_what_its_tree_says(
         drawn = in_memory(program, followed(program), "checkpoint", monkeypatch)
         assert "forward" in drawn.notes, f"{drawn.error!r}\n{program.source}"
         assert_same(execute(program, REFERENCES["checkpoint"], "cpu"), drawn, program.source)
-
-
-PLACES = {name: second("cpu") for name, law in LAWS.items() if law.lacks("cpu")}
-WRITTEN = {
-    name: program
-    for name, law in LAWS.items()
-    if not law.lacks(PLACES.get(name, "cpu"))
-    for program in EXPLORER.programs(law, get("nested" if law.kind == "checkpoint" else law.kind))[-1:]
-    if isinstance(program, Named)
-}
-
-
-@pytest.mark.parametrize("name", WRITTEN)
-def test_the_text_of_a_written_program_does_what_its_function_does(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    program, kind = WRITTEN[name], LAWS[name].kind
-    place = PLACES.get(name, "cpu")
-    drawn = in_memory(program, function_itself(program), kind, monkeypatch, place)
-    assert_same(execute(program, REFERENCES[kind], place, kind=kind), drawn, program.source)
 
 
 def _annotated(checkpoint: Any, note: Any, device: str) -> None:

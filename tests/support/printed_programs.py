@@ -1,0 +1,31 @@
+"""A program that runs in memory, without its text, and what its text must show beside it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from conformance.judging import judge
+from conformance.judging.judge import Observation, execute
+from conformance.judging.references import REFERENCES
+from conformance.judging.verdicts import difference
+from conformance.programs.program import Runnable
+from impls import Kind
+
+
+def in_memory(
+    program: Runnable, run: Callable[..., None], kind: Kind, monkeypatch: pytest.MonkeyPatch, device: str = "cpu"
+) -> Observation:
+    with monkeypatch.context() as patched:
+        patched.setattr(judge, "load", lambda _: run)
+        return execute(program, REFERENCES[kind], device, kind=kind)
+
+
+def assert_same(printed: Observation, drawn: Observation, text: str) -> None:
+    theirs, ours = (re.sub(r"\w+(?=\.<locals>)", "run", repr(one.error)) for one in (printed, drawn))  # as it is printed
+    assert theirs == ours, text
+    assert list(printed.notes) == list(drawn.notes), text
+    for label, value in drawn.notes.items():
+        assert difference(value, printed.notes[label], label) is None, text
