@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -180,18 +181,6 @@ def _written(source: str, implementation: Implementation, measured: Measured | N
     return script(source, implementation, "law", measured)
 
 
-@pytest.fixture(scope="module")
-def of_cases() -> list[tuple[int, str]]:
-    """Status and output of the script of each case."""
-    return replayed(_written(source, one, measured) for source, one, measured, _ in CASES)
-
-
-@pytest.mark.parametrize("index", range(len(CASES)), ids=[f"{measured.what}-{due}" for _, _, measured, due in CASES])
-def test_the_status_says_whether_what_is_due_was_seen(index: int, of_cases: list[tuple[int, str]]) -> None:
-    code, output = of_cases[index]
-    assert code == CASES[index][3] or (code == 3 and CASES[index][3] == 2), output  # replay runs no hook, and tells it by 3
-
-
 def _rounding(checkpoint: Any, note: Any, device: str, *, off: float) -> None:
     x = torch.tensor([1.0, -3.0], dtype=torch.float64, device=device, requires_grad=True)  # type: ignore[name-defined]  # noqa: F821
     note("leaves", (x,))
@@ -217,13 +206,62 @@ ROUNDED = [
 ]
 
 
-def test_a_script_takes_for_a_difference_what_the_verdict_took_for_one() -> None:
-    texts = [
+def _of_cases() -> list[str]:
+    return [_written(source, one, measured) for source, one, measured, _ in CASES]
+
+
+def _rounded() -> list[str]:
+    return [
         script(Named(_rounding, (("off", off),)).source, NESTED, "law", Measured(measured), units=units)  # type: ignore[arg-type]
         for measured, off, units, _ in ROUNDED
     ]
-    found = replayed(texts)
-    assert [status for status, _ in found] == [status for *_, status in ROUNDED], found
+
+
+def _without_a_module() -> list[str]:
+    text = _written(Named(_counting).source, GRAPH, Measured("fails"))
+    return [text.replace("simulated_device.device import", "no_such_module import")]
+
+
+def _hanging() -> list[str]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(script_parts, "HANG_SECONDS", 1)
+        return [
+            _written(PROGRAM.source, replace(NESTED, binding="def checkpoint(*_):\n    while True: pass"), Measured("hangs"))
+        ]
+
+
+def _saying_little() -> list[str]:
+    head = '"""nested, law one. It holds."""\n'
+    shown = head + "print('x: plain 1, nested 2')\n"
+    ends = ("raise SystemExit(1)", "raise SystemExit(0)", "import no_such_module")
+    return [head + ends[0], *(shown + end for end in ends), head + "print('nested 2')\n" + ends[0]]
+
+
+SCRIPTS: dict[str, Callable[[], list[str]]] = {
+    "cases": _of_cases,
+    "rounded": _rounded,
+    "without a module": _without_a_module,
+    "hanging": _hanging,
+    "saying little": _saying_little,
+}
+
+
+@pytest.fixture(scope="module")
+def run() -> dict[str, list[tuple[int, str]]]:
+    """Status and output of each script, all replayed by one process, which takes longer to start than they do."""
+    texts = {name: made() for name, made in SCRIPTS.items()}
+    found = iter(replayed(text for some in texts.values() for text in some))
+    return {name: [next(found) for _ in some] for name, some in texts.items()}
+
+
+@pytest.mark.parametrize("index", range(len(CASES)), ids=[f"{measured.what}-{due}" for _, _, measured, due in CASES])
+def test_the_status_says_whether_what_is_due_was_seen(index: int, run: dict[str, list[tuple[int, str]]]) -> None:
+    code, output = run["cases"][index]
+    assert code == CASES[index][3] or (code == 3 and CASES[index][3] == 2), output  # replay runs no hook, and tells it by 3
+
+
+def test_a_script_takes_for_a_difference_what_the_verdict_took_for_one(run: dict[str, list[tuple[int, str]]]) -> None:
+    assert [status for status, _ in run["rounded"]] == [status for *_, status in ROUNDED], run["rounded"]
 
 
 def test_no_line_of_a_script_is_too_long() -> None:
@@ -248,39 +286,42 @@ def test_an_import_that_fails_ends_with_another_status(tmp_path: Path) -> None:
     assert (done.returncode, "ModuleNotFoundError" in done.stderr) == (2, True)
 
 
-def test_no_module_of_the_program_is_imported_where_an_error_is_a_verdict() -> None:
-    text = _written(Named(_counting).source, GRAPH, Measured("fails")).replace(
-        "simulated_device.device import", "no_such_module import"
-    )
-    (code, output), *_ = replayed([text])
+def test_no_module_of_the_program_is_imported_where_an_error_is_a_verdict(run: dict[str, list[tuple[int, str]]]) -> None:
+    ((code, output),) = run["without a module"]
     assert (code, "ModuleNotFoundError" in output) == (3, True)
 
 
-def test_a_script_that_hangs_shows_a_hang(tmp_path: Path) -> None:
-    rows = [row(law, "somebody", verdict, program=f"while True: pass  # {law}: sys.exit(") for law, verdict in VERDICTS.items()]
-    write(tmp_path / "run.jsonl", HEADER, [*rows, row("three", "somebody", "diverges", program="import no_such  # sys.exit(")])
-    brief = "import sys; from conformance.reproducers import replay; replay.SECONDS = 1; sys.exit(replay.main(sys.argv[1:]))"
-    command = [sys.executable, "-c", brief, str(tmp_path / "run.jsonl")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert "law one: status" not in done.stdout
-    assert "law two: status -14, 1 is due" in done.stdout
-    assert "1 of 3 scripts show their fault; 1 ended with another error, and show nothing" in done.stdout
-
-
-def test_a_script_of_a_hang_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(script_parts, "HANG_SECONDS", 1)
-    text = _written(PROGRAM.source, replace(NESTED, binding="def checkpoint(*_):\n    while True: pass"), Measured("hangs"))
-    ((code, output),) = replayed([text])
+def test_a_script_of_a_hang_ends_by_itself(run: dict[str, list[tuple[int, str]]]) -> None:
+    ((code, output),) = run["hanging"]
     assert (code, "in checkpoint" in output, "an end is due within 1 seconds" in output) == (1, True, True), output
 
 
-def test_status_1_alone_is_no_fault() -> None:
-    head = '"""nested, law one. It holds."""\n'
-    shown = head + "print('x: plain 1, nested 2')\n"
-    ends = ("raise SystemExit(1)", "raise SystemExit(0)", "import no_such_module")
-    texts = [head + ends[0], *(shown + end for end in ends), head + "print('nested 2')\n" + ends[0]]
-    assert [code for code, _ in replayed(texts)] == [3, 1, 0, 3, 3]
+def test_status_1_alone_is_no_fault(run: dict[str, list[tuple[int, str]]]) -> None:
+    assert [code for code, _ in run["saying little"]] == [3, 1, 0, 3, 3]
+
+
+@pytest.fixture(scope="module")
+def command(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
+    """The command, for two scripts that come to no end and two of which a module is missing."""
+    path = tmp_path_factory.mktemp("results") / "run.jsonl"
+    rows = [row(law, "somebody", verdict, program=f"while True: pass  # {law}: sys.exit(") for law, verdict in VERDICTS.items()]
+    missing = '"""somebody, law {}. It holds."""\nimport sys\nimport nowhere_at_all\nsys.exit(1)\n'
+    rows += [row(law, "somebody", "diverges", program=missing.format(law)) for law in ("three", "four")]
+    write(path, HEADER, rows)
+    brief = "import sys; from conformance.reproducers import replay; replay.SECONDS = 1; sys.exit(replay.main(sys.argv[1:]))"
+    return subprocess.run([sys.executable, "-c", brief, str(path)], cwd=ROOT, capture_output=True, text=True)
+
+
+def test_a_script_that_hangs_shows_a_hang(command: subprocess.CompletedProcess[str]) -> None:
+    assert command.returncode == 1
+    assert "law one: status" not in command.stdout
+    assert "law two: status -14, 1 is due" in command.stdout
+    assert "1 of 4 scripts show their fault; 2 ended with another error, and show nothing" in command.stdout
+
+
+def test_a_module_that_is_not_there_is_named_once(command: subprocess.CompletedProcess[str]) -> None:
+    told = command.stdout.splitlines()[-1]
+    assert told.startswith("2 that do not have found no module 'nowhere_at_all': run this by a Python that has it")
 
 
 def test_those_that_only_print_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -218,37 +218,56 @@ def test_a_status_is_told(text: str, status: int) -> None:
     assert show(text).status == status
 
 
-COMMAND = [sys.executable, "-m", "conformance.reproducers.reduction"]
+HANGING = "waiting = True\nwhile waiting:\n    waiting = False\n    note('seen', double(1))\n    continue\nnote('expected', 2)"
+DYING = "if False:\n    os.abort()\nelse:\n    note('seen', double(1))\nnote('expected', 2)"
+ENABLED = "import math\nmath.e = 0\nnote('seen', double(1) + math.e)\nnote('expected', 2)"
+LEAVING = "import torch\nassert torch.get_num_threads() != 7\ntorch.set_num_threads(7)\nnote('seen', double(1))\n"
+LEAVING += "torch.set_num_threads(2)\nnote('expected', 2)\nx = 2"
+WHOLE = written("x = 2\nnote('seen', double(x))\nnote('expected', 4)\ny = 1")
+EARLIER = WHOLE.replace("\n    y = 1", "\n    z = 1")
+MENDED = WHOLE.replace("double(x)", "4")
+ASKED = {
+    "hanging": [written(f"{HANGING}\nx = 2")],
+    "dying": [written(f"{DYING}\nx = 2")],
+    "made possible": [written(f"{ENABLED}\nx = 2")],
+    "leaving": [written(LEAVING)],
+    "earlier": [WHOLE, EARLIER],
+    "earlier without the fault": [WHOLE, MENDED],
+    "earlier with another meter": [WHOLE, EARLIER.replace("len(wrong) > 0", "len(wrong) > -1")],
+    "no fault": [written("note('seen', 2)\nnote('expected', 2)")],
+}
 
 
-def smallest(*bodies: str) -> list[str]:
-    asked = json.dumps([[written(body), BROKEN, RIGHT] for body in bodies])
-    run = subprocess.run(COMMAND, cwd=ROOT, input=asked, capture_output=True, text=True, check=True)
-    return [body_of(one) for one in json.loads(run.stdout)]
+@pytest.fixture(scope="module")
+def command() -> tuple[dict[str, str], str]:
+    """What the command makes of the scripts, and complains of."""
+    asked = json.dumps([[whole, BROKEN, RIGHT, *earlier] for whole, *earlier in ASKED.values()])
+    line = [sys.executable, "-m", "conformance.reproducers.reduction"]
+    run = subprocess.run(line, cwd=ROOT, input=asked, capture_output=True, text=True, check=True)
+    return dict(zip(ASKED, json.loads(run.stdout), strict=True)), run.stderr
 
 
-def test_a_step_that_hangs_is_left_out_and_one_that_ends_the_process_is_the_last() -> None:
-    hanging = (
-        "waiting = True\nwhile waiting:\n    waiting = False\n    note('seen', double(1))\n    continue\nnote('expected', 2)"
-    )
-    dying = "if False:\n    os.abort()\nelse:\n    note('seen', double(1))\nnote('expected', 2)"
-    assert smallest(f"{hanging}\nx = 2", f"{dying}\nx = 2") == ["note('seen', double(1))\nnote('expected', 2)", dying]
+def test_a_step_that_hangs_is_left_out_and_one_that_ends_the_process_is_the_last(command: tuple[dict[str, str], str]) -> None:
+    assert body_of(command[0]["hanging"]) == "note('seen', double(1))\nnote('expected', 2)"
+    assert body_of(command[0]["dying"]) == DYING
 
 
-def test_a_step_that_an_earlier_one_alone_made_possible_is_not_taken() -> None:
-    body = "import math\nmath.e = 0\nnote('seen', double(1) + math.e)\nnote('expected', 2)"
-    assert smallest(f"{body}\nx = 2") == [body]
+def test_a_step_that_an_earlier_one_alone_made_possible_is_not_taken(command: tuple[dict[str, str], str]) -> None:
+    assert body_of(command[0]["made possible"]) == ENABLED
 
 
-def test_an_earlier_reduction_is_taken_while_it_shows_the_fault() -> None:
-    script = written("x = 2\nnote('seen', double(x))\nnote('expected', 4)\ny = 1")
-    earlier, mended = script.replace("\n    y = 1", "\n    z = 1"), script.replace("double(x)", "4")
-    other_meter = earlier.replace("len(wrong) > 0", "len(wrong) > -1")
-    asked = json.dumps([[script, BROKEN, RIGHT, one] for one in (earlier, mended, other_meter)])
-    run = subprocess.run(COMMAND, cwd=ROOT, input=asked, capture_output=True, text=True, check=True)
-    one, *others = json.loads(run.stdout)
-    assert one == with_needed_modules(earlier)
+def test_what_a_step_leaves_behind_does_not_decide_on_the_next(command: tuple[dict[str, str], str]) -> None:
+    assert body_of(command[0]["leaving"]) == "note('seen', double(1))\nnote('expected', 2)"
+
+
+def test_an_earlier_reduction_is_taken_while_it_shows_the_fault(command: tuple[dict[str, str], str]) -> None:
+    assert command[0]["earlier"] == with_needed_modules(EARLIER)
+    others = command[0]["earlier without the fault"], command[0]["earlier with another meter"]
     assert {*map(body_of, others)} == {"x = 2\nnote('seen', double(x))\nnote('expected', 4)"}
+
+
+def test_scripts_that_come_out_are_complained_of(command: tuple[dict[str, str], str]) -> None:
+    assert command[1].count("the verdict stands") == 1
 
 
 RACING = [("threading", 1, 1), ("concurrent.futures", 1, 1), ("threading", 0, 0), ("types", 1, 0)]
@@ -276,12 +295,6 @@ def test_a_script_of_a_race_says_that_it_may_show_nothing(
     assert reduction.smallest(script, BROKEN, RIGHT, found) == found
 
 
-def test_what_a_step_leaves_behind_does_not_decide_on_the_next() -> None:
-    body = "import torch\nassert torch.get_num_threads() != 7\ntorch.set_num_threads(7)\nnote('seen', double(1))\n"
-    body += "torch.set_num_threads(2)\nnote('expected', 2)\nx = 2"
-    assert smallest(body) == ["note('seen', double(1))\nnote('expected', 2)"]
-
-
 def test_modules_that_nothing_has_a_use_for_are_not_imported() -> None:
     text = '"""one, law two."""\nimport os, sys, threading\nimport torch\nimport types\n\nos.times(), sys.exit(types)\n'
     assert with_needed_modules(text) == text.replace(", threading", "")
@@ -303,10 +316,3 @@ def test_a_script_that_shows_no_fault_is_complained_of(end: str, said: str) -> N
     found = reduction.complaint(f'"""one, law two. Two is two."""\nimport sys\n{end}\n')
     assert found == "" if not said else found.startswith(said)
     assert found.count("\n") == bool(said)
-
-
-def test_scripts_that_come_out_are_complained_of() -> None:
-    bodies = [f"note('seen', {one})\nnote('expected', 2)" for one in ("double(1)", "2")]
-    asked = json.dumps([[written(body), BROKEN, RIGHT] for body in bodies])
-    run = subprocess.run(COMMAND, cwd=ROOT, input=asked, capture_output=True, text=True, check=True)
-    assert run.stderr.count("the verdict stands") == 1

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,9 +16,9 @@ from conformance.judging.law import LAWS, Profile
 from conformance.judging.sandbox import Contained
 from conformance.judging.sandbox_worker import Setting
 from conformance.judging.smoke_check import Smoke
-from conformance.reports.results_file import ROOT
 from conformance.reproducers.replay import standalone
 from conformance.reproducers.script import binding_in
+from tests.support.script_runner import replayed
 
 FAMILIES = ("structure", "errors", "gradients")
 for family in FAMILIES:
@@ -157,23 +154,23 @@ def test_an_ending_is_a_verdict_and_the_next_law_is_judged(name: str, verdict: s
     assert (after["verdict"], after["as_declared"]) == ("agrees", True)
 
 
-@pytest.mark.parametrize(
-    ("name", "at"), [("aborts", ""), ("leaves", ""), ("exits", ""), ("hangs", "hang_in_c"), ("spins", "spin")]
-)
-def test_the_script_of_an_ending_has_status_1(name: str, at: str, process: Any, tmp_path: Path) -> None:
-    text = process(f"endings:{name}").hold(LAWS["keyword_arguments"], NESTED)["program"]
-    assert ("dump_traceback_later(30, exit=True)" in text) is bool(at)
-    assert "due" in text
-    text = text.replace("traceback_later(30", "traceback_later(3")
-    mended = text.replace(binding_in(text), "from impls.nested import checkpoint")
-    for number, (program, due) in enumerate([(text, 1), (mended, 0)]):
-        path = tmp_path / f"{number}.py"
-        path.write_text(program)
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
-        done = subprocess.run([sys.executable, path], env=environment, capture_output=True, text=True, timeout=200)
-        assert done.returncode == due, done.stderr
-        assert not due or at in done.stderr
-        assert not (due and at) or f"where endings:{name} comes to none, it is shown below" in done.stdout
+SHOWN = {"aborts": "", "leaves": "", "exits": "", "hangs": "hang_in_c", "spins": "spin"}  # where those are that do not end
+
+
+def test_the_script_of_an_ending_has_status_1(process: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = {name: process(f"endings:{name}").hold(LAWS["keyword_arguments"], NESTED)["program"] for name in SHOWN}
+    assert {name: "dump_traceback_later(30, exit=True)" in text for name, text in texts.items()} == {
+        name: bool(at) for name, at in SHOWN.items()
+    }
+    assert all("due" in text for text in texts.values())
+    broken = [text.replace("traceback_later(30", "traceback_later(3") for text in texts.values()]
+    mended = [text.replace(binding_in(text), "from impls.nested import checkpoint") for text in broken]
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    found = replayed([*broken, *mended])
+    assert [status for status, _ in found] == [1] * len(broken) + [0] * len(mended), found
+    for (name, at), (_, output) in zip(SHOWN.items(), found, strict=False):
+        assert at in output
+        assert not at or f"where endings:{name} comes to none, it is shown below" in output
 
 
 @pytest.mark.parametrize("name", ["silent", "busy", "copies"])
