@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ import torch
 from conformance.judging.law import all_laws
 from conformance.mutants.mutant import UNBREAKABLE, Mutant
 from conformance.mutants.score import Attempt, score
+from conformance.runs.xdist_scheduler import scheduler
 from conformance.simulated_device.device import second
 from tests.support.browser import Browser, started
 
@@ -31,6 +33,12 @@ def pytest_configure() -> None:
     """Make the simulated device known: autograd counts the devices at its first backward. Compute as a run does."""
     second("cpu")
     torch.set_num_threads(1)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """One worker runs all tests that share fixtures or the programs of a law, as in a conformance run."""
+    return scheduler(config, log) if config.getoption("dist") == "load" else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -20,7 +20,7 @@ from conformance.reproducers.replay import standalone
 from conformance.reproducers.script import binding_in
 from tests.support.script_runner import replayed
 
-FAMILIES = ("structure", "errors", "gradients")
+FAMILIES = ("structure", "errors", "gradients", "changes")
 for family in FAMILIES:
     importlib.import_module(f"conformance.laws.test_{family}")
 

@@ -96,6 +96,16 @@ def test_what_one_worker_runs() -> None:
     assert group(f"{mutants}::test_it[unknown name---impl: it is not there]") == mutants
 
 
+def test_tests_of_one_file_are_run_by_one_worker(pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each worker sets up for itself what the tests of a file share."""
+    monkeypatch.setattr("xdist.scheduler.LoadScopeScheduling", lambda config, log: SimpleNamespace())
+    found = pytestconfig.hook.pytest_xdist_make_scheduler.get_hookimpls()
+    (make,) = [one.function for one in found if str(one.plugin_name) == str(ROOT / "tests" / "conftest.py")]
+    asked: Any = [SimpleNamespace(getoption={"dist": dist}.get) for dist in ("load", "each")]
+    assert make(asked[0], None)._split_scope is group
+    assert make(asked[1], None) is None
+
+
 def test_a_worker_starts_in_a_run_that_will_be_published() -> None:
     command = [sys.executable, "-m", "pytest", "conformance/laws/test_costs.py", "-n", "1", "--profile", "default"]
     done = subprocess.run([*command, "--until", "1"], cwd=ROOT, capture_output=True, text=True, check=False)
