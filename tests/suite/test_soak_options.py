@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,9 @@ def refused(site: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     """What a soak says that ends with status 2 before anything begins."""
     monkeypatch.syspath_prepend(str(site))
     monkeypatch.setattr(command.Soak, "round", lambda *_: pytest.fail("something begins"))
+    fresh = forkserver.ForkServer()  # another test's would be asked for by a copy of this process, which is not its parent
+    for name in ("ensure_running", "get_inherited_fds", "connect_to_new_process", "set_forkserver_preload"):
+        monkeypatch.setattr(forkserver, name, getattr(fresh, name))
 
     def said(*arguments: str) -> str:
         try:
