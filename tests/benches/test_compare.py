@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,6 +18,7 @@ from benches.compare.measurement import (
     MEASURED,
     RAISES,
     VOID,
+    Row,
     Subject,
     ideal,
     measure,
@@ -30,6 +32,7 @@ from impls import get
 from impls.schedules import Keep, Plan, Region, sqrt_segments
 
 NESTED = checkpointing("nested", "ours", get("nested").checkpoint)
+Measured = Callable[[str, Contender], Row]
 STATE = torch.get_rng_state().nbytes
 
 
@@ -44,6 +47,12 @@ def _one_thread() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def subjects() -> dict[str, Subject]:
     return {name: Subject(workload(name), "cpu") for name in KINDS}
+
+
+@pytest.fixture(scope="module")
+def measured(subjects: dict[str, Subject]) -> Measured:
+    """The row of a contender on a workload, without times; each is measured once."""
+    return functools.cache(lambda name, contender: measure(subjects[name], contender, None))
 
 
 def never(before: Callable[[], None], target: Callable[[], None]) -> Sequence[float]:
@@ -114,14 +123,14 @@ def test_a_plan_repeats_each_region_up_to_what_its_last_part_saves() -> None:
 
 @pytest.mark.parametrize("name", ["chain", "attention", "fused-attention", "resnet", "lstm", "experts"])
 @pytest.mark.parametrize("contender", [NESTED, planned("segments", lambda one: sqrt_segments(len(one.blocks)))])
-def test_ours_repeats_what_the_ideal_does(name: str, contender: Contender, subjects: dict[str, Subject]) -> None:
-    row = measure(subjects[name], contender, None)
+def test_ours_repeats_what_the_ideal_does(name: str, contender: Contender, measured: Measured) -> None:
+    row = measured(name, contender)
     assert (row.status, row.gradients) == (MEASURED, "equal")
     assert row.repeated == row.ideal is not None
 
 
-def test_allocator_and_ledger_agree_to_the_byte_on_the_chain(subjects: dict[str, Subject]) -> None:
-    plain, nested = (measure(subjects["chain"], one, None) for one in (PLAIN, NESTED))
+def test_allocator_and_ledger_agree_to_the_byte_on_the_chain(measured: Measured) -> None:
+    plain, nested = (measured("chain", one) for one in (PLAIN, NESTED))
     elements, sines = 64, 16 * 32
     assert plain.ledger is not None
     assert plain.allocated == plain.ledger
@@ -132,8 +141,8 @@ def test_allocator_and_ledger_agree_to_the_byte_on_the_chain(subjects: dict[str,
     assert nested.allocated.kept == nested.ledger.kept + 16 * STATE  # which no operator makes
 
 
-def test_calls_work_and_python_memory_are_measured(subjects: dict[str, Subject]) -> None:
-    plain, nested = (measure(subjects["chain"], one, None) for one in (PLAIN, NESTED))
+def test_calls_work_and_python_memory_are_measured(measured: Measured, subjects: dict[str, Subject]) -> None:
+    plain, nested = (measured("chain", one) for one in (PLAIN, NESTED))
     assert (plain.calls, nested.calls) == (16, 32)
     assert plain.repeated == meters.Work(0, 0)
     assert nested.repeated == meters.Work(0, 16 * 31)
@@ -207,10 +216,10 @@ def test_ratios_are_taken_round_by_round(monkeypatch: pytest.MonkeyPatch, subjec
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_fake_tensors_give_the_bytes_and_work_of_real_ones(name: str, subjects: dict[str, Subject]) -> None:
+def test_fake_tensors_give_the_bytes_and_work_of_real_ones(name: str, measured: Measured) -> None:
     subject = Subject(workload(name, "S", FAKE), FAKE)
     for contender in (PLAIN, NESTED):
-        fake, real = measure(subject, contender, never), measure(subjects[name], contender, None)
+        fake, real = measure(subject, contender, never), measured(name, contender)
         assert (fake.status, fake.gradients, fake.times, fake.allocated) == (MEASURED, "no values", None, None)
         assert (fake.ledger, fake.repeated, fake.calls) == (real.ledger, real.repeated, real.calls)
 
@@ -221,9 +230,9 @@ def test_a_device_that_is_not_there_is_told_before_anything_is_measured(capfd: p
     assert "device is 'cuda', and torch cannot use it here: " in capfd.readouterr().err
 
 
-def test_fused_attention_has_the_flops_of_attention_written_out(subjects: dict[str, Subject]) -> None:
+def test_fused_attention_has_the_flops_of_attention_written_out(measured: Measured, subjects: dict[str, Subject]) -> None:
     assert subjects["fused-attention"].work.flops > subjects["attention"].work.flops  # its backward computes scores again
-    fused, written = (measure(subjects[name], NESTED, None).repeated for name in ("fused-attention", "attention"))
+    fused, written = (measured(name, NESTED).repeated for name in ("fused-attention", "attention"))
     assert fused is not None
     assert written is not None
     assert fused.flops == written.flops > 0

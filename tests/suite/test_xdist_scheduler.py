@@ -102,7 +102,8 @@ def test_tests_of_one_file_are_run_by_one_worker(pytestconfig: pytest.Config, mo
     found = pytestconfig.hook.pytest_xdist_make_scheduler.get_hookimpls()
     (make,) = [one.function for one in found if str(one.plugin_name) == str(ROOT / "tests" / "conftest.py")]
     asked: Any = [SimpleNamespace(getoption={"dist": dist}.get) for dist in ("load", "each")]
-    assert make(asked[0], None)._split_scope is group
+    made: Any = make(asked[0], None)
+    assert made._split_scope is group
     assert make(asked[1], None) is None
 
 
