@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import pytest
+from torch.utils.hooks import RemovableHandle
 
 import impls
 from conformance.judging.explorer import Explorer
@@ -253,7 +255,11 @@ def _called() -> Iterator[set[CodeType]]:
         ("offload", "a_backward_inside_a_slice_sees_its_weights"),
     ],
 )
-def test_nothing_runs_that_is_in_neither_fingerprint(impl: str, law: str, present: Sources) -> None:
+def test_nothing_runs_that_is_in_neither_fingerprint(
+    impl: str, law: str, present: Sources, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if impl != "nested":  # which hears of handles from its first recomputation on, in whatever test that was
+        monkeypatch.setattr(RemovableHandle, "__init__", inspect.unwrap(RemovableHandle.__init__))
     judged, implementation = all_laws()[law], impls.get(impl)
     explorer = Explorer("cpu", Profile(3, 5, shrink_declared=True, patience=0), 0)
     with _called() as codes:
