@@ -199,7 +199,7 @@ def threads(checkpoint: Any, note: Any, device: str, *, draws: int, retain: bool
 
     leaves = [torch.randn(4, 4, device=device, requires_grad=True) for _ in range(2)]
     note("leaves", leaves)
-    inside, drawn = threading.Event(), threading.Event()  # the first recomputes or is over; the second has drawn
+    inside, drawn, over = (threading.Event() for _ in range(3))  # the first recomputes, the second has drawn, the first is over
     calls = []
 
     def f(h):
@@ -211,11 +211,13 @@ def threads(checkpoint: Any, note: Any, device: str, *, draws: int, retain: bool
             drawn.wait(0.2)
         elif len(calls) == 4:
             drawn.set()
+            over.wait(0.2)
         return torch.nn.functional.dropout(h.sin(), 0.3).exp()
 
     def back(y):
         y.backward(torch.ones_like(y), retain_graph=retain)
         inside.set()
+        over.set()
 
     outputs = [checkpoint(f, leaf * 1) for leaf in leaves]
     note("forward", outputs)
