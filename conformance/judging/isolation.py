@@ -1,8 +1,9 @@
-"""What a faulty implementation leaves behind on a thread must not decide the verdict on the next one."""
+"""What a program leaves behind in the process must not decide the verdict on the next one."""
 
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -39,15 +40,22 @@ def _disable_hooks(message: str | None) -> None:
         torch._C._autograd._saved_tensors_hooks_disable(message)
 
 
+def _forget_compiled() -> None:
+    """Empty the compiler's caches: what it knows of earlier functions decides what it makes of the next."""
+    if "torch._dynamo" in sys.modules:  # importing it takes seconds
+        torch._dynamo.reset()
+
+
 @contextmanager
 def isolated(device: str) -> Iterator[None]:
     """Put back the hooks for saved tensors, modes, grad mode, autocast, default dtype and determinism of this thread.
 
     The levels of the loggers of backward are put back too: a program that ends in an error leaves them where they are.
 
-    Hooks and modes that were left on are taken off. Not covered: hooks and modes that were there before and have been
-    taken off, and generators, which every program seeds for itself.
+    Hooks and modes that were left on are taken off, and nothing is compiled when it begins. Not covered: hooks and modes
+    that were there before and have been taken off, and generators, which every program seeds for itself.
     """
+    _forget_compiled()
     kinds = frozenset(kind for kind in ("cpu", torch.device(device).type) if torch.amp.is_autocast_available(kind))
     hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
     disabled = torch._C._autograd._saved_tensors_hooks_get_disabled_error_message()

@@ -234,16 +234,6 @@ _REFUSED: dict[str, Known] = {
         _SEEN,
         "deep_graphs_are_freed",
     ),
-    **known(
-        "refuses",
-        "where forward saves a mask, its buffer is donated to the first backward, so a graph cannot be retained",
-        "its own error, which names torch._functorch.config.donated_buffer; seen here, torch 2.13",
-        "every_backward_draws_the_same",
-        "a_partial_backward_draws_the_same",
-        "an_error_leaves_the_stream_of_random_numbers",
-        "an_error_leaves_the_stream_alone",
-        "a_recomputation_that_waits_for_another",
-    ),
 }
 
 _CHANGED: dict[str, Known] = {
