@@ -1,0 +1,38 @@
+"""deepspeed-nonreentrant, law recomputations_that_meet_draw_their_own. A recomputation draws its own numbers while another
+thread begins one, by the same implementation or by another."""
+import os, sys, threading  # threads do not always meet: where it shows nothing, run it again
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from deepspeed.runtime.activation_checkpointing.checkpointing import non_reentrant_checkpoint as checkpoint
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    leaves = [torch.randn(4, 4, device=device, requires_grad=True) for _ in range(2)]
+    note('leaves', leaves)
+    checkpoints = [checkpoint, checkpoint]
+    inside, done = ([threading.Event()] for _ in range(2))
+    failed, backward = ([], [])
+    def function(index):
+        def f(h):
+            h = torch.nn.functional.dropout(h.sin(), 0.3)
+            return h.exp()
+        return f
+    def there(index):
+        outputs[index].backward(torch.ones_like(outputs[index]))
+        inside[index].set()
+    functions = [function(0), function(1)]
+    outputs = [checkpoints[index](functions[index], leaves[index] * 1) for index in range(2)]
+    threads = {index: threading.Thread(target=there, args=(index,), daemon=True) for index in (1, 0)}
+    for index, thread in threads.items(): thread.start()
+    for thread in threads.values(): thread.join()
+    note('gradients 0', [leaf.grad for leaf in leaves])
+plain = lambda function, *args, **kwargs: function(*args, **kwargs)
+show = lambda x: (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
+expected, seen = {}, {}
+for notes, judged in (expected, plain), (seen, checkpoint):
+    try: run(judged, note, "cpu")
+    except Exception as error: notes["error"] = print("error:", repr(error)) or "raised"
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong: print(f"{label}: plain {expected.get(label)}, deepspeed-nonreentrant {seen.get(label)}")
+sys.exit(len(wrong) > 0)

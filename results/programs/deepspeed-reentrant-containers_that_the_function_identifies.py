@@ -1,0 +1,39 @@
+"""deepspeed-reentrant, law containers_that_the_function_identifies. A container is the same object in each run, unless a
+tensor in it belongs to an enclosing region."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from deepspeed.runtime.activation_checkpointing.checkpointing import checkpoint
+
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    value = 'no tensor'
+    boxes = {'list': [value]}
+    box = boxes['list']
+    factors = {id(box): 3.0}
+    def inner(h, box=None):
+        return (h * factors.get(id(box), 1.0)).sin()
+    def outer(h, box=None):
+        return inner(h.cos(), box).exp()
+    y = checkpoint(outer, p, box)
+    for number in range(2):
+        y.backward(torch.ones_like(y), retain_graph=True)
+
+plain = lambda function, *args, **kwargs: function(*args, **kwargs)
+class Near(tuple):  # equal but for 418 units in the last place: sums may be taken in another order
+    __eq__ = lambda a, b: len(a) == len(b) and all(abs(x - y) <= 418 * a[0] or repr(x) == repr(y) for x, y in zip(a, b))
+near = lambda x: Near([torch.finfo((x * 1.0).dtype).eps, *x.to_dense().ravel().tolist()])
+show = lambda x: (type(x).__name__, x.dtype, x.layout, near(x), x.requires_grad) if torch.is_tensor(x) else str(x)
+note = lambda label, value=None: notes.update({label: torch.utils._pytree.tree_map(show, value)})
+expected, seen = {}, {}
+for notes, judged in (expected, plain), (seen, checkpoint):
+    try:
+        run(judged, note, "cpu")
+    except Exception as error:
+        notes["error"] = print("error:", repr(error)) or "raised"
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong:
+    print(f"{label}: plain {expected.get(label)}, deepspeed-reentrant {seen.get(label)}")
+sys.exit(len(wrong) > 0)

@@ -1,0 +1,39 @@
+"""fairscale, law autocast_cache_keeps_gradients. A weight that is read inside and outside of regions under one autocast gets
+all its gradients, cached or not."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from fairscale.nn.checkpoint import checkpoint_wrapper
+class Calling(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+    def forward(self, *args, **kwargs):
+        return self.function(*args, **kwargs)
+def checkpoint(function, *args, **kwargs):
+    return checkpoint_wrapper(Calling(function))(*args, **kwargs)
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    x, w = (torch.tensor([[1.0, 2.0], [0.0, n]], device=device, requires_grad=True) for n in (1.0, -1.0))
+    with torch.autocast(torch.device(device).type, dtype=torch.bfloat16, cache_enabled=False):
+        y = x @ w
+        y = checkpoint(lambda h: h @ w, y)
+    y.backward(torch.ones_like(y))
+
+plain = lambda function, *args, **kwargs: function(*args, **kwargs)
+class Near(tuple):  # equal but for 682.7 units in the last place: sums may be taken in another order
+    __eq__ = lambda a, b: len(a) == len(b) and all(abs(x - y) <= 682.7 * a[0] or repr(x) == repr(y) for x, y in zip(a, b))
+near = lambda x: Near([torch.finfo((x * 1.0).dtype).eps, *x.to_dense().ravel().tolist()])
+show = lambda x: (type(x).__name__, x.dtype, x.layout, near(x), x.requires_grad) if torch.is_tensor(x) else str(x)
+note = lambda label, value=None: notes.update({label: torch.utils._pytree.tree_map(show, value)})
+expected, seen = {}, {}
+for notes, judged in (expected, plain), (seen, checkpoint):
+    try:
+        run(judged, note, "cpu")
+    except Exception as error:
+        notes["error"] = print("error:", repr(error)) or "raised"
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong:
+    print(f"{label}: plain {expected.get(label)}, fairscale {seen.get(label)}")
+sys.exit(len(wrong) > 0)

@@ -1,0 +1,37 @@
+"""torch-compile, law containers_that_the_function_changes_around_regions. A container that the function changes, and changes
+back after other regions, is so after backward, too."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+import torch._dynamo
+torch.utils._python_dispatch.TorchDispatchMode.ignore_compile_internals = classmethod(lambda cls: True)  # modes only watch
+def region(function, *args, **kwargs): return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, **kwargs)
+def checkpoint(function, *args, **kwargs):
+    if torch.compiler.is_compiling(): return region(function, *args, **kwargs)  # belongs to what is being compiled
+    with torch._dynamo.config.patch(skip_fwd_side_effects_in_bwd_under_checkpoint=True):
+        return torch.compile(type(region)(region.__code__.replace(), globals()), backend="aot_eager")(function, *args, **kwargs)
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note('leaves', (p,))
+    box = [2.0]
+    def inner(h, factors): return (h * factors[0]).sin()
+    def f(h, box):
+        value = box.pop(0)
+        for _ in range(2): h = checkpoint(inner, h, [value])
+    earlier = [checkpoint(inner, p, [3.0]) for _ in range(1)]
+    y = checkpoint(f, p, box)
+plain = lambda function, *args, **kwargs: function(*args, **kwargs)
+class Near(tuple):  # equal but for 253.7 units in the last place: sums may be taken in another order
+    __eq__ = lambda a, b: len(a) == len(b) and all(abs(x - y) <= 253.7 * a[0] or repr(x) == repr(y) for x, y in zip(a, b))
+near = lambda x: Near([torch.finfo((x * 1.0).dtype).eps, *x.to_dense().ravel().tolist()])
+show = lambda x: (type(x).__name__, x.dtype, x.layout, near(x), x.requires_grad) if torch.is_tensor(x) else str(x)
+note = lambda label, value=None: notes.update({label: torch.utils._pytree.tree_map(show, value)})
+expected, seen = {}, {}
+for notes, judged in (expected, plain), (seen, checkpoint):
+    try: run(judged, note, "cpu")
+    except Exception as error: notes["error"] = print("error:", repr(error)) or "raised"
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong: print(f"{label}: plain {expected.get(label)}, torch-compile {seen.get(label)}")
+sys.exit(len(wrong) > 0)

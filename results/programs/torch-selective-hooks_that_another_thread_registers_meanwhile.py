@@ -1,0 +1,36 @@
+"""torch-selective, law hooks_that_another_thread_registers_meanwhile. A hook that another thread registers on an argument
+while the function runs again stays, as do the function's own."""
+import functools, os, sys, threading
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+products = [getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm")]
+contexts = functools.partial(create_selective_checkpoint_contexts, products)
+checkpoint = functools.partial(checkpoint, use_reentrant=False, context_fn=contexts)
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    x = p
+    calls, handles = ([], [])
+    def register(): handles.append(x.register_hook(lambda grad: grad * 2))
+    def inner(h): return h.cos() * h
+    def f(h):
+        h.register_hook(lambda grad: grad + 1)
+        if len(calls) == 2:
+            thread = threading.Thread(target=register)
+            thread.join()
+        return inner(h).tanh()
+    y = checkpoint(f, x)
+    y.backward(torch.ones_like(y))
+    note('gradients 0', [p.grad])
+plain = lambda function, *args, **kwargs: function(*args, **kwargs)
+show = lambda x: (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
+expected, seen = {}, {}
+for notes, judged in (expected, plain), (seen, checkpoint):
+    try: run(judged, note, "cpu")
+    except Exception as error: notes["error"] = print("error:", repr(error)) or "raised"
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong: print(f"{label}: plain {expected.get(label)}, torch-selective {seen.get(label)}")
+sys.exit(len(wrong) > 0)

@@ -1,0 +1,36 @@
+"""torch-selective, law weights_and_buffers_that_are_replaced. A weight or buffer that is assigned anew before backward, or
+is given other data, makes no wrong gradient."""
+import functools, os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+products = [getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm")]
+contexts = functools.partial(create_selective_checkpoint_contexts, products)
+checkpoint = functools.partial(checkpoint, use_reentrant=False, context_fn=contexts)
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    def values(): return torch.randn(2, 2, device=device, dtype=torch.float64)
+    m = torch.nn.Linear(2, 2).to(device, torch.float64)
+    p, v = (values().requires_grad_(), values().requires_grad_())
+    def block(h, *given):
+        h = m(h)
+        return h.sin()
+    def outer(h, *given):
+        h = block(h, *given)
+        return h
+    y = checkpoint(outer, p, *[])
+    name = 'weight'
+    getattr(m, name).data = values()
+    y.backward(torch.ones_like(y))
+    note('gradients 0', [p.grad])
+plain = lambda function, *args, **kwargs: function(*args, **kwargs)
+show = lambda x: (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
+expected, seen = {}, {}
+for notes, judged in (expected, plain), (seen, checkpoint):
+    try: run(judged, note, "cpu")
+    except Exception as error: notes["error"] = print("error:", repr(error)) or "raised"
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong: print(f"{label}: plain {expected.get(label)}, torch-selective {seen.get(label)}")
+sys.exit(len(wrong) > 0)

@@ -1,0 +1,37 @@
+"""torch-selective, law what_a_group_left_dies_with_it. What was recomputed for a GraphExecGroup is gone once its calls have
+used it, and what they left with the group."""
+import functools, gc, os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+products = [getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm")]
+contexts = functools.partial(create_selective_checkpoint_contexts, products)
+checkpoint = functools.partial(checkpoint, use_reentrant=False, context_fn=contexts)
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    x = torch.randn(2, 2, device=device, requires_grad=True)
+    note('leaves', (x,))
+    def function(h):
+        other = h
+        for _ in range(2): h, other = (h.sin(), other.cos())
+        return (h, other)
+    y, other = checkpoint(function, x)
+    y.backward(torch.ones_like(y), retain_graph=True)
+    note('held without the group', [y, other])
+made, leaves, seen = set(), [], {}
+def storages(tree):
+    tensors = [x for x in torch.utils._pytree.tree_leaves(tree) if torch.is_tensor(x) and x.dtype != torch.uint8 and x.numel()]
+    return {torch.multiprocessing.reductions.StorageWeakRef(x.untyped_storage()) for x in tensors}
+class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return made.update(storages(result := func(*args, **(kwargs or {})))) or result
+def note(label, value=None):
+    leaves.extend(value if label == "leaves" else ())
+    seen[label] = sum(not one.expired() for one in made - storages([value, leaves, [x.grad for x in leaves]]))
+gc.disable()  # what only the collector finds lives too long
+with Watch():
+    run(checkpoint, note, "cpu")
+    note("end")
+print("held without the group: due is 0, torch-selective", seen.get("held without the group", 0))
+sys.exit(seen.get("held without the group", 0) != 0)
