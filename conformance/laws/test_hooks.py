@@ -219,6 +219,15 @@ def test_dropped_graphs_under_hooks_are_freed(case: Case) -> None:
     all_freed(case)
 
 
+@graph_law(
+    named(saved.deep, hooks=st.sampled_from(["identity", "identity of results", "save_on_cpu"]), operators=st.just(5_000)),
+    floor=3,
+)
+def test_deep_graphs_under_hooks_are_freed(case: Case) -> None:
+    """A graph of five thousand operators under hooks is freed on a thread whose stack is small, of 512 KiB."""
+    case.equals_plain()
+
+
 @graph_law(named(saved.grows, hooks=st.sampled_from(["identity", "save_on_cpu"]), retained=BOTH), floor=3)
 def test_hooks_leave_nothing_behind(case: Case) -> None:
     """Step after step under one pair, over one retained graph or over new ones, there are no more objects than before."""

@@ -95,8 +95,9 @@ def _rebuild_tuple(like: tuple[Any, ...], parts: list[Any]) -> tuple[Any, ...]:
 
 
 def _attached_to_graph(tensor: torch.Tensor) -> bool:
+    # Nobody asks for grad_fn: since torch 2.13 a graph of nodes that were asked for is freed by recursion.
     base = tensor._base if tensor._is_view() else None
-    return tensor.grad_fn is not None or (base is not None and base.grad_fn is not None)
+    return not tensor.is_leaf or (base is not None and not base.is_leaf)
 
 
 class saved_tensors_hooks:  # noqa: N801 (torch's name)

@@ -31,13 +31,15 @@ from conformance.reproducers.reduction import Shown, words
 from conformance.reproducers.replay import TRIES, standalone
 from conformance.reproducers.script import binding_in
 from conformance.reproducers.script_files import directory_of, files
-from conformance.reproducers.script_syntax import OURS, imports
+from conformance.reproducers.script_syntax import OURS, has_status, imports
 from conformance.reproducers.stand_ins import FAKE, on_second_device
 from tests.support.script_faults import faults_of
 from tests.support.script_runner import replayed, tries
 
 # Whether there are files at all is asked by the report's --check.
 PUBLISHED = [path for path in (ROOT / "results").glob("conformance-cpu.jsonl") if directory_of(path).is_dir()]
+
+PEERS = [path for path in [ROOT / "results" / "peers-cpu.jsonl"] if directory_of(path).is_dir()]
 
 
 def of_this_code(path: Path, rows: Iterable[Row]) -> list[str]:
@@ -49,6 +51,11 @@ def of_this_code(path: Path, rows: Iterable[Row]) -> list[str]:
     return [name for name, is_older in told.items() if not is_older]
 
 
+def of_torch_alone(rows: Iterable[Row]) -> list[Row]:
+    """The rows of built-ins, and of those peers that need no other package than torch."""
+    return [row for row in rows if row["impl"] in impls.names() or not impls.PEERS[row["impl"]].distribution]
+
+
 def _torch_of(path: Path) -> str:
     """The version of torch that results are about; skips where another one is here."""
     version = read(path).header["versions"]["torch"]
@@ -57,10 +64,10 @@ def _torch_of(path: Path) -> str:
     return version
 
 
-@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.stem)
-def test_the_published_files_end_with_status_1(path: Path) -> None:
+@pytest.mark.parametrize("path", [*PUBLISHED, *PEERS], ids=lambda path: path.stem)
+def test_the_published_scripts_end_with_status_1(path: Path) -> None:
     _torch_of(path)
-    rows = left = standalone(read(path).rows)
+    rows = left = [row for row in of_torch_alone(read(path).rows) if row["program"] and has_status(row["program"])]
     assert rows
     for _ in range(5):  # threads do not always meet, so the few that race are run again
         ended = replayed((row["program"] for row in left), TRIES)

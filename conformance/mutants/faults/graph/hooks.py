@@ -331,3 +331,9 @@ def disables_hooks_while_they_are_on(copy: Copy) -> None:
             torch._C._autograd._saved_tensors_hooks_enable()
 
     copy.replace("graph.hooks", "disable_saved_tensors_hooks", disabled)
+
+
+@mutant("graph.hooks", "hooks", "deep_graphs_under_hooks_are_freed", ends_process=True)
+def asks_each_packed_tensor_for_its_node(copy: Copy) -> None:
+    """Each tensor is asked for its node as it is saved, and a long chain of such nodes cannot be freed."""
+    copy.call_before("graph.hooks", "saved_tensors_hooks._pack", lambda _, tensor: tensor.grad_fn)

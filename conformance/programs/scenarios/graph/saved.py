@@ -154,3 +154,24 @@ def grows(graph: Any, note: Any, device: str, *, hooks: str, retained: bool) -> 
         note("gradients", [p.grad])
         p.grad = None
         note("step")
+
+
+def deep(graph: Any, note: Any, device: str, *, hooks: str, operators: int) -> None:
+    import threading
+
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+
+    def step():
+        with graph.save_on_cpu() if hooks == "save_on_cpu" else graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+            y = p
+            for _ in range(operators):
+                y = y.sin() if hooks == "identity" else y.exp().log()
+        y.sum().backward()
+
+    before = threading.stack_size(2**19)
+    thread = threading.Thread(target=step)
+    thread.start()
+    thread.join()
+    threading.stack_size(before)
+    note("gradients 0", [p.grad])
