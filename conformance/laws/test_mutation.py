@@ -172,6 +172,20 @@ def test_views_of_saved_tensors_in_a_list(case: Case) -> None:
     case.equals_plain()
 
 
+@graph_law(named(mutation.saved_again, change=st.sampled_from(["method", "view"]), times=st.integers(1, 2)), floor=3)
+def test_what_is_changed_is_saved_again(case: Case) -> None:
+    """A tensor that is saved, changed and saved again gives the gradients of its value at each time."""
+    case.equals_plain()
+
+
+@graph_law(
+    named(mutation.saved_again, change=st.sampled_from(["foreach add", "foreach mul"]), times=st.integers(1, 2)), floor=3
+)
+def test_what_is_changed_in_a_list_is_saved_again(case: Case) -> None:
+    """A tensor that is saved, changed by a foreach operator and saved again gives the gradients of its value at each time."""
+    case.equals_plain()
+
+
 OPTIMIZER = st.sampled_from(["SGD", "Adam", "AdamW", "RMSprop"])
 
 

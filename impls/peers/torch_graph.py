@@ -90,10 +90,18 @@ _MUTATION: dict[str, Known] = {
         "an_out_that_grows",
         "a_saved_view_changed_through_its_base",
         "views_of_saved_tensors_in_a_list",
+        "what_is_changed_is_saved_again",
         "counts_of_clones_are_exact_through_views",
         "a_change_beside_a_saved_view_clones_nothing",
         "changes_beside_checkpointed_regions",
         "tensors_changed_in_forward",
+    ),
+    **known(
+        "diverges",
+        "under a dispatch mode, as this context has, a foreach operator counts no version, and a tensor that is saved again is "
+        "taken for what was saved at that version: a wrong gradient",
+        "seen here",
+        "what_is_changed_in_a_list_is_saved_again",
     ),
     **known(
         "diverges",

@@ -337,3 +337,13 @@ def sees_no_other_memory_before_it_saves(copy: Copy) -> None:
         return there(self, func, types, args, kwargs) if self.saved.readers else func(*args, **(kwargs or {}))
 
     copy.call_instead("graph.mutation", "_CloneFirst.__torch_dispatch__", dispatch)
+
+
+@mutant("graph.mutation", "mutation", "what_is_changed_in_a_list_is_saved_again")
+def takes_what_was_changed_for_what_was_saved(copy: Copy) -> None:
+    """A tensor that is saved again stands for what it was when it was saved first."""
+
+    def replace(_: None, saved: Any, handle: Any, clone: torch.Tensor) -> None:
+        saved.original[handle] = clone
+
+    copy.call_after("graph.mutation", "SavedTensors.replace", replace)

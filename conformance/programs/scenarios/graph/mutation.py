@@ -114,6 +114,24 @@ def written(graph: Any, note: Any, device: str, *, operator: str, mutation: str)
     note("changed", [s, t, k])
 
 
+def saved_again(graph: Any, note: Any, device: str, *, change: str, times: int) -> None:
+    p, q = (torch.rand(3, 3, dtype=torch.float64, device=device, requires_grad=True) for _ in range(2))
+    note("leaves", (p, q))
+    with graph.allow_mutation_on_saved_tensors():
+        h = p * 1
+        products = [h * q]
+        for _ in range(times):
+            (
+                h.add_(1) if change == "method"
+                else h[1:].add_(1) if change == "view"
+                else torch._foreach_add_([h], [1.0]) if change == "foreach add"
+                else torch._foreach_mul_([q.detach(), h], 3.0)
+            )
+            products.append(h * q)
+        torch.autograd.backward(products, [torch.ones_like(product) for product in products])
+    note("gradients 0", [p.grad, q.grad])
+
+
 def stepped(graph: Any, note: Any, device: str, *, optimizer: str, foreach: Any, steps: int) -> None:
     layer, last = torch.nn.Linear(2, 3).to(device), torch.nn.Linear(3, 2).to(device)
     parameters = [*layer.parameters(), *last.parameters()]
