@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from impls.nested.hook_registrations import registration_count
+from impls.state.hook_registrations import registration_count
 from impls.tensors.packed import Packed
 from impls.tensors.versions import VersionProbe, version_probe
 from impls.torch_private import TreeSpec, top_hooks, tree_flatten, tree_is_leaf, tree_unflatten

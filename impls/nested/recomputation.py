@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from impls.nested.operator_log import OperatorLog
-from impls.nested.outside_tensors import Origin, has_other_values
 from impls.nested.user_hooks import HookOwner, push_hooks_of
 from impls.state.modes import Modes, process_wide
 from impls.state.restoration import Restoration
+from impls.tensors.origins import Origin, has_other_values
 from impls.tensors.versions import TensorMetadata, describe, detach_without_modes, tensor_metadata
 from impls.torch_private import TorchDispatchMode, dispatch_mode_count, next_sequence_number, pop_hooks, set_grad_enabled
 

@@ -18,15 +18,15 @@ from typing import Any, NoReturn
 
 import torch
 
-from impls.nested.hook_registrations import undo_registrations
 from impls.nested.inputs import FlatInputs, Inputs, restore_containers
 from impls.nested.operator_log import OperatorLog, format_log
-from impls.nested.outside_tensors import Origin, find_origin, follow_what_is_left, keep_storages, note_result
 from impls.nested.recomputation import Recomputation, RecomputedTensors
 from impls.nested.user_hooks import HookOwner
 from impls.state import advisory_locks, modes, random_numbers, streams
+from impls.state.hook_registrations import undo_registrations
 from impls.state.restoration import Restoration
 from impls.state.turns import NoTurnError, run_undisturbed
+from impls.tensors.origins import Origin, find_origin, follow_what_is_left, keep_storages, note_result
 from impls.tensors.versions import TensorMetadata, VersionProbe, describe, tensor_metadata, version_probe
 from impls.torch_private import (
     current_autograd_node,

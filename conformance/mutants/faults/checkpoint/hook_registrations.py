@@ -14,19 +14,19 @@ from conformance.mutants.mutant import Copy, mutant
 def _register(copy: Copy, change: Callable[[Any, Any, Any], tuple[Any, Any]]) -> None:
     """Hooks are left as they were by ``change(hooks, before, mine)``, which stand for those before, and those that came."""
     copy.call_instead(
-        "nested.hook_registrations",
+        "state.hook_registrations",
         "_restore",
         lambda there, hooks, before, mine: there(hooks, *change(hooks, before, mine)),
     )
 
 
-@mutant("nested.hook_registrations", "structure", "hooks_that_a_function_registers_on_its_argument")
+@mutant("state.hook_registrations", "structure", "hooks_that_a_function_registers_on_its_argument")
 def leaves_the_hooks_of_a_recomputation(copy: Copy) -> None:
     """Hooks that a recomputation registers stay."""
-    copy.replace("nested.hook_registrations", "undo_registrations", lambda tensors, *, registering: nullcontext())
+    copy.replace("state.hook_registrations", "undo_registrations", lambda tensors, *, registering: nullcontext())
 
 
-@mutant("nested.hook_registrations", "structure", "hooks_that_a_function_registers_on_its_argument")
+@mutant("state.hook_registrations", "structure", "hooks_that_a_function_registers_on_its_argument")
 def leaves_the_hooks_of_a_recomputation_that_fails(copy: Copy) -> None:
     """Hooks that a recomputation registers stay if it fails."""
 
@@ -34,34 +34,34 @@ def leaves_the_hooks_of_a_recomputation_that_fails(copy: Copy) -> None:
         if kind is not None:
             self.tensors, self.nodes = [], []
 
-    copy.call_before("nested.hook_registrations", "_Registrations.__exit__", changed)
+    copy.call_before("state.hook_registrations", "_Registrations.__exit__", changed)
 
 
-@mutant("nested.hook_registrations", "structure", "hooks_that_a_function_registers_on_its_argument")
+@mutant("state.hook_registrations", "structure", "hooks_that_a_function_registers_on_its_argument")
 def takes_off_the_hooks_of_the_user_too(copy: Copy) -> None:
     """After a recomputation no hooks are left, whoever registered them."""
-    copy.replace("nested.hook_registrations", "_restore", lambda hooks, before, mine: hooks.clear())
+    copy.replace("state.hook_registrations", "_restore", lambda hooks, before, mine: hooks.clear())
 
 
-@mutant("nested.hook_registrations", "structure", "hooks_that_a_function_registers_on_its_argument")
+@mutant("state.hook_registrations", "structure", "hooks_that_a_function_registers_on_its_argument")
 def forgets_hooks_on_accumulation(copy: Copy) -> None:
     """Hooks on the accumulation of a gradient stay."""
 
     def changed(of_tensor: Any, tensor: torch.Tensor) -> Any:
         return [one for one in of_tensor(tensor) if one is not tensor._post_accumulate_grad_hooks]
 
-    copy.call_instead("nested.hook_registrations", "_hooks_of_tensor", changed)
+    copy.call_instead("state.hook_registrations", "_hooks_of_tensor", changed)
 
 
-@mutant("nested.hook_registrations", "structure", "hooks_that_a_function_registers_on_its_argument")
+@mutant("state.hook_registrations", "structure", "hooks_that_a_function_registers_on_its_argument")
 def knows_hooks_of_the_first_argument_alone(copy: Copy) -> None:
     """Hooks that a recomputation registers on other tensors than the first argument stay."""
     copy.call_instead(
-        "nested.hook_registrations", "_Registrations.__init__", lambda init, self, tensors: init(self, list(tensors)[:1])
+        "state.hook_registrations", "_Registrations.__init__", lambda init, self, tensors: init(self, list(tensors)[:1])
     )
 
 
-@mutant("nested.hook_registrations", "structure", "hooks_that_a_function_registers_on_its_argument")
+@mutant("state.hook_registrations", "structure", "hooks_that_a_function_registers_on_its_argument")
 def takes_one_hook_off(copy: Copy) -> None:
     """Of the hooks that a recomputation registers on a tensor the first is taken off."""
     _register(copy, lambda hooks, before, mine: (before, [key for key in mine if key in hooks][:1]))
@@ -89,31 +89,31 @@ def leaves_hooks_on_what_containers_hold(copy: Copy) -> None:
     copy.call_instead("nested.inputs", "Inputs.restore", changed)
 
 
-@mutant("nested.hook_registrations", "structure", "hooks_that_a_function_replaces_on_its_argument")
+@mutant("state.hook_registrations", "structure", "hooks_that_a_function_replaces_on_its_argument")
 def puts_hooks_back_that_were_replaced(copy: Copy) -> None:
     """A hook that the recomputation took off is put back, also if it registered another one in its place."""
-    copy.replace("nested.hook_registrations", "_code_of", lambda hook: object())
+    copy.replace("state.hook_registrations", "_code_of", lambda hook: object())
 
 
-@mutant("nested.hook_registrations", "structure", "hooks_that_a_function_replaces_on_its_argument")
+@mutant("state.hook_registrations", "structure", "hooks_that_a_function_replaces_on_its_argument")
 def loses_hooks_that_were_replaced(copy: Copy) -> None:
     """A hook that the recomputation took off stays off, and what it registered in its place is taken off."""
     _register(copy, lambda hooks, before, mine: ({key: hook for key, hook in before.items() if key in hooks}, mine))
 
 
-@mutant("nested.hook_registrations", "structure", "hooks_that_another_thread_registers_meanwhile")
+@mutant("state.hook_registrations", "structure", "hooks_that_another_thread_registers_meanwhile")
 def takes_off_what_another_thread_registered(copy: Copy) -> None:
     """Whatever hooks came during a recomputation are taken for its own."""
     _register(copy, lambda hooks, before, mine: (before, [key for key in hooks if key not in before]))
 
 
-@mutant("nested.hook_registrations", "structure", "hooks_that_another_recomputation_takes_off")
+@mutant("state.hook_registrations", "structure", "hooks_that_another_recomputation_takes_off")
 def puts_back_hooks_of_another_recomputation(copy: Copy) -> None:
     """Hooks that a recomputation on another thread has registered for a while are taken for hooks that are there to stay."""
-    copy.replace("nested.hook_registrations", "_lasting", lambda hooks: hooks.copy())
+    copy.replace("state.hook_registrations", "_lasting", lambda hooks: hooks.copy())
 
 
-@mutant("nested.hook_registrations", "structure", "a_function_that_asks_for_modes")
+@mutant("state.hook_registrations", "structure", "a_function_that_asks_for_modes")
 def watches_hooks_in_a_mode(copy: Copy) -> None:
     """A recomputation of a function that registers hooks runs in a TorchFunctionMode."""
 
@@ -123,16 +123,16 @@ def watches_hooks_in_a_mode(copy: Copy) -> None:
         with undone(tensors, registering=registering), mode:
             yield
 
-    copy.call_instead("nested.hook_registrations", "undo_registrations", changed)
+    copy.call_instead("state.hook_registrations", "undo_registrations", changed)
 
 
-@mutant("nested.hook_registrations", "structure", "hooks_that_a_function_registers_on_its_arguments_node")
+@mutant("state.hook_registrations", "structure", "hooks_that_a_function_registers_on_its_arguments_node")
 def overlooks_hooks_on_nodes(copy: Copy) -> None:
     """Hooks that a recomputation registers on the node of an argument stay."""
-    copy.replace("nested.hook_registrations", "_hooks_of_node", lambda tensor: [])
+    copy.replace("state.hook_registrations", "_hooks_of_node", lambda tensor: [])
 
 
-@mutant("nested.hook_registrations", "structure", "hooks_that_a_function_registers_on_its_arguments_node")
+@mutant("state.hook_registrations", "structure", "hooks_that_a_function_registers_on_its_arguments_node")
 def overlooks_hooks_before_nodes(copy: Copy) -> None:
     """Hooks that a recomputation registers to run before the node of an argument stay."""
-    copy.change_result("nested.hook_registrations", "_hooks_of_node", lambda result, _: result[:1])
+    copy.change_result("state.hook_registrations", "_hooks_of_node", lambda result, _: result[:1])
