@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
-import operator
 import weakref
-from collections import OrderedDict, defaultdict, deque
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
-from impls.state.hook_registrations import registration_count
+from impls.tensors.containers import GONE, Container, flatten_once, unflatten
 from impls.tensors.packed import Packed
 from impls.tensors.versions import VersionProbe, version_probe
-from impls.torch_private import TreeSpec, top_hooks, tree_flatten, tree_is_leaf, tree_unflatten
+from impls.torch_private import top_hooks
 
 _ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size, torch.Generator})
 _TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
 _NO_CONTAINERS = (_ATOMS | _TENSORS) - {torch.Generator}  # certainly no containers
 
-# A container that goes through as it is, and what it holds as the run begins.
-ReusedContainer = tuple["_Container", Any, list[Any]]
-# Arguments, and the tensors among them.
+# A container that a run gets as it is, and what it holds as the run begins.
+ReusedContainer = tuple[Container, Any, list[Any]]
+# Arguments by position and by keyword, the tensors among them, and the containers among them that are not made anew.
 Call = tuple[tuple[Any, ...], dict[str, Any], list[torch.Tensor], Sequence[ReusedContainer]]
 
 
@@ -46,14 +44,13 @@ class FlatInputs:
     ``versions`` is None if there is a tensor without version counter, made in inference mode: then this will not do.
     """
 
-    __slots__ = ("args", "hooks_at_call", "hooks_at_end", "kwargs", "tensors", "versions")
+    __slots__ = ("args", "kwargs", "tensors", "versions")
     generators: tuple[torch.Generator, ...] = ()
     hooks_were_active = False
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.args: tuple[Any, ...] | None = args
         self.kwargs = kwargs
-        self.hooks_at_call, self.hooks_at_end = registration_count(), -1
         self.tensors: list[Any] = [one for one in (*args, *kwargs.values()) if type(one) in _TENSORS]
         self.versions: list[int] | None
         try:
@@ -77,14 +74,9 @@ class FlatInputs:
 
     def end_forward(self) -> None:
         """Forward is over. If it changed a tensor in place, let go of all: one may be an output, which holds the region."""
-        self.hooks_at_end = registration_count()
         if self.first_changed() is not None:
             self.args, self.kwargs = None, {}
             self.tensors = [version_probe(one) for one in self.tensors]
-
-    def registered_hooks(self) -> bool:
-        """Whether hooks were registered while forward ran, on arguments or elsewhere."""
-        return (registration_count() if self.hooks_at_end == -1 else self.hooks_at_end) != self.hooks_at_call
 
     def restore(self) -> Call:
         """The arguments."""
@@ -92,35 +84,38 @@ class FlatInputs:
         return self.args, self.kwargs, self.tensors, ()
 
 
+class _Position(int):
+    """Stands for the tensor with that index."""
+
+
 class Inputs:
     """The arguments of one call. Tensors at any depth become saved tensors of the enclosing region, each once (rule 2).
 
     Reached are positional and keyword arguments, containers that pytree knows, and dataclasses that are all in their
     fields; what is there several times is one object in the recomputation, too. A container of Python's own that still holds
-    what it held, and no tensor that comes back as another object, goes through as it is; others are made anew. Other
+    what it held, and no tensor that comes back as another object, is given as it is; others are made anew. Other
     objects are kept as they are: a tensor inside one is not watched.
     """
 
-    __slots__ = ("__weakref__", "args", "captured", "containers", "generators", "hooks_at_call", "hooks_at_end",
-                 "hooks_were_active", "indices", "kwargs", "packed", "probes", "versions")  # fmt: skip
+    __slots__ = ("__weakref__", "args", "captured", "containers", "generators", "hooks_were_active", "indices",
+                 "kwargs", "packed", "probes", "versions")  # fmt: skip
 
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.packed: list[Packed | torch.Tensor] | None = []
         # Where nobody watches what is saved, autograd would keep the tensor itself, and so does this.
         self.hooks_were_active = _hooks_are_active()
-        self.hooks_at_call, self.hooks_at_end = registration_count(), -1
         self.probes: list[VersionProbe] = []
         self.versions: list[int] = []
         self.generators: list[torch.Generator] = []
-        self.containers: list[_Container] = []  # those that are kept, the ones inside of others first
+        self.containers: list[Container] = []  # those that are kept, the ones inside of others first
         self.indices: dict[int, _Position] = {}
-        self.captured: dict[int, _Container] = {}
+        self.captured: dict[int, Container] = {}
         self.args = [self._capture(one) for one in args]
         self.kwargs = {name: self._capture(one) for name, one in kwargs.items()}
         for each in (self.indices, self.captured):
             each.clear()  # identities are valid only while the arguments are alive
         if self.containers:
-            _revisit(self)
+            _recheck_earlier_inputs(self)
 
     def _capture(self, value: Any) -> Any:
         kind = type(value)
@@ -132,16 +127,12 @@ class Inputs:
             return value
         if id(value) in self.captured:
             return self.captured[id(value)]
-        parts = _flatten(value)
+        parts = flatten_once(value)
         if parts is None:
             return value
-        container = self.captured[id(value)] = _Container([self._capture(one) for one in parts.children], parts.form)
-        if kind in _BUILTIN_CONTAINERS or isinstance(value, tuple) or isinstance(parts.form, _Fields):
-            container.original = value
-            if container.holds(map(self._original, container.children)):
-                self.containers.append(container)
-            else:
-                container.original = _GONE
+        container = self.captured[id(value)] = Container(value, [self._capture(one) for one in parts.children], parts.form)
+        if self._keeps(container):
+            self.containers.append(container)
         return container
 
     def _capture_tensor(self, tensor: torch.Tensor) -> _Position:
@@ -159,19 +150,19 @@ class Inputs:
         return position
 
     def _original(self, child: Any) -> Any:
-        """What a child was, as far as it is here without anything being unpacked or made; _GONE otherwise."""
+        """What a child was, as far as it is here without anything being unpacked or made; GONE otherwise."""
         if type(child) is _Position:
             packed = None if self.packed is None else self.packed[child]
             whole = packed.parameter if type(packed) is Packed else packed
-            return _GONE if whole is None else whole
-        return child.original if type(child) is _Container else child
+            return GONE if whole is None else whole
+        return child.original if type(child) is Container else child
+
+    def _keeps(self, container: Container) -> bool:
+        return container.keep_if_unchanged([self._original(child) for child in container.children])
 
     def drop_changed_containers(self) -> bool:
         """Let go of containers that hold something else by now, which are made anew; whether others are left."""
-        for container in self.containers:
-            if not container.holds(map(self._original, container.children)):
-                container.original = _GONE
-        self.containers = [one for one in self.containers if one.original is not _GONE]
+        self.containers = [one for one in self.containers if self._keeps(one)]
         return bool(self.containers)
 
     def contains(self, tensor: torch.Tensor) -> bool:
@@ -187,15 +178,10 @@ class Inputs:
 
     def end_forward(self) -> None:
         """Forward is over. If it changed a tensor in place, let go of all: one may be an output, which holds the region."""
-        self.hooks_at_end = registration_count()
         self.drop_changed_containers()
         if self.first_changed() is not None:
             self.args, self.kwargs, self.packed, self.containers = [], {}, None, []
             self.probes = [version_probe(one) if isinstance(one, torch.Tensor) else one for one in self.probes]
-
-    def registered_hooks(self) -> bool:
-        """Whether hooks were registered while forward ran, on arguments or elsewhere."""
-        return (registration_count() if self.hooks_at_end == -1 else self.hooks_at_end) != self.hooks_at_call
 
     def restore(self) -> Call:
         """The arguments. Containers hold what they held at the call, whatever has happened to them since."""
@@ -205,141 +191,39 @@ class Inputs:
             for packed, version in zip(self.packed, self.versions, strict=True)
         ]
         made: dict[int, Any] = {}
-        through: list[ReusedContainer] = []
-        args = tuple(_rebuild(one, tensors, made, through) for one in self.args)
-        return args, {name: _rebuild(one, tensors, made, through) for name, one in self.kwargs.items()}, tensors, through
+        reused: list[ReusedContainer] = []
+        args = tuple(_rebuild(one, tensors, made, reused) for one in self.args)
+        return args, {name: _rebuild(one, tensors, made, reused) for name, one in self.kwargs.items()}, tensors, reused
 
 
-def restore_containers(through: Iterable[ReusedContainer]) -> None:
-    """Undo what a run has done to the containers that went through as they are; it may have been stopped half-way.
+def restore_containers(reused: Iterable[ReusedContainer]) -> None:
+    """Undo what a run has done to the containers that it got as they are; it may have been stopped half-way.
 
-    What others did to a container before the run stays: that one did not go through, but was made anew.
+    What others did to a container before the run stays: that one was made anew.
     """
-    for container, itself, children in through:
+    for container, itself, children in reused:
         container.refill(itself, children)
 
 
-class _Position(int):
-    """Stands for the tensor with that index."""
-
-
-_BUILTIN_CONTAINERS = frozenset({list, dict, OrderedDict, defaultdict, deque})
-_GONE = object()
-
-
-class _Parts(NamedTuple):
-    """A container as its children, and what makes one of these again."""
-
-    children: list[Any]
-    form: Any
-
-
-class _Fields(NamedTuple):
-    """A dataclass, and the names of what an instance holds."""
-
-    kind: type
-    names: tuple[str, ...]
-
-
-class _Container:
-    """Stands for a container. ``itself`` is the container as long as that is known to hold what it held, or else _GONE."""
-
-    __slots__ = ("children", "form", "original")
-
-    def __init__(self, children: list[Any], form: Any) -> None:
-        self.children, self.form, self.original = children, form, _GONE
-
-    def holds(self, children: Iterable[Any]) -> bool:
-        """Whether the container is here, and has these children."""
-        return self.with_children([*children]) is not _GONE
-
-    def with_children(self, children: list[Any]) -> Any:
-        """The container itself if it has these children, _GONE otherwise."""
-        value = self.original
-        return value if value is not _GONE and self._consists_of(value, children) else _GONE
-
-    def _consists_of(self, value: Any, children: list[Any]) -> bool:
-        now = _flatten(value)
-        return now is not None and _same_form(now.form, self.form) and _identical(now.children, children)
-
-    def refill(self, value: Any, children: list[Any]) -> None:
-        """Give the container ``value`` these children again, although it may have been let go meanwhile."""
-        if self._consists_of(value, children):
-            return
-        whole = _unflatten(children, self.form)
-        if isinstance(self.form, _Fields):
-            vars(value).clear()
-            vars(value).update(vars(whole))
-        elif isinstance(value, list):
-            value[:] = whole
-        elif not isinstance(value, tuple):
-            value.clear()
-            value.update(whole) if isinstance(value, dict) else value.extend(whole)
-
-
-def _flatten(value: Any) -> _Parts | None:
-    """What a container consists of; None if it is none."""
-    kind = type(value)
-    if kind is list or kind is tuple:
-        return _Parts(list(value), kind)
-    if kind is dict:
-        return _Parts([*value.values()], tuple(value))
-    if not tree_is_leaf(value):
-        own = id(value)  # the function is kept until the garbage collector runs: so it is to hold no tensor
-        return _Parts(*tree_flatten(value, lambda node: id(node) != own))
-    if _is_record(value):
-        fields = vars(value)
-        return _Parts([*fields.values()], _Fields(kind, tuple(fields)))
-    return None
-
-
-def _is_record(value: Any) -> bool:
-    """Whether an object is all in its fields, so that it can be rebuilt from them exactly."""
-    bases = type(value).__mro__[:-1]
-    return bool(bases) and all(dataclasses.is_dataclass(base) and "__slots__" not in vars(base) for base in bases)
-
-
-def _unflatten(children: list[Any], form: Any) -> Any:
-    """A container anew; a dataclass without its constructor."""
-    if isinstance(form, TreeSpec):
-        return tree_unflatten(children, form)
-    if isinstance(form, _Fields):
-        record: Any = object.__new__(form.kind)
-        vars(record).update(zip(form.names, children, strict=True))
-        return record
-    return form(children) if isinstance(form, type) else dict(zip(form, children, strict=True))
-
-
-def _rebuild(value: Any, tensors: list[torch.Tensor], made: dict[int, Any], through: list[ReusedContainer]) -> Any:
+def _rebuild(value: Any, tensors: list[torch.Tensor], made: dict[int, Any], reused: list[ReusedContainer]) -> Any:
     """What ``value`` stands for, with these tensors in their places; ``made`` has the containers that are done."""
     if type(value) is _Position:
         return tensors[value]
-    if type(value) is not _Container:
+    if type(value) is not Container:
         return value
     if id(value) not in made:
-        children = [_rebuild(one, tensors, made, through) for one in value.children]
-        itself = value.with_children(children)
-        if itself is not _GONE:
-            through.append((value, itself, children))
-        made[id(value)] = _unflatten(children, value.form) if itself is _GONE else itself
+        children = [_rebuild(one, tensors, made, reused) for one in value.children]
+        original = value.original_with(children)
+        if original is not GONE:
+            reused.append((value, original, children))
+        made[id(value)] = unflatten(children, value.form) if original is GONE else original
     return made[id(value)]
-
-
-def _same_form(one: Any, other: Any) -> bool:
-    """Whether containers are put together in the same way; keys of a dict, which may be tensors, are not compared by value."""
-    if type(one) is tuple and type(other) is tuple:
-        return _identical([*one], [*other])
-    return bool(one == other)
-
-
-def _identical(some: list[Any], others: list[Any]) -> bool:
-    return len(some) == len(others) and all(map(operator.is_, some, others))
 
 
 _earlier_inputs: deque[weakref.ref[Inputs]] = deque()
 
 
-def _revisit(inputs: Inputs) -> None:
+def _recheck_earlier_inputs(inputs: Inputs) -> None:
     """Look at the containers that two earlier calls keep, and at these later on.
 
     A list that an output was appended to since holds the region that keeps it, through the graph, where the garbage

@@ -23,7 +23,7 @@ from impls.nested.operator_log import OperatorLog, format_log
 from impls.nested.recomputation import Recomputation, RecomputedTensors
 from impls.nested.user_hooks import HookOwner
 from impls.state import advisory_locks, modes, random_numbers, streams
-from impls.state.hook_registrations import undo_registrations
+from impls.state.hook_registrations import registration_count, undo_registrations
 from impls.state.restoration import Restoration
 from impls.state.turns import NoTurnError, run_undisturbed
 from impls.tensors.origins import Origin, find_origin, follow_what_is_left, keep_storages, note_result
@@ -95,10 +95,11 @@ class Region(HookOwner):
         self.first_sequence_number: int = (
             self.enclosing.first_sequence_number if isinstance(self.enclosing, Region) else next_sequence_number()
         )
-        self.values: dict[int, weakref.ref[RecomputedTensors]] = {}
+        self.values_by_task: dict[int, weakref.ref[RecomputedTensors]] = {}
         self.modes, self.stream = modes.current_modes(), streams.current_stream()
         self.modes_after: modes.ProcessWide | None = None
         self.states: random_numbers.States = []
+        self.hooks_at_start, self.hooks_at_end = registration_count(), -1
         self.early_stop, self.check, self.complete = True, True, False
         self.operator_log: OperatorLog | None = None
 
@@ -148,6 +149,11 @@ class Region(HookOwner):
                 keep_storages(left.values(), output, watched=self.inputs.hooks_were_active)
         self.enclosing = self.last_metadata = self.user_hooks = None
         self.inputs.end_forward()
+        self.hooks_at_end = registration_count()
+
+    def has_registered_hooks(self) -> bool:
+        """Whether hooks were registered while forward ran, on arguments or elsewhere."""
+        return self.hooks_at_start != (registration_count() if self.hooks_at_end == -1 else self.hooks_at_end)
 
     def unpack(self, slot: Slot) -> torch.Tensor:
         index, probe, metadata = slot
@@ -157,7 +163,7 @@ class Region(HookOwner):
             self.refuse(f"saved tensor {index} ({describe(metadata)}) was changed in place after it was saved: it is at "
                         f"version {now}, expected version {version}. Clone it before changing it")  # fmt: skip
         task = current_graph_task_id()
-        reference = self.values.get(task)
+        reference = self.values_by_task.get(task)
         values = None if reference is None else reference()
         tensor = None if values is None else values.pop(index, None)  # rule 4: it dies as it is unpacked
         if tensor is None:
@@ -167,10 +173,16 @@ class Region(HookOwner):
                         "unlike in forward")  # fmt: skip
         return tensor
 
-    def values_of_task(self, task: int) -> RecomputedTensors | None:
-        """What is left of the recomputation for a backward."""
-        reference = self.values.get(task)
-        return None if reference is None else reference()
+    def find_values(self, task: int) -> RecomputedTensors | None:
+        """What is left of a recomputation for a backward, or for another one of the same group."""
+        reference = self.values_by_task.get(task)
+        values = None if reference is None else reference()
+        if values is None and task != -1 and (group := current_graph_exec_group()) is not None:
+            regions = _by_group.get(group)
+            values = None if regions is None else regions.get(self)
+            if values is not None:
+                self.values_by_task[task] = weakref.ref(values)
+        return values
 
     def recompute_locked(self, task: int, slot: Slot) -> torch.Tensor:
         """Recompute, while other threads do not recompute this region, unless that would make one wait for ever."""
@@ -179,9 +191,7 @@ class Region(HookOwner):
                 return self.recompute_locked(task, slot)
         begun = advisory_locks.acquire(id(self))
         try:
-            values = self.values_of_task(task)
-            if values is None and task != -1 and (group := current_graph_exec_group()) is not None:
-                values = self.values_of_group(task, group)
+            values = self.find_values(task)
             if values is None or slot[0] not in values:  # another thread of this backward may have come first
                 values = run_undisturbed(partial(self.recompute, task, slot))
             return values.pop(slot[0])
@@ -191,58 +201,65 @@ class Region(HookOwner):
             if begun:
                 advisory_locks.release(id(self))
 
-    def values_of_group(self, task: int, group: Any) -> RecomputedTensors | None:
-        """What is left of the recomputation for a group of backward calls, of which this is another one."""
-        regions = _by_group.get(group)
-        values = None if regions is None else regions.get(self)
+    def find_wanted(self, task: int, slot: Slot, values: RecomputedTensors | None) -> list[Slot | None]:
+        """The slots to recompute for a backward that has these values left; None in place of the others.
+
+        Those that the graph still has, which a backward may yet ask for; what it has cleared is skipped (rule 6). Outside of a
+        backward, and if one asks again for what it has unpacked, those of one node. If these are values that another backward
+        of the group has left, those that it has used up.
+        """
+        wanted = _slots_in_graph(self.slots)
+        if task == -1 or (values is not None and values.task == task):
+            asked = _slots_of_same_node(slot)
+            return [one if id(one) in asked else None for one in wanted]
         if values is not None:
-            self.values[task] = weakref.ref(values)
-        return values
+            return [None if one is None or one[0] in values else one for one in wanted]
+        return wanted
+
+    def keep_until_the_end(self, task: int, values: RecomputedTensors) -> None:
+        """Have what was recomputed owned by the backward that it is for, or by the group that this is one of (rule 4)."""
+        group = current_graph_exec_group()
+        if group is None and len(values) == 1:  # which is about to be unpacked
+            return
+        self.values_by_task = {key: weak for key, weak in self.values_by_task.items() if weak() is not None}
+        self.values_by_task[task] = weakref.ref(values)
+        values.task = task
+        if group is None:
+            queue_callback(values)  # the engine lets go of it also when the backward fails
+        else:
+            _by_group.setdefault(group, weakref.WeakKeyDictionary())[self] = values
 
     def recompute(self, task: int, slot: Slot) -> RecomputedTensors:
-        """Run the function again and bring what is alive; slots that the graph has cleared are skipped (rule 6)."""
+        """Run the function again. What it recomputed, with what is left of earlier runs for the same backward."""
         complete = self.complete  # asked before the slots are, as forward may end meanwhile on another thread
-        wanted = _slots_in_graph(self.slots)
-        there = self.values_of_task(task)
-        if there is not None and there.task != task:  # another backward of the group has used up what this one needs
-            wanted = [None if one is None or one[0] in there else one for one in wanted]
-            there.task = task
-        elif task == -1 or there is not None:
-            asked = _slots_of_same_node(slot)  # outside a backward, or again within one
-            wanted = [one if id(one) in asked else None for one in wanted]
+        left = self.find_values(task)
+        wanted = self.find_wanted(task, slot, left)
         changed = self.inputs.first_changed()
         if changed is not None:
             self.refuse(f"input tensor {changed} was changed in place since it was passed, so forward cannot be repeated. "
                         "Clone it before changing it")  # fmt: skip
-        args, kwargs, tensors, through = self.inputs.restore()  # rule 2: unpacking these recomputes the parent first
+        args, kwargs, tensors, reused = self.inputs.restore()  # rule 2: unpacking these recomputes the parent first
         run = Recomputation(wanted, self.slots, self.inner_versions, self.origins, self.unpack, complete=complete,
                             early_stop=self.early_stop, check=self.check, log=self.operator_log is not None)  # fmt: skip
-        group = None if task == -1 else current_graph_exec_group()
-        shared = group is not None or (task != -1 and len([one for one in wanted if one is not None]) > 1)
         try:
             if any(map(_is_from_ended_vmap, tensors)):
                 self.refuse("it was called under torch.func.vmap, which is over, so forward cannot be repeated. Call vmap "
                             "inside the region")  # fmt: skip
             # Backward may come from another stream: of a node that forward ran elsewhere.
-            with streams.use_stream(self.stream), undo_registrations(tensors, registering=self.inputs.registered_hooks()):
+            with streams.use_stream(self.stream), undo_registrations(tensors, registering=self.has_registered_hooks()):
                 surroundings = Restoration(self.modes, self.states, self.modes_after)
                 values = run.run(lambda: self.function(*args, **kwargs), surroundings, self.context)  # keeps rule 3
         finally:
-            restore_containers(through)
+            restore_containers(reused)
         if run.mismatch is not None:
             self.refuse(f"recomputation differs from forward: {run.mismatch}. The function must do the same in both runs",
                         run.operator_log)  # fmt: skip
-        if there is not None:
-            there.update(values)
-            return there
-        if shared:
-            self.values = {key: weak for key, weak in self.values.items() if weak() is not None}
-            values.task = task
-            self.values[task] = weakref.ref(values)
-        if group is not None:
-            _by_group.setdefault(group, weakref.WeakKeyDictionary())[self] = values
-        elif shared:
-            queue_callback(values)  # rule 4: also when the task fails
+        if left is not None:
+            left.update(values)
+            left.task = task
+            return left
+        if task != -1:
+            self.keep_until_the_end(task, values)
         return values
 
     def refuse(self, reason: str, recomputed: OperatorLog | None = None) -> NoReturn:

@@ -124,7 +124,7 @@ def watches_arguments_up_to_the_first_backward(copy: Copy) -> None:
     """In a second backward, arguments count as unchanged."""
 
     def recompute(self: Any, task: int, slot: Any) -> None:
-        if self.values:
+        if self.values_by_task:
             _renew_versions(self.inputs)
 
     copy.call_before("nested.region", "Region.recompute", recompute)
@@ -236,7 +236,7 @@ def counts_changes_in_three_bits(copy: Copy) -> None:
 @mutant("nested.region", "errors", "changed_outputs")
 def compares_versions_up_to_the_first_backward(copy: Copy) -> None:
     """In a second backward, saved tensors count as unchanged."""
-    _forget_changes_if(copy, lambda self, _: bool(self.values))
+    _forget_changes_if(copy, lambda self, _: bool(self.values_by_task))
 
 
 @mutant("nested.region", "errors", "a_changed_tensor_of_a_subclass")

@@ -14,67 +14,69 @@ def _put_records_together(copy: Copy, change: Callable[[Any, dict[str, Any]], An
     """A dataclass that is made anew is ``change(form, fields)``, where the fields are by name."""
 
     def changed(together: Any, children: Any, form: Any) -> Any:
-        if isinstance(form, copy["nested.inputs"]._Fields):
+        if isinstance(form, copy["tensors.containers"].Fields):
             return change(form, dict(zip(form.names, children, strict=True)))
         return together(children, form)
 
-    copy.call_instead("nested.inputs", "_unflatten", changed)
+    copy.call_instead("tensors.containers", "unflatten", changed)
 
 
 def _keep_containers(copy: Copy, where: Callable[[Any], bool]) -> None:
     """A container goes through as it is only if ``where`` is true of its form."""
     copy.call_instead(
-        "nested.inputs", "_Container.holds", lambda holds, self, children: where(self.form) and holds(self, children)
+        "tensors.containers",
+        "Container.original_with",
+        lambda there, self, children: there(self, children) if where(self.form) else copy["tensors.containers"].GONE,
     )
 
 
-@mutant("nested.inputs", "structure", "dataclasses_are_not_constructed_anew")
+@mutant("tensors.containers", "structure", "dataclasses_are_not_constructed_anew")
 def rebuilds_a_dataclass_as_a_dict(copy: Copy) -> None:
     """A recomputation gets a dict in place of a dataclass that is made anew."""
     _put_records_together(copy, lambda form, fields: fields)
 
 
-@mutant("nested.inputs", "structure", "containers_as_arguments")
+@mutant("tensors.containers", "structure", "containers_as_arguments")
 def rebuilds_lists_the_other_way_round(copy: Copy) -> None:
     """A list or tuple that is made anew is in the opposite order."""
     copy.call_instead(
-        "nested.inputs",
-        "_unflatten",
+        "tensors.containers",
+        "unflatten",
         lambda together, children, form: together(children[::-1] if isinstance(form, type) else children, form),
     )
 
 
-@mutant("nested.inputs", "structure", "objects_without_tensors")
+@mutant("tensors.containers", "structure", "objects_without_tensors")
 def rebuilds_dataclasses_that_hold_no_tensor(copy: Copy) -> None:
     """A dataclass is made anew for each recomputation, also if it holds no tensor."""
-    fields = copy["nested.inputs"]._Fields
+    fields = copy["tensors.containers"].Fields
     _keep_containers(copy, lambda form: not isinstance(form, fields))
 
 
-@mutant("nested.inputs", "structure", "containers_that_the_function_identifies")
+@mutant("tensors.containers", "structure", "containers_that_the_function_identifies")
 def makes_lists_anew(copy: Copy) -> None:
     """Containers other than dataclasses are made anew for each recomputation."""
-    fields = copy["nested.inputs"]._Fields
+    fields = copy["tensors.containers"].Fields
     _keep_containers(copy, lambda form: isinstance(form, fields))
 
 
-@mutant("nested.inputs", "structure", "containers_that_the_function_identifies")
+@mutant("tensors.containers", "structure", "containers_that_the_function_identifies")
 def makes_dataclasses_anew(copy: Copy) -> None:
     """Dataclasses are made anew for each recomputation."""
-    fields = copy["nested.inputs"]._Fields
+    fields = copy["tensors.containers"].Fields
     _keep_containers(copy, lambda form: not isinstance(form, fields))
 
 
-@mutant("nested.inputs", "structure", "containers_that_the_function_empties")
+@mutant("tensors.containers", "structure", "containers_that_the_function_empties")
 def hands_over_lists_that_were_changed(copy: Copy) -> None:
     """A container is taken for one that holds what it held, whatever it holds now."""
-    copy.replace("nested.inputs", "_Container._consists_of", lambda self, value, children: True)
+    copy.replace("tensors.containers", "Container._consists_of", lambda self, value, children: True)
 
 
 @mutant("nested.inputs", "structure", "containers_that_change_after_the_call")
 def puts_back_what_was_changed_since(copy: Copy) -> None:
     """A container that was changed after the call, and is made anew, gets back what it held."""
-    container, gone = copy["nested.inputs"]._Container, copy["nested.inputs"]._GONE
+    container, gone = copy["tensors.containers"].Container, copy["tensors.containers"].GONE
 
     def changed(whole: Any, value: Any, tensors: Any, made: Any, through: Any) -> Any:
         made_of_it = whole(value, tensors, made, through)
@@ -85,19 +87,19 @@ def puts_back_what_was_changed_since(copy: Copy) -> None:
     copy.call_instead("nested.inputs", "_rebuild", changed)
 
 
-@mutant("nested.inputs", "structure", "containers_that_change_after_the_call")
+@mutant("tensors.containers", "structure", "containers_that_change_after_the_call")
 def compares_keys_by_value(copy: Copy) -> None:
     """Keys of a dict are compared with ==, which is an error where they are tensors."""
-    copy.replace("nested.inputs", "_same_form", lambda one, other: bool(one == other))
+    copy.replace("tensors.containers", "_same_form", lambda one, other: bool(one == other))
 
 
-@mutant("nested.inputs", "structure", "containers_that_the_function_changes_around_regions")
+@mutant("tensors.containers", "structure", "containers_that_the_function_changes_around_regions")
 def puts_back_what_is_still_kept(copy: Copy) -> None:
     """A container that was let go of during the recomputation is not put back."""
-    gone = copy["nested.inputs"]._GONE
+    gone = copy["tensors.containers"].GONE
     copy.call_instead(
-        "nested.inputs",
-        "_Container.refill",
+        "tensors.containers",
+        "Container.refill",
         lambda refill, self, value, children: self.original is not gone and refill(self, value, children),
     )
 
@@ -108,12 +110,12 @@ def leaves_containers_as_the_stop_found_them(copy: Copy) -> None:
     copy.replace("nested.inputs", "restore_containers", lambda through: None)
 
 
-@mutant("nested.inputs", "structure", "containers_that_the_function_changes_for_a_while")
+@mutant("tensors.containers", "structure", "containers_that_the_function_changes_for_a_while")
 def puts_lists_back_alone(copy: Copy) -> None:
     """What a recomputation did to a dict or deque is not undone."""
     copy.call_instead(
-        "nested.inputs",
-        "_Container.refill",
+        "tensors.containers",
+        "Container.refill",
         lambda refill, self, value, children: isinstance(value, dict | deque) or refill(self, value, children),
     )
 
@@ -141,7 +143,7 @@ def puts_a_container_together_at_each_place(copy: Copy) -> None:
 @mutant("nested.inputs", "structure", "a_container_passed_twice")
 def puts_a_dataclass_together_at_each_place(copy: Copy) -> None:
     """A dataclass that is passed twice comes back as two."""
-    fields = copy["nested.inputs"]._Fields
+    fields = copy["tensors.containers"].Fields
 
     def changed(value: Any, tensors: Any, made: Any, through: Any) -> None:
         if isinstance(getattr(value, "form", None), fields):
@@ -156,25 +158,25 @@ def takes_a_repeated_container_apart_at_each_place(copy: Copy) -> None:
     copy.call_before("nested.inputs", "Inputs._capture", lambda self, value: self.captured.pop(id(value), None))
 
 
-@mutant("nested.inputs", "structure", "dataclasses_are_not_constructed_anew")
+@mutant("tensors.containers", "structure", "dataclasses_are_not_constructed_anew")
 def constructs_a_dataclass_anew(copy: Copy) -> None:
     """A dataclass that is made anew goes through its constructor."""
     _put_records_together(copy, lambda form, fields: form.kind(fields["value"]))
 
 
-@mutant("nested.inputs", "structure", "dataclasses_are_not_constructed_anew")
+@mutant("tensors.containers", "structure", "dataclasses_are_not_constructed_anew")
 def knows_the_fields_of_a_dataclass_alone(copy: Copy) -> None:
     """A dataclass that is made anew loses attributes that are no fields."""
-    part = copy["nested.inputs"]
+    part = copy["tensors.containers"]
 
     def changed(apart: Any, value: Any) -> Any:
         parts = apart(value)
-        if parts is None or not isinstance(parts.form, part._Fields):
+        if parts is None or not isinstance(parts.form, part.Fields):
             return parts
         names = tuple(one.name for one in dataclasses.fields(value))
-        return part._Parts([getattr(value, name) for name in names], part._Fields(type(value), names))
+        return part.Parts([getattr(value, name) for name in names], part.Fields(type(value), names))
 
-    copy.call_instead("nested.inputs", "_flatten", changed)
+    copy.call_instead("tensors.containers", "flatten_once", changed)
 
 
 @mutant("nested.inputs", "structure", "a_container_passed_twice")

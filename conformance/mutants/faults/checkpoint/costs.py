@@ -17,7 +17,7 @@ def _drop_result(copy: Copy, dropped: Callable[[Any, Any], bool]) -> None:
 
     def drop(values: Any, self: Any, task: int, slot: Any) -> None:
         if dropped(self, values):
-            self.values.pop(task, None)
+            self.values_by_task.pop(task, None)
 
     copy.call_after("nested.region", "Region.recompute", drop)
 
@@ -54,7 +54,7 @@ def ignores_early_stop_switched_off(copy: Copy) -> None:
 @mutant("nested.region", "costs", "no_region_runs_too_often")
 def recomputes_for_each_saved_tensor(copy: Copy) -> None:
     """A recomputation brings the tensor alone that is unpacked."""
-    copy.replace("nested.region", "Region.values_of_task", lambda self, task: _as_if_there_were_some(copy, task))
+    copy.replace("nested.region", "Region.find_values", lambda self, task: _as_if_there_were_some(copy, task))
 
 
 @mutant("nested.region", "costs", "a_backward_during_another_recomputes_for_itself")
@@ -89,7 +89,7 @@ def shares_nothing_without_early_stop(copy: Copy) -> None:
 @mutant("nested.region", "costs", "backward_of_one_output_recomputes_what_it_needs")
 def stops_early_in_its_first_backward_alone(copy: Copy) -> None:
     """In a second backward, a recomputation runs to its end."""
-    copy.set_before("nested.region", "Region.recompute", early_stop=lambda self: self.early_stop and not self.values)
+    copy.set_before("nested.region", "Region.recompute", early_stop=lambda self: self.early_stop and not self.values_by_task)
 
 
 @mutant("nested.recomputation", "costs", "requests_for_a_subset_recompute_what_they_need")
@@ -119,9 +119,9 @@ def takes_an_ended_backward_for_this_one(copy: Copy) -> None:
     """After a first backward, a recomputation brings the tensor alone that is unpacked."""
 
     def recomputed(values: Any, self: Any, task: int) -> Any:
-        return _as_if_there_were_some(copy, task) if values is None and self.values else values
+        return _as_if_there_were_some(copy, task) if values is None and self.values_by_task else values
 
-    copy.change_result("nested.region", "Region.values_of_task", recomputed)
+    copy.change_result("nested.region", "Region.find_values", recomputed)
 
 
 @mutant("nested.recomputation", "costs", "recomputed_tensors_die_as_they_are_unpacked")
@@ -171,18 +171,18 @@ def reads_one_tensor_at_a_time(copy: Copy) -> None:
 @mutant("nested.region", "costs", "a_group_of_backward_calls_recomputes_once")
 def asks_no_group_of_backward_calls(copy: Copy) -> None:
     """Each backward call of a group recomputes for itself."""
-    copy.replace("nested.region", "Region.values_of_group", lambda *_: None)
+    copy.replace("nested.region", "current_graph_exec_group", lambda: None)
 
 
 @mutant("nested.region", "costs", "calls_of_a_group_that_overlap")
 def brings_one_tensor_after_another_to_a_group(copy: Copy) -> None:
     """What the other calls of a group have used up is recomputed one tensor at a time."""
 
-    def adopted(values: Any, _: Any, task: int, __: Any) -> None:
+    def adopted(values: Any, _: Any, task: int) -> None:
         if values is not None:
             values.task = task
 
-    copy.call_after("nested.region", "Region.values_of_group", adopted)
+    copy.call_after("nested.region", "Region.find_values", adopted)
 
 
 @mutant("nested.recomputation", "costs", "what_the_graph_has_freed_is_not_recomputed")

@@ -18,7 +18,7 @@ def _keep_values(copy: Copy, keep: Callable[[Any, Any, Any, Any], object]) -> No
     """Let ``keep`` own what a recomputation leaves for the rest of a backward, in the place of the engine."""
 
     def recompute(values: Any, self: Any, task: int, slot: Any) -> None:
-        if task in self.values:
+        if task in self.values_by_task:
             keep(self, task, slot, values)
 
     copy.replace("nested.recomputation", "RecomputedTensors.__call__", lambda _: None)
@@ -64,9 +64,9 @@ def never_forgets_a_backward(copy: Copy) -> None:
     """A region keeps an entry for each backward that there ever was."""
 
     def recompute(there: Any, self: Any, task: int, slot: Any) -> Any:
-        before = self.values
+        before = self.values_by_task
         values = there(self, task, slot)
-        self.values = before | self.values
+        self.values_by_task = before | self.values_by_task
         return values
 
     copy.call_instead("nested.region", "Region.recompute", recompute)
@@ -119,7 +119,7 @@ def leaves_its_hooks_on_after_an_error(copy: Copy) -> None:
 @mutant("nested.region", "lifetimes", "a_request_for_some_gradients_keeps_nothing")
 def lets_go_at_the_next_backward(copy: Copy) -> None:
     """What a backward has left of its recomputation is kept until there is another backward."""
-    _keep_values(copy, lambda self, task, slot, values: vars(self).update(values={task: lambda: values}))
+    _keep_values(copy, lambda self, task, slot, values: vars(self).update(values_by_task={task: lambda: values}))
 
 
 @mutant("nested.recomputation", "lifetimes", "a_differentiable_backward_keeps_nothing")
@@ -135,7 +135,7 @@ def recomputed_graph_owns_its_tensors(copy: Copy) -> None:
 @mutant("nested.region", "lifetimes", "partial_backward_passes_over_one_graph")
 def keeps_what_each_backward_left(copy: Copy) -> None:
     """What each backward has left of its recomputation is kept."""
-    _keep_values(copy, lambda self, task, slot, values: self.values.update({task: lambda: values}))
+    _keep_values(copy, lambda self, task, slot, values: self.values_by_task.update({task: lambda: values}))
 
 
 @mutant("nested.region", "lifetimes", "what_a_request_did_not_need_dies_with_it")
@@ -312,14 +312,14 @@ def keeps_the_inputs_it_restored(copy: Copy) -> None:
     copy.call_before("nested.recomputation", "Recomputation.run", run)
 
 
-@mutant("nested.inputs", "lifetimes", "arguments_in_containers_are_freed")
+@mutant("tensors.containers", "lifetimes", "arguments_in_containers_are_freed")
 def lets_pytree_keep_the_arguments(copy: Copy) -> None:
     """The function that pytree is given, and keeps until the garbage collector runs, refers to the container."""
 
     def flatten(there: Any, value: Any, is_leaf: Any) -> Any:
         return there(value, lambda node: (value, is_leaf(node))[1])
 
-    copy.call_instead("nested.inputs", "tree_flatten", flatten, only_here=True)
+    copy.call_instead("tensors.containers", "tree_flatten", flatten, only_here=True)
 
 
 @mutant("nested.inputs", "lifetimes", "arguments_in_containers_are_freed")
@@ -331,7 +331,7 @@ def keeps_what_it_looks_after(copy: Copy) -> None:
 @mutant("nested.inputs", "lifetimes", "lists_that_outputs_are_appended_to")
 def does_not_look_after_lists(copy: Copy) -> None:
     """Containers that go through as they are, are not looked at again."""
-    copy.replace("nested.inputs", "_revisit", lambda _: None)
+    copy.replace("nested.inputs", "_recheck_earlier_inputs", lambda _: None)
 
 
 @mutant("nested.inputs", "lifetimes", "what_a_function_puts_into_its_arguments_is_freed")

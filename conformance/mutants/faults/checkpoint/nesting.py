@@ -54,16 +54,16 @@ def lets_outer_hooks_see_what_is_inside(copy: Copy) -> None:
     copy.call_after("nested.region", "Region.pack", lambda _, self, tensor: _show_to_hooks_around(self, tensor))
 
 
-@mutant("nested.inputs", "nesting", "hooks_see_inputs_in_containers")
+@mutant("tensors.containers", "nesting", "hooks_see_inputs_in_containers")
 def does_not_take_lists_apart(copy: Copy) -> None:
     """Tensors in lists are no inputs."""
-    copy.call_instead("nested.inputs", "_flatten", lambda there, value: None if type(value) is list else there(value))
+    copy.call_instead("tensors.containers", "flatten_once", lambda there, value: None if type(value) is list else there(value))
 
 
-@mutant("nested.inputs", "nesting", "hooks_see_inputs_in_containers", profile="default")
+@mutant("tensors.containers", "nesting", "hooks_see_inputs_in_containers", profile="default")
 def does_not_take_dataclasses_apart(copy: Copy) -> None:
     """Tensors in dataclasses are no inputs."""
-    copy.replace("nested.inputs", "_is_record", lambda _: False)
+    copy.replace("tensors.containers", "_is_record", lambda _: False)
 
 
 @mutant("nested.inputs", "nesting", "hooks_see_repeated_inputs_once")
