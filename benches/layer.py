@@ -28,8 +28,8 @@ from benches.compare.measurement import MEASURED, RAISES, VOID, Quartiles, agree
 from benches.compare.report import size as shown_size
 from benches.compare.report import store
 from benches.papers.korthikanti2022 import FORMULAS, OF_22B, PAPER, TIMES, Run, run
-from benches.papers.layer_times import Lap, Layer, timed
-from benches.papers.transformer_layer import Shape, Technique, paper_bytes
+from benches.papers.meters.layer_times import Lap, Layer, timed
+from benches.papers.models.transformer_layer import Shape, Technique, paper_bytes
 from conformance.provenance import measured_code
 from conformance.provenance.measured_code import Origin
 from conformance.reports import results_file

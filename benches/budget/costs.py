@@ -18,7 +18,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from benches.compare.meters import allocated
-from benches.papers.live import Live
+from benches.papers.meters.live import Live
 from conformance.reports import results_file
 from impls import schedules
 from impls.examples.within_budget import BUDGET, ROOM, batch, network

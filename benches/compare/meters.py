@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 from benches.models.workloads import device_type
-from benches.papers.live import Live
+from benches.papers.meters.live import Live
 
 Step = Callable[[Callable[[], object]], object]
 

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from benches.papers.chain import Cost, Layer, Scheme, cost, plain
+from benches.papers.models.chain import Cost, Layer, Scheme, cost, plain
+from benches.papers.models.residual_network import bytes_of, network, operations
 from benches.papers.paper import Claim, Curve, Figure, Found, Paper, Said, derived, shown, trend
-from benches.papers.residual_network import bytes_of, network, operations
 from impls import nested, reentrant, schedules
 
 SEGMENTED = ((64, 2), (64, 4), (64, 8), (64, 32), (36, 6), (60, 5))

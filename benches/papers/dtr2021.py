@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import torch
 
-from benches.papers import checkmate, dtr, replay
+from benches.papers.models.traced_models import MODELS, softplus_chain
 from benches.papers.paper import Claim, Curve, Figure, Found, Paper, Said, derived, trend
-from benches.papers.trace import Event, Trace, linear_chain, record
-from benches.papers.traced_models import MODELS, softplus_chain
+from benches.papers.traces import checkmate, dtr, execution
+from benches.papers.traces.trace import Event, Trace, linear_chain, record
 
 SIZES = (16, 64, 256, 1024)
 BEYOND = 1600  # where h_DTR takes more than 3N
@@ -36,12 +36,12 @@ def chain(n: int) -> tuple[Trace, tuple[torch.Tensor, ...], int]:
     return trace, tuple(gradient), trace.sizes[0]
 
 
-def run(trace: Trace, events: tuple[Event, ...], budget: int, expected: tuple[torch.Tensor, ...]) -> replay.Executed:
+def run(trace: Trace, events: tuple[Event, ...], budget: int, expected: tuple[torch.Tensor, ...]) -> execution.Executed:
     """Check a schedule and run it.
 
     Raises RuntimeError when an output is not ``expected`` to the last bit or is zero, or more was alive than foreseen.
     """
-    checked, done = replay.check(trace, events, budget), replay.execute(trace, events)
+    checked, done = execution.check(trace, events, budget), execution.execute(trace, events)
     if not all(torch.equal(a, b) and a.any() for a, b in zip(done.outputs, expected, strict=True)):
         raise RuntimeError("what the schedule computed is not what was recorded")
     if done.live.peak != checked.peak:
@@ -151,7 +151,7 @@ def _above() -> Found:
 def simulated(n: int, heuristic: str) -> int:
     """Operations of a chain of ``n`` by the simulator alone, checked."""
     budget = budget_of(n)
-    return replay.check(linear_chain(n), dtr.simulate(linear_chain(n), budget, heuristic).events, budget).cost
+    return execution.check(linear_chain(n), dtr.simulate(linear_chain(n), budget, heuristic).events, budget).cost
 
 
 def overhead(trace: Trace, fraction: float, heuristic: str) -> float | None:
@@ -161,7 +161,7 @@ def overhead(trace: Trace, fraction: float, heuristic: str) -> float | None:
         events = dtr.simulate(trace, budget, heuristic, most=MOST).events
     except dtr.DoesNotFit:
         return None
-    return replay.check(trace, events, budget).cost / trace.cost
+    return execution.check(trace, events, budget).cost / trace.cost
 
 
 def _least(name: str) -> Found:

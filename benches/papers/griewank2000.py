@@ -11,10 +11,10 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import functional
 
-from benches.papers import peers
-from benches.papers.chain import Cost, Layer, cost
+from benches.papers import peer_schedules
 from benches.papers.chen2016 import planned
-from benches.papers.live import Live
+from benches.papers.meters.live import Live
+from benches.papers.models.chain import Cost, Layer, cost
 from benches.papers.paper import Claim, Curve, Figure, Found, Paper, Said, derived, exact, shown, trend
 from impls import nested
 from impls.schedules import execute, revolve
@@ -147,22 +147,22 @@ def _longest() -> Claim:
 def more() -> Iterator[Claim]:
     """The same from other tools."""
     steps = tuple(STEPS.values())
-    if peers.version("checkpoint-schedules") == peers.MISSING:
+    if peer_schedules.version("checkpoint-schedules") == peer_schedules.MISSING:
         yield shown("checkpoint-schedules: the same forward steps", expected=steps)
     else:
         yield from _scheduled(steps)
-    if peers.version("pyrevolve") == peers.MISSING:
+    if peer_schedules.version("pyrevolve") == peer_schedules.MISSING:
         yield shown("pyrevolve: the same forward steps", expected=steps)
     else:
         yield derived(
-            f"pyrevolve {peers.version('pyrevolve')}: the same forward steps",
+            f"pyrevolve {peer_schedules.version('pyrevolve')}: the same forward steps",
             expected=steps,
-            measure=lambda: tuple(peers.pyrevolve(*one) for one in STEPS),
+            measure=lambda: tuple(peer_schedules.pyrevolve(*one) for one in STEPS),
         )
 
 
 def _scheduled(steps: tuple[int, ...]) -> Iterator[Claim]:
-    tool = f"checkpoint-schedules {peers.version('checkpoint-schedules')}"
+    tool = f"checkpoint-schedules {peer_schedules.version('checkpoint-schedules')}"
     for name in ("Revolve", "Multistage"):
         yield derived(f"{tool}, {name}: the same forward steps", expected=steps, measure=functools.partial(_theirs, name))
     yield trend(
@@ -174,7 +174,7 @@ def _scheduled(steps: tuple[int, ...]) -> Iterator[Claim]:
 
 
 def _theirs(name: str) -> tuple[int, ...]:
-    return tuple(peers.checkpoint_schedules(*one)[name] for one in STEPS)
+    return tuple(peer_schedules.checkpoint_schedules(*one)[name] for one in STEPS)
 
 
 def _mixed() -> Found:
@@ -192,8 +192,8 @@ def figures() -> Iterator[Figure]:
         Curve("calls", x, tuple(one.calls / length for one in ran), "measured"),
         Curve("kernels with early stop", x, tuple(one.kernels / length for one in ran), "measured"),
     ]
-    if peers.version("checkpoint-schedules") != peers.MISSING:
-        mixed = tuple(peers.checkpoint_schedules(length, s)["Mixed"] / length for s in snapshots)
+    if peer_schedules.version("checkpoint-schedules") != peer_schedules.MISSING:
+        mixed = tuple(peer_schedules.checkpoint_schedules(length, s)["Mixed"] / length for s in snapshots)
         curves.append(Curve("Mixed of checkpoint-schedules", x, mixed, "computed"))
     title = "Revolve on a chain of 64 layers: work against memory"
     yield Figure("griewank2000", title, "checkpoints s", "forward steps per layer", tuple(curves))

@@ -11,11 +11,11 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from benches.compare.measurement import device_seconds
-from benches.papers.layer_times import Layer, timed
-from benches.papers.live import Live
+from benches.papers.meters.layer_times import Layer, timed
+from benches.papers.meters.live import Live
+from benches.papers.meters.saved_bytes import saved_bytes
+from benches.papers.models.transformer_layer import Shape, Technique, layer, paper_bytes, split, weights
 from benches.papers.paper import Claim, Curve, Figure, Found, Paper, Said, exact, shown, trend
-from benches.papers.saved_bytes import saved_bytes
-from benches.papers.transformer_layer import Shape, Technique, layer, paper_bytes, split, weights
 
 SMALL, GPT3 = Shape(s=32, b=2, h=64, a=4), Shape(s=2048, b=1, h=12288, a=96)
 OF_22B = Shape(s=2048, b=4, h=6144, a=64)  # table 3: 48 layers, 8 ranks, a micro batch of 4

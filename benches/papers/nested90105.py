@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from benches.papers.chain import Layer, Scheme, cost
+from benches.papers.models.chain import Layer, Scheme, cost
 from benches.papers.paper import Claim, Curve, Figure, Paper, Said, derived
 from impls import nested, reentrant
 

@@ -13,7 +13,7 @@ from itertools import pairwise
 import torch
 from torch import nn
 
-from benches.papers.live import Live
+from benches.papers.meters.live import Live
 from benches.papers.paper import Claim, Found, Paper, Said, derived, difference, exact
 from conformance.meters.parameter_copies import Residents
 from conformance.simulated_device.device import Moves, second

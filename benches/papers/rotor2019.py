@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from benches.papers import workspaces
+from benches.papers.meters import workspaces
+from benches.papers.models.stages import IDEAL, REAL, SAVED, execute
 from benches.papers.paper import Claim, Curve, Figure, Found, Paper, Said, derived, shown, trend
-from benches.papers.stages import IDEAL, REAL, SAVED, execute
 from impls import schedules
 from impls.schedules import Plan, Stage, interpret
 

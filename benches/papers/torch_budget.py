@@ -11,7 +11,7 @@ from torch._functorch import config
 from torch.nn import functional
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
-from benches.papers.live import Live
+from benches.papers.meters.live import Live
 from benches.papers.paper import Claim, Curve, Figure, Paper, Said, derived, exact
 from impls import nested
 

@@ -5,21 +5,20 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from impls.schedules.binomial import advances, revolve
 from impls.schedules.chain import UNIT, Chain, Stage, unit_chain
-from impls.schedules.chen import greedy, searched, sqrt_segments, uniform
 from impls.schedules.execution import checkpoint_sequential, execute
-from impls.schedules.halving import binary, recursive
-from impls.schedules.infeasible import Infeasible
 from impls.schedules.interpreter import Account, interpret, replay
 from impls.schedules.lowering import Action, Step, steps
 from impls.schedules.measurement import measure
-from impls.schedules.tree import IllegalPlan, Keep, Plan, Region, depth, kept, require_order, stages, text
+from impls.schedules.plan import IllegalPlan, Infeasible, Keep, Plan, Region, depth, kept, require_order, stages, text
+from impls.schedules.planners.binomial import advances, revolve
+from impls.schedules.planners.chen import greedy, searched, sqrt_segments, uniform
+from impls.schedules.planners.halves import binary, recursive
 
 if TYPE_CHECKING:
-    from impls.schedules.least import least_memory
-    from impls.schedules.planner import plan_for
-    from impls.schedules.rotor import optimal
+    from impls.schedules.planners.least_memory import least_memory
+    from impls.schedules.planners.model_planner import plan_for
+    from impls.schedules.planners.rotor import optimal
 
 __all__ = [
     "UNIT",
@@ -58,10 +57,10 @@ __all__ = [
     "unit_chain",
 ]
 
-_WITH_NUMPY = {"least_memory": "least", "optimal": "rotor", "plan_for": "planner"}  # imported when first asked for
+_WITH_NUMPY = {"least_memory": "least_memory", "optimal": "rotor", "plan_for": "model_planner"}  # imported when first asked for
 
 
 def __getattr__(name: str) -> Any:
     if name not in _WITH_NUMPY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_WITH_NUMPY[name]}"), name)
+    return getattr(importlib.import_module(f"{__name__}.planners.{_WITH_NUMPY[name]}"), name)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from impls.nested import checkpoint
-from impls.schedules.tree import Keep, Plan, depth, require_order, stages
+from impls.schedules.plan import Keep, Plan, depth, require_order, stages
 from impls.schedules.validation import require_functions
 
 Box = list[Any]

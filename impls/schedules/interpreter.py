@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from impls.schedules.chain import Chain, require_chain
 from impls.schedules.lowering import Action, Step, steps
-from impls.schedules.tree import IllegalPlan, Plan
+from impls.schedules.plan import IllegalPlan, Plan
 
 
 @dataclass(frozen=True)

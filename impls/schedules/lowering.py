@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from impls.schedules.tree import IllegalPlan, Keep, Part, Plan, Region, require_parts, stages
+from impls.schedules.plan import IllegalPlan, Keep, Part, Plan, Region, require_parts, stages
 
 
 class Action(StrEnum):

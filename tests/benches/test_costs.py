@@ -12,11 +12,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benches.papers import korthikanti2022, peers, stages
-from benches.papers.chain import cost, plain
-from benches.papers.live import Live
-from benches.papers.saved_bytes import saved_bytes
-from benches.papers.transformer_layer import Shape, Technique, Weights, layer, paper_bytes, split, weights
+from benches.papers import korthikanti2022, peer_schedules
+from benches.papers.meters.live import Live
+from benches.papers.meters.saved_bytes import saved_bytes
+from benches.papers.models import stages
+from benches.papers.models.chain import cost, plain
+from benches.papers.models.transformer_layer import Shape, Technique, Weights, layer, paper_bytes, split, weights
 from impls import nested
 from impls.schedules import interpret, kept, uniform
 
@@ -163,11 +164,11 @@ def test_segments_without_checkpointing_have_other_counts() -> None:
 
 
 def test_peers_that_are_not_installed_say_so() -> None:
-    assert peers.version("no-such-distribution") == "not installed"
-    theirs = peers.checkpoint_schedules(10, 3)
+    assert peer_schedules.version("no-such-distribution") == "not installed"
+    theirs = peer_schedules.checkpoint_schedules(10, 3)
     assert theirs in ({}, {"Revolve": 25, "Multistage": 25, "Mixed": 19})
     if importlib.util.find_spec("pyrevolve"):
-        assert peers.pyrevolve(10, 3) == 25
+        assert peer_schedules.pyrevolve(10, 3) == 25
     else:  # the bench says of its row that it was not measured
         with pytest.raises(ModuleNotFoundError, match="pyrevolve"):
-            peers.pyrevolve(10, 3)
+            peer_schedules.pyrevolve(10, 3)

@@ -11,9 +11,10 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from benches.papers import checkmate, dtr, dtr2021, replay
-from benches.papers.trace import Event, Op, Trace, linear_chain, record
-from benches.papers.traced_models import MODELS, softplus_chain
+from benches.papers import dtr2021
+from benches.papers.models.traced_models import MODELS, softplus_chain
+from benches.papers.traces import checkmate, dtr, execution
+from benches.papers.traces.trace import Event, Op, Trace, linear_chain, record
 
 
 @st.composite
@@ -48,7 +49,7 @@ def simulated(trace: Trace, budget: int, heuristic: str) -> dtr.Run:
 def test_schedules_are_legal_and_cost_what_is_said(trace: Trace, room: int, heuristic: str) -> None:
     budget = trace.floor + room
     run = simulated(trace, budget, heuristic)
-    checked = replay.check(trace, run.events, budget)
+    checked = execution.check(trace, run.events, budget)
     assert (checked.cost, checked.peak) == (run.cost, run.peak)
     assert trace.cost <= run.cost
     assert run.peak <= budget
@@ -116,9 +117,9 @@ def test_operators_in_place_and_views_are_recorded_and_run_again() -> None:
     assert [op.name for op in trace.ops] == ["add", "mul_", "mul", "add_"]
     events = [Event("compute", 0), Event("compute", 1), Event("drop", 1), Event("compute", 1), Event("compute", 2)]
     events += [Event("drop", 1), Event("drop", 0), Event("compute", 0), Event("compute", 1), Event("compute", 3)]
-    done = replay.execute(trace, events)
+    done = execution.execute(trace, events)
     assert all(torch.equal(one, other) for one, other in zip(done.outputs, expected, strict=True))
-    assert replay.check(trace, events, 100).cost == sum(trace.ops[e.number].cost for e in events if e.kind == "compute")
+    assert execution.check(trace, events, 100).cost == sum(trace.ops[e.number].cost for e in events if e.kind == "compute")
 
 
 def test_what_cannot_be_run_again_is_refused() -> None:
@@ -128,7 +129,7 @@ def test_what_cannot_be_run_again_is_refused() -> None:
     with pytest.raises(ValueError, match=r"writes to a tensor that was there before"):
         record(lambda: [weight.add_(1)])
     with pytest.raises(ValueError, match=r"operator 0 \(forward\) was not recorded"):
-        replay.execute(linear_chain(2), [Event("compute", 0)])
+        execution.execute(linear_chain(2), [Event("compute", 0)])
 
 
 @pytest.mark.parametrize(
@@ -143,8 +144,8 @@ def test_what_cannot_be_run_again_is_refused() -> None:
     ],
 )
 def test_an_illegal_schedule_is_refused_with_its_step(events: list[tuple[str, int]], said: str) -> None:
-    with pytest.raises(replay.IllegalSchedule, match=said):
-        replay.check(linear_chain(2), [Event(*event) for event in events], 2)
+    with pytest.raises(execution.IllegalSchedule, match=said):
+        execution.check(linear_chain(2), [Event(*event) for event in events], 2)
 
 
 def cheapest(trace: Trace, budget: int) -> int | None:
@@ -173,7 +174,7 @@ def test_the_integer_program_finds_the_cheapest_schedule_of_a_chain(n: int, budg
     best = checkmate.optimum(linear_chain(n), budget)
     assert (best and best.cost) == cheapest(linear_chain(n), budget)
     if best is not None:
-        assert replay.check(linear_chain(n), best.events, budget).cost == best.cost
+        assert execution.check(linear_chain(n), best.events, budget).cost == best.cost
 
 
 @settings(max_examples=15, deadline=None)
@@ -185,7 +186,7 @@ def test_the_integer_program_finds_the_cheapest_schedule(trace: Trace, room: int
     best = checkmate.optimum(trace, budget)
     assert (best and best.cost) == cheapest(trace, budget)
     if best is not None:
-        checked = replay.check(trace, best.events, budget)
+        checked = execution.check(trace, best.events, budget)
         assert checked.cost == best.cost
         assert simulated(trace, budget, "h_DTR").cost >= best.cost
 

@@ -20,8 +20,8 @@ from benches.compare.measurement import MEASURED, RAISES, VOID
 from benches.layer import DTYPE, Row, measured
 from benches.papers import korthikanti2022
 from benches.papers.korthikanti2022 import EXPECTED, OF_22B, SMALL
-from benches.papers.layer_times import WARM, Lap, Layer, timed
-from benches.papers.transformer_layer import Technique, paper_bytes
+from benches.papers.meters.layer_times import WARM, Lap, Layer, timed
+from benches.papers.models.transformer_layer import Technique, paper_bytes
 from conformance.reports import results_file
 from conformance.runs import device_check
 

@@ -19,7 +19,7 @@ from benches.overhead.chain import LENGTHS, chain, regions
 from benches.overhead.figures import Reading
 from benches.overhead.ladder import LADDER, MINIMAL, Rung, Step
 from benches.overhead.peak_bytes import Peak
-from benches.papers.live import Live
+from benches.papers.meters.live import Live
 from benches.rounds import Times
 from conformance.provenance.staleness import unmarked
 from impls.schedules import uniform

@@ -9,8 +9,8 @@ import time
 import pytest
 
 from benches.papers import NAMES, chen2016, dtr2021, load, rotor2019
+from benches.papers.models.residual_network import Bytes
 from benches.papers.paper import Claim, Curve, Paper
-from benches.papers.residual_network import Bytes
 from impls import schedules
 
 # So many claims at least: a paper whose claims got lost would pass without them.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from benches.papers.transformer_layer import Shape, Technique, layer, split, weights
+from benches.papers.models.transformer_layer import Shape, Technique, layer, split, weights
 
 SHAPE = Shape(s=16, b=2, h=32, a=4)
 

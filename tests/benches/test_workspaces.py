@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from benches.compare.meters import most, recorded, within
-from benches.papers import workspaces
+from benches.papers.meters import workspaces
 from impls.schedules import Plan, interpret, kept, measure, optimal, uniform
 
 

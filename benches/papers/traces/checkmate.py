@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp  # type: ignore[import-untyped]
 from scipy.sparse import coo_array  # type: ignore[import-untyped]
 
-from benches.papers.trace import Event, Trace
+from benches.papers.traces.trace import Event, Trace
 
 Key = tuple[str, int, int] | tuple[str, int, int, int]
 

@@ -13,7 +13,7 @@ from dataclasses import astuple, dataclass
 import torch
 from torch.nn import functional
 
-from benches.papers.ranks import Ranks, gathered_linear, shared, summed
+from benches.papers.models.ranks import Ranks, gathered_linear, shared, summed
 from impls import nested
 
 

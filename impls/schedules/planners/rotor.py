@@ -17,11 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from impls.schedules.chain import Chain, require_chain
-from impls.schedules.infeasible import Infeasible
 from impls.schedules.interpreter import interpret
-from impls.schedules.least import least_memory
-from impls.schedules.sizes import Ints, Sizes
-from impls.schedules.tree import Keep, Part, Plan, Region, kept, text
+from impls.schedules.plan import Infeasible, Keep, Part, Plan, Region, kept, text
+from impls.schedules.planners.least_memory import least_memory
+from impls.schedules.planners.sizes import Ints, Sizes
 from impls.schedules.validation import require_int
 
 Floats = NDArray[np.float64]

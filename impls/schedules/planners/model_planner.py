@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from impls.schedules.infeasible import Infeasible
 from impls.schedules.interpreter import interpret
-from impls.schedules.least import least_memory
 from impls.schedules.measurement import measure
-from impls.schedules.rotor import optimal
-from impls.schedules.tree import Plan, kept
+from impls.schedules.plan import Infeasible, Plan, kept
+from impls.schedules.planners.least_memory import least_memory
+from impls.schedules.planners.rotor import optimal
 from impls.schedules.validation import require_functions, require_int
 
 

@@ -6,9 +6,8 @@ import itertools
 import math
 
 from impls.schedules.chain import Chain, require_chain
-from impls.schedules.infeasible import Infeasible
 from impls.schedules.interpreter import interpret
-from impls.schedules.tree import Plan, Region, kept
+from impls.schedules.plan import Infeasible, Plan, Region, kept
 from impls.schedules.validation import require_int
 
 

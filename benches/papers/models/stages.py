@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from benches.papers.live import Live
+from benches.papers.meters.live import Live
 from impls.schedules import Plan, Stage, checkpoint_sequential, kept
 
 SAVED, FORWARD, BACKWARD = 3, 1, 2

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benches.papers.trace import Event, Trace
+from benches.papers.traces.trace import Event, Trace
 
 
 class DoesNotFit(RuntimeError):

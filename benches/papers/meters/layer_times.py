@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from benches.papers.transformer_layer import Shape, Technique, layer, split, weights
+from benches.papers.models.transformer_layer import Shape, Technique, layer, split, weights
 
 WARM = 3  # rounds that are not counted
 

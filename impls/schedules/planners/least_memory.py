@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from impls.schedules.chain import Chain, require_chain
-from impls.schedules.sizes import Ints, Sizes
-from impls.schedules.tree import Keep, Part, Plan, Region
+from impls.schedules.plan import Keep, Part, Plan, Region
+from impls.schedules.planners.sizes import Ints, Sizes
 
 
 def least_memory(chain: Chain, *, early_stop: bool = True) -> Plan:

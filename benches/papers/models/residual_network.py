@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from benches.papers.live import Live
+from benches.papers.meters.live import Live
 from impls.schedules import Plan, checkpoint_sequential
 
 # Bottlenecks by stage, in the proportions of the 152-layer network: 3 x 333 convolutions, and one before them.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional
 
-from benches.papers.live import Live
+from benches.papers.meters.live import Live
 
 Layer = Callable[[torch.Tensor], torch.Tensor]
 Scheme = Callable[[Sequence[Layer], torch.Tensor], torch.Tensor]

@@ -38,6 +38,10 @@ class IllegalPlan(ValueError):
     """A plan that is no schedule for its chain."""
 
 
+class Infeasible(ValueError):
+    """No plan, or none that was tried, is within the budget; the message names the budget and the least that one needs."""
+
+
 def kept(start: int, stop: int) -> Plan:
     """The stages from ``start`` up to ``stop``, each keeping what it saves."""
     return tuple(Keep(stage) for stage in range(start, stop))

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch.utils._pytree import tree_leaves, tree_unflatten
 
-from benches.papers.live import Live
-from benches.papers.trace import Event, Ref, Trace
+from benches.papers.meters.live import Live
+from benches.papers.traces.trace import Event, Ref, Trace
 
 
 class IllegalSchedule(ValueError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from impls.schedules.tree import Keep, Part, Plan, Region
+from impls.schedules.plan import Keep, Part, Plan, Region
 from impls.schedules.validation import require_int
 
 

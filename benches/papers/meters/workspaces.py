@@ -13,7 +13,7 @@ from torch import nn
 from torch.profiler import record_function
 
 from benches.compare.meters import allocated, most, recorded, within
-from benches.papers.stages import End
+from benches.papers.models.stages import End
 from impls.schedules import Chain, Plan, Stage, checkpoint_sequential
 
 END = 4  # bytes of the scalar that a chain ends in, which is none of its stages'

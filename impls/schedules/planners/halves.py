@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from impls.schedules.tree import Keep, Part, Plan, Region
+from impls.schedules.plan import Keep, Part, Plan, Region
 from impls.schedules.validation import require_int
 
 

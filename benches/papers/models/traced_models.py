@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from benches.papers.transformer_layer import Shape, Technique, layer, weights
+from benches.papers.models.transformer_layer import Shape, Technique, layer, weights
 
 Step = Callable[[], Sequence[torch.Tensor]]
 

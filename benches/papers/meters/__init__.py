@@ -1,0 +1,1 @@
+"""What is measured of a run: kernels, bytes alive and saved, workspaces, and the times of a layer."""
