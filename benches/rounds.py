@@ -51,13 +51,13 @@ def interleaved(
     order = list(contenders)
     shuffle = random.Random(0).shuffle
     seconds: dict[str, list[float]] = {name: [] for name in order}
-    for turn in range(warm + rounds):
+    for number in range(warm + rounds):
         shuffle(order)
         for name in order:
             call = contenders[name]
             started = tell()
             for _ in range(calls):
                 call()
-            if turn >= warm:
+            if number >= warm:
                 seconds[name].append((tell() - started) / calls)
     return Times({name: tuple(values) for name, values in seconds.items()})

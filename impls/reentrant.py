@@ -31,9 +31,9 @@ from impls.state.devices import (
     leaves,
     set_device_states,
 )
+from impls.state.process_lock import run_undisturbed
 from impls.state.random_numbers import Device, States, states_of
 from impls.state.restoration import Restoration
-from impls.state.turns import run_undisturbed
 
 __all__ = [
     "CheckpointFunction",

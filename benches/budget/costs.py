@@ -196,10 +196,10 @@ def _times(steps: Mapping[str, Step], rounds: int) -> dict[str, Sequence[float]]
     """
     names = list(steps)
     ratios: dict[str, list[float]] = {name: [] for name in names}
-    for turn in range(rounds):
+    for number in range(rounds):
         took = {}
         for index in range(len(names)):
-            name = names[(turn + index) % len(names)]
+            name = names[(number + index) % len(names)]
             begun = time.process_time()
             steps[name]()
             took[name] = time.process_time() - begun

@@ -18,7 +18,7 @@ from impls.nested import checkpoint
 RATIOS = dict(zip(LENGTHS, (0.28, 0.30, 0.33, 0.35), strict=True))
 TENSORS = 10, 100, 1000, 10_000, 100_000
 ROW = 10, 100, 1000, 10_000
-TURN = 10_000  # saved tensors that a size makes in its turn of a round, about; a region takes as long as ten of them
+PER_ROUND = 10_000  # saved tensors that a size makes in a round, about; a region takes as long as ten of them
 BOTH: dict[str, Checkpoint] = {"ours": checkpoint, "torch": theirs}
 
 
@@ -127,20 +127,20 @@ def added(shapes: Sequence[tuple[int, int]], scale: float) -> Series:
     The least of the rounds counts: differences of differences are taken of it, and what disturbs a round only adds.
     """
     timed: dict[str, Callable[[], None]] = {}
-    turns = {shape: max(1, TURN // ((shape[0] + 10) * shape[1])) for shape in shapes}
-    for shape, turn in turns.items():
+    repeats = {shape: max(1, PER_ROUND // ((shape[0] + 10) * shape[1])) for shape in shapes}
+    for shape, count in repeats.items():
         for name, run in regions(shape[0], BOTH, shape[1]).items():
-            timed[f"{name} {shape}"] = _repeated(run, turn)
+            timed[f"{name} {shape}"] = _repeated(run, count)
     times = interleaved(timed, rounds=max(2, int(scale * 7)), calls=1, warm=1)
     return {
-        name: [(times.least(f"{name} {shape}") - times.least(f"replay {shape}")) / turn for shape, turn in turns.items()]
+        name: [(times.least(f"{name} {shape}") - times.least(f"replay {shape}")) / count for shape, count in repeats.items()]
         for name in BOTH
     }
 
 
-def _repeated(run: Callable[[], None], turn: int) -> Callable[[], None]:
+def _repeated(run: Callable[[], None], count: int) -> Callable[[], None]:
     def repeated() -> None:
-        for _ in range(turn):
+        for _ in range(count):
             run()
 
     return repeated

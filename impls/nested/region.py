@@ -24,9 +24,9 @@ from impls.nested.recomputation import Recomputation, RecomputedTensors
 from impls.nested.user_hooks import HookOwner
 from impls.state import advisory_locks, modes, random_numbers, streams
 from impls.state.hook_registrations import registration_count, undo_registrations
+from impls.state.process_lock import ProcessLockError, run_undisturbed
 from impls.state.restoration import Restoration
-from impls.state.turns import NoTurnError, run_undisturbed
-from impls.tensors.origins import Origin, find_origin, follow_what_is_left, keep_storages, note_result
+from impls.tensors.origins import Origin, find_origin, find_outside, keep_storages, make_result_origin
 from impls.tensors.versions import TensorMetadata, VersionProbe, describe, tensor_metadata, version_probe
 from impls.torch_private import (
     current_autograd_node,
@@ -116,7 +116,7 @@ class Region(HookOwner):
         if self.check:
             base = tensor._base
             if base is None and not metadata[5]:
-                self.candidates[slot[0]] = origin = note_result(tensor, slot[1], metadata)
+                self.candidates[slot[0]] = origin = make_result_origin(tensor, slot[1], metadata)
             elif not (is_argument := self.inputs.contains(tensor)) or metadata[5]:  # a leaf may be given other data
                 origin = find_origin(tensor, tensor if base is None else base, slot[1], metadata)
                 if origin is not None and is_argument:
@@ -142,11 +142,11 @@ class Region(HookOwner):
     def end_forward(self, output: Any) -> None:
         """Forward is over, or has failed: let go of what only that needed. What is from outside shows as the outermost ends."""
         if self.candidates:
-            left = follow_what_is_left(self.candidates, self.first_sequence_number, self.inputs.contains)
+            left = find_outside(self.candidates, self.first_sequence_number, self.inputs.contains)
             self.origins.update(left)
             self.candidates = {}
             if left and not isinstance(self.enclosing, Region):
-                keep_storages(left.values(), output, watched=self.inputs.hooks_were_active)
+                keep_storages(left.values(), output, hooks_were_active=self.inputs.hooks_were_active)
         self.enclosing = self.last_metadata = self.user_hooks = None
         self.inputs.end_forward()
         self.hooks_at_end = registration_count()
@@ -195,7 +195,7 @@ class Region(HookOwner):
             if values is None or slot[0] not in values:  # another thread of this backward may have come first
                 values = run_undisturbed(partial(self.recompute, task, slot))
             return values.pop(slot[0])
-        except NoTurnError as error:
+        except ProcessLockError as error:
             self.refuse(str(error))
         finally:
             if begun:

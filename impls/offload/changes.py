@@ -55,7 +55,7 @@ class SharedMemory:
 
 
 class Changes:
-    """The changes of one turn.
+    """The changes of one slice run.
 
     ``names`` are what changed so far. Of these ``silent`` are those of which version counters do not tell,
     ``redirected`` those that were given other data, and ``assigned`` those that were replaced, with the replaced copy if that

@@ -19,7 +19,7 @@ Tensors = dict[str, torch.Tensor]
 def execute(use: SliceUse, chain: Chain, given: Tensors, start: Start, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run a slice on these parameters and buffers; ``given`` then says what it has under each name.
 
-    ``start`` has those that began with another value than they have at the end of the turn.
+    ``start`` has those that began with another value than they have at the end of the slice's run.
     """
     with use.residence.exclusive(), SliceHooks(use, given, start, pristine=use.recomputed):
         put = {place: given[name] for place, name in use.places.items()}

@@ -117,16 +117,16 @@ class OffloadModel(nn.Module):
             self._warn_of_statistics()
         calls = split(*_to_device(args, kwargs, self._route.device), self._num_microbatches)
         memory = SharedMemory()
-        turns = [
+        runs = [
             SliceRun(index, Chain({name: self.get_submodule(name) for name in names}), self._residence, memory)
             for index, names in enumerate(names for names in self._cut if names)
         ]
         try:
-            return join(self._run(turns, calls))
+            return join(self._run(runs, calls))
         finally:
             # Parameters may be changed and buffers read from now on: copies from and to them have to be over.
-            for turn in turns:
-                turn.settle()
+            for run in runs:
+                run.settle()
 
     def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:
         """As for any module; not while another thread runs a slice, when modules have copies."""
@@ -148,15 +148,15 @@ class OffloadModel(nn.Module):
         with self._residence.exclusive():
             return super().load_state_dict(*args, **kwargs)
 
-    def _run(self, turns: list[SliceRun], calls: list[Call]) -> list[Any]:
+    def _run(self, runs: list[SliceRun], calls: list[Call]) -> list[Any]:
         below: Below | None = None
         values: list[Any] = []
-        turns[0].load()
-        for index, turn in enumerate(turns):
-            for following in turns[index + 1 : index + 2]:
+        runs[0].load()
+        for index, run in enumerate(runs):
+            for following in runs[index + 1 : index + 2]:
                 following.load()
-            values = turn.run(calls, below, self._checkpoint_activation, turns[:index])
-            below = turn.use, nodes_of(values)
+            values = run.run(calls, below, self._checkpoint_activation, runs[:index])
+            below = run.use, nodes_of(values)
             calls = [((value,), {}) for value in values]
         return values
 

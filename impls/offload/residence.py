@@ -1,4 +1,4 @@
-"""What is loaded while backward runs: the slice in turn and the one before it, which comes next.
+"""What is loaded while backward runs: the slice that runs and the one before it, which comes next.
 
 Backward asks for slices in reverse order. The first time it asks for one, that slice is loaded whole, or was already on
 its way, and the one before is sent for. What is loaded belongs to the engine's task and goes with it.
@@ -52,7 +52,7 @@ class _Task:
 
 
 class Residence:
-    """The backward passes of one model that have something loaded, and whose turn it is to have copies in the modules."""
+    """The backward passes of one model that have something loaded, and which thread has copies in the modules."""
 
     def __init__(self, route: Route) -> None:
         self.route = route

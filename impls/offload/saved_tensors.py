@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Loader(Protocol):
-    """Gives a copy of a parameter or buffer once the slice's turn is over."""
+    """Gives a copy of a parameter or buffer once the slice's run is over."""
 
     references: int
 
@@ -32,7 +32,7 @@ class SliceHooks:
 
     ``copies`` are what the modules are given, by name. With ``pristine`` a copy that the run has changed is not referred
     to but saved like any other tensor, since it will not be the value that is loaded again. ``start`` has the values that
-    the run began with where they are not those at the end of the turn; another microbatch may add to it later.
+    the run began with where they are not those at the end of the slice's run; another microbatch may add to it later.
     """
 
     def __init__(self, loader: Loader, copies: Mapping[str, torch.Tensor], start: Start, *, pristine: bool) -> None:

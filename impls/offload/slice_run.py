@@ -1,4 +1,4 @@
-"""A slice's turn in forward: its microbatches run on loaded copies, and what they changed is written back."""
+"""A slice's run in forward: its microbatches run on loaded copies, and what they changed is written back."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class SliceRun:
         self.reading.append(self.loaded.arrival.done)
 
     def run(self, calls: Sequence[Call], below: Below | None, checkpointed: bool, earlier: Sequence[SliceRun]) -> list[Any]:
-        """The values for all microbatches; ``below`` is the use of the turn before, ``earlier`` are all turns before."""
+        """The values for all microbatches; ``below`` is the use of the run before, ``earlier`` are all runs before."""
         present = SliceUse(self.index, self.chain, self.residence)
-        if not present.is_same(self.use) or any(turn.changes.affect(present) for turn in earlier):
-            for turn in earlier:
-                turn.settle()  # what they wrote back has to be there before it is read
+        if not present.is_same(self.use) or any(run.changes.affect(present) for run in earlier):
+            for run in earlier:
+                run.settle()  # what they wrote back has to be there before it is read
             self.use, self.changes = present, Changes(self.title, present, self.chain, self.memory)
             self.load()
         assert self.loaded is not None
@@ -122,17 +122,17 @@ class SliceRun:
 
 
 class _Region:
-    """One microbatch of a slice as a checkpointed region: runs in forward on the turn's copies, later on others."""
+    """One microbatch of a slice as a checkpointed region: runs in forward on the run's copies, later on others."""
 
-    def __init__(self, turn: SliceRun, boundary: Boundary) -> None:
-        self.use, self.chain, self.boundary = turn.use, turn.chain, boundary
-        self.start = turn.changes.starts[-1]
-        self.flags = {name: tensor.requires_grad for name, tensor in turn.use.tensors.items()}
-        self.has_tangents = boundary.has_tangents or any(tangent_of(tensor) is not None for tensor in turn.use.tensors.values())
+    def __init__(self, run: SliceRun, boundary: Boundary) -> None:
+        self.use, self.chain, self.boundary = run.use, run.chain, boundary
+        self.start = run.changes.starts[-1]
+        self.flags = {name: tensor.requires_grad for name, tensor in run.use.tensors.items()}
+        self.has_tangents = boundary.has_tangents or any(tangent_of(tensor) is not None for tensor in run.use.tensors.values())
         self.modes = [(module, module.training) for module in self.chain.modules()]
         self.first: Callable[[], Any] | None = None
         self.thread: int | None = None  # on which forward runs, until it is over
-        self.__qualname__ = turn.title
+        self.__qualname__ = run.title
 
     def __call__(self, *_: torch.Generator) -> Any:
         first, self.first = self.first, None  # a backward inside recomputes before this is over

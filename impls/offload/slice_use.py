@@ -73,7 +73,7 @@ class Loaded(NamedTuple):
 
 
 class SliceUse:
-    """One slice in one call of the model: what was loaded for its turn, and how to load it again.
+    """One slice in one call of the model: what was loaded for its run, and how to load it again.
 
     ``tensors`` has each parameter and buffer once; ``places`` says by what name the one goes that a module has somewhere.
     ``below`` is the use of the slice before it, with the nodes that its outputs came from.
@@ -108,7 +108,7 @@ class SliceUse:
         return Loaded(arrival, stamps, {name: copy._version for name, copy in arrival.copies.items()})
 
     def check(self, names: Iterable[str]) -> None:
-        """Raise RuntimeError if autograd could tell that an original is not what it was at the end of the slice's turn."""
+        """Raise RuntimeError if autograd could tell that an original is not what it was at the end of the slice's run."""
         for name in names:
             now, then = Stamp.of(self.tensors[name]), self.stamps[name]
             if now.version != then.version:

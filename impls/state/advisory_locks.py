@@ -10,8 +10,8 @@ import os
 import time
 
 from impls.state import threads
+from impls.state.process_lock import LIMIT
 from impls.state.restoration import current_restoration
-from impls.state.turns import LIMIT
 
 _holders: dict[int, threads.Thread] = {}
 

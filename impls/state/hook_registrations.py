@@ -4,7 +4,7 @@ What the recomputation registers is taken off when it is over. A hook that it re
 stays, so that its handle goes on working, and one that it took off for good is put back. Hooks that another thread
 registers on the same tensor meanwhile are left alone; on the tensor's node they cannot be told from the function's own.
 
-What this thread registers is known by its handles. A TorchFunctionMode would see them, too, and be seen: where there is one,
+What this thread registers is before_by_id by its handles. A TorchFunctionMode would see them, too, and be seen: where there is one,
 encoders of transformers leave their fast path, which gives other values for padded keys.
 """
 
@@ -21,7 +21,7 @@ from torch.utils.hooks import RemovableHandle
 
 Hooks = dict[int, Callable[..., Any]]
 
-_NOTHING = nullcontext()
+_NO_CONTEXT = nullcontext()
 
 
 def registration_count() -> int:
@@ -31,71 +31,76 @@ def registration_count() -> int:
 
 def undo_registrations(tensors: Iterable[torch.Tensor], *, registering: bool) -> AbstractContextManager[Any]:
     """A context that leaves the hooks on these tensors as they were, for a function that may be ``registering`` some."""
-    return _Registrations(tensors) if registering else _NOTHING
+    return _HookSnapshot(tensors) if registering else _NO_CONTEXT
 
 
 class _Local(threading.local):
-    """Those of a thread that collect handles, the one that began last at the end."""
+    """The snapshots of a thread that are to be restored, the one that was taken last at the end."""
 
-    collecting: tuple[_Registrations, ...] = ()
+    snapshots: tuple[_HookSnapshot, ...] = ()
 
 
 _local = _Local()
-_temporary: dict[int, int] = {}  # hooks of recomputations that are under way, by the ids of handles: their threads
+_temporary_handles: dict[int, int] = {}  # threads by the ids of the handles that recomputations under way have made
 
 
 @functools.cache
 def _watch_handles() -> None:
-    """Have handles told to whoever collects them, from the first time on that somebody does."""
+    """Have each handle that is made noted by the snapshots of its thread, from the first snapshot on."""
     made = RemovableHandle.__init__
 
     @functools.wraps(made)
     def initialised(handle: RemovableHandle, *hooks: Any, **others: Any) -> None:
         made(handle, *hooks, **others)
-        if _local.collecting:
-            _temporary[handle.id] = threading.get_ident()
-        for one in _local.collecting:
+        if _local.snapshots:
+            _temporary_handles[handle.id] = threading.get_ident()
+        for one in _local.snapshots:
             if handle not in one.handles[-1:]:  # two threads may have come here at once, and then it is told twice
                 one.handles.append(handle)
 
     RemovableHandle.__init__ = initialised  # type: ignore[method-assign, assignment]
 
 
-class _Registrations:
-    """Collects the handles of the hooks that this thread registers, on whatever."""
+class _HookSnapshot:
+    """The hooks on tensors and their nodes, as they are to be again, and the handles that this thread makes meanwhile.
+
+    ``tensor_hooks`` and ``node_hooks`` are pairs: a dict of hooks that is in use, and what it held at the start.
+    """
 
     def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
         self.tensors = list(tensors)
         self.handles: list[RemovableHandle] = []
-        self.before: list[tuple[Hooks, Hooks]] = []
-        self.nodes: list[tuple[Hooks, Hooks]] = []
+        self.tensor_hooks: list[tuple[Hooks, Hooks]] = []
+        self.node_hooks: list[tuple[Hooks, Hooks]] = []
 
-    def __enter__(self) -> _Registrations:
-        self.before = [(hooks, _lasting(hooks)) for tensor in self.tensors for hooks in _hooks_of_tensor(tensor)]
-        self.nodes = [(hooks, hooks.copy()) for tensor in self.tensors for hooks in _hooks_of_node(tensor)]
+    def __enter__(self) -> _HookSnapshot:
+        self.tensor_hooks = [
+            (hooks, _without_temporary(hooks)) for tensor in self.tensors for hooks in _hooks_of_tensor(tensor)
+        ]
+        self.node_hooks = [(hooks, hooks.copy()) for tensor in self.tensors for hooks in _hooks_of_node(tensor)]
         _watch_handles()
-        _local.collecting = (*_local.collecting, self)
+        _local.snapshots = (*_local.snapshots, self)
         return self
 
     def __exit__(self, *error: Any) -> None:
-        _local.collecting = _local.collecting[:-1]
-        known = {id(hooks): before for hooks, before in self.before}
+        _local.snapshots = _local.snapshots[:-1]
+        before_by_id = {id(hooks): before for hooks, before in self.tensor_hooks}
         for tensor in self.tensors:
             for hooks in _hooks_of_tensor(tensor):
                 mine = [handle.id for handle in self.handles if handle.hooks_dict_ref() is hooks]
-                _restore(hooks, known.get(id(hooks), {}), mine)
-        for hooks, before in self.nodes:
+                _restore(hooks, before_by_id.get(id(hooks), {}), mine)
+        for hooks, before in self.node_hooks:
             _restore(hooks, before, [key for key in hooks if key not in before])
-        if not _local.collecting:
+        if not _local.snapshots:
             for handle in self.handles:
-                _temporary.pop(handle.id, None)
+                _temporary_handles.pop(handle.id, None)
 
 
-def _lasting(hooks: Hooks) -> Hooks:
+def _without_temporary(hooks: Hooks) -> Hooks:
     """The hooks but for those that recomputations on other threads have registered, and are going to take off."""
     own = threading.get_ident()
     # In this order: what is no longer temporary, as its recomputation has ended, has been taken off before.
-    return {key: hook for key, hook in hooks.copy().items() if _temporary.get(key, own) == own and key in hooks}
+    return {key: hook for key, hook in hooks.copy().items() if _temporary_handles.get(key, own) == own and key in hooks}
 
 
 def _hooks_of_tensor(tensor: torch.Tensor) -> list[Hooks]:

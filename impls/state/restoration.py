@@ -7,8 +7,8 @@ from types import TracebackType
 
 from impls.state import modes, threads
 from impls.state.modes import Modes, ProcessWide
+from impls.state.process_lock import PROCESS_LOCK, DisturbedError
 from impls.state.random_numbers import States, set_states
-from impls.state.turns import TURN, Disturbed
 from impls.torch_private import get_thread_object, has_thread_object, remove_thread_object, set_thread_object
 
 # Where torch keeps what belongs to a thread, and to those on which autograd runs the backward that the thread waits for.
@@ -27,12 +27,12 @@ class Restoration:
     other threads see them meanwhile; they are put back where they still are what was set, or what forward had ``left`` if it
     left others than it began with, and after an error in any case.
 
-    Raises NoTurnError where another recomputation does not end, and on exit Disturbed, in place of any Exception, where
-    another one passed this one by while it slept, and was not waited for.
+    Raises ProcessLockError where another recomputation does not end, and on exit DisturbedError, in place of any Exception,
+    where another one passed this one by while it slept, and was not waited for.
     """
 
     found: ProcessWide | None = None
-    holds = entered = disturbed = False
+    holds_lock = entered = disturbed = False
     failed = False  # whether the function has ended with an error that is not raised, as what it is run for is there
     passed: tuple[Restoration, threads.Sleep] | None = None  # the one that it passed, and the sleep that has to last
     stack: ExitStack | None = None
@@ -41,14 +41,14 @@ class Restoration:
         self.wanted, self.states, self.modes_after = wanted, states, modes_after
         self.before: States = []
         self.outer = outer = current_restoration()
-        # The one around this that has the turn.
-        self.outer_holder: Restoration | None = outer if outer is None or outer.holds else outer.outer_holder
+        # The one around this that holds the lock.
+        self.outer_holder: Restoration | None = outer if outer is None or outer.holds_lock else outer.outer_holder
         self.thread = threads.current_thread()
 
     def __enter__(self) -> None:
         try:
             if self.states:
-                self.take_turn()
+                self.acquire_lock()
                 self.before = [(source, source.get_state()) for source, _ in self.states]
                 set_states(self.states)
             if self.wanted is not None:
@@ -62,15 +62,15 @@ class Restoration:
             self.__exit__(type(error), error, None)
             raise
 
-    def take_turn(self) -> None:
+    def acquire_lock(self) -> None:
         """Wait until no other recomputation has set what belongs to the process."""
-        self.holds = True
-        TURN.take(self)
+        self.holds_lock = True
+        PROCESS_LOCK.acquire(self)
 
     def set_modes(self, wanted: Modes, found: Modes) -> None:
         """Put the wanted modes in force."""
-        if not self.holds and found.process_wide != wanted.process_wide:
-            self.take_turn()
+        if not self.holds_lock and found.process_wide != wanted.process_wide:
+            self.acquire_lock()
             found = modes.current_modes()  # another recomputation may have set them before
             self.found = found.process_wide
         self.stack = modes.enter_modes(wanted, found)
@@ -86,10 +86,10 @@ class Restoration:
             if self.wanted is not None and modes.process_wide() != self.found:
                 self.put_modes_back(self.wanted.process_wide, failed=self.failed or error is not None)
         finally:
-            if self.holds:
-                disturbed = TURN.give_back(self)
+            if self.holds_lock:
+                disturbed = PROCESS_LOCK.release(self)
         if disturbed and (error is None or isinstance(error, Exception)):
-            raise Disturbed
+            raise DisturbedError
 
     def put_modes_back(self, set_here: ProcessWide, *, failed: bool) -> None:
         """Undo what the recomputation changed of the process-wide modes."""
@@ -98,7 +98,7 @@ class Restoration:
             modes.restore_process_wide(self.found, None if failed else (set_here, modes_after))
 
     def inherit(self, other: Restoration) -> None:
-        """Put back what another one found that had the turn before and gives it back before.
+        """Put back what another one found that held the lock before and releases it before.
 
         That comes last, and so prevails: a device's generator may be in both, in one as a device and in the other as itself.
         """

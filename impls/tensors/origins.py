@@ -93,10 +93,10 @@ def find_origin(tensor: torch.Tensor, base: torch.Tensor, probe: VersionProbe, m
     return origin
 
 
-def note_result(tensor: torch.Tensor, probe: VersionProbe, metadata: TensorMetadata) -> Origin:
+def make_result_origin(tensor: torch.Tensor, probe: VersionProbe, metadata: TensorMetadata) -> Origin:
     """The origin of a saved result of an operator, of which nothing is known but that.
 
-    Nearly every tensor that is saved is one, made in the region and gone when that ends: ``follow_what_is_left`` asks the
+    Nearly every tensor that is saved is one, made in the region and gone when that ends: ``find_outside`` asks the
     few others for the rest.
     """
     origin = Origin(tensor)
@@ -108,7 +108,7 @@ def _shows_its_memory(tensor: torch.Tensor) -> bool:
     return type(tensor) in _ORDINARY and has_storage(tensor)
 
 
-def follow_what_is_left(
+def find_outside(
     origins: Mapping[int, Origin], first_sequence_number: int, is_argument: Callable[[torch.Tensor], bool]
 ) -> dict[int, Origin]:
     """Forward is over: of these, the ones to follow, which are alive and leaves, or computed before the region began.
@@ -135,7 +135,7 @@ def follow_what_is_left(
     return left
 
 
-def keep_storages(origins: Iterable[Origin], output: Any, *, watched: bool) -> None:
+def keep_storages(origins: Iterable[Origin], output: Any, *, hooks_were_active: bool) -> None:
     """Forward is over for the outermost region, too: keep the storages of leaves that were there before it.
 
     What forward made is gone by now, but for its output, and for what the function has put elsewhere. A tensor that got
@@ -149,7 +149,7 @@ def keep_storages(origins: Iterable[Origin], output: Any, *, watched: bool) -> N
         if base is None or one.storage is not None:
             continue
         ordinary = type(base) is torch.Tensor
-        if storage is None or (ordinary and watched):
+        if storage is None or (ordinary and hooks_were_active):
             one.followed = False
         elif base.is_leaf:
             if ordinary and outputs is None:

@@ -25,10 +25,10 @@ def _bring_others(copy: Copy, other: Any) -> None:
     copy.call_instead("nested.recomputation", "Recomputation.pack", pack)
 
 
-@mutant("state.turns", "devices", "offsets_of_generators_are_plains")
+@mutant("state.process_lock", "devices", "offsets_of_generators_are_plains")
 def leaves_a_device_where_recomputation_has_drawn(copy: Copy) -> None:
     """Generators of random numbers are not put back after a recomputation."""
-    copy.replace("state.turns", "set_states", lambda _: None, only_here=True)
+    copy.replace("state.process_lock", "set_states", lambda _: None, only_here=True)
 
 
 @mutant("state.modes", "devices", "autocast_of_device_and_host", profile="default")

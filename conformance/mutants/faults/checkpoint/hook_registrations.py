@@ -32,9 +32,9 @@ def leaves_the_hooks_of_a_recomputation_that_fails(copy: Copy) -> None:
 
     def changed(self: Any, kind: Any, *error: Any) -> None:
         if kind is not None:
-            self.tensors, self.nodes = [], []
+            self.tensors, self.node_hooks = [], []
 
-    copy.call_before("state.hook_registrations", "_Registrations.__exit__", changed)
+    copy.call_before("state.hook_registrations", "_HookSnapshot.__exit__", changed)
 
 
 @mutant("state.hook_registrations", "structure", "hooks_that_a_function_registers_on_its_argument")
@@ -57,7 +57,7 @@ def forgets_hooks_on_accumulation(copy: Copy) -> None:
 def knows_hooks_of_the_first_argument_alone(copy: Copy) -> None:
     """Hooks that a recomputation registers on other tensors than the first argument stay."""
     copy.call_instead(
-        "state.hook_registrations", "_Registrations.__init__", lambda init, self, tensors: init(self, list(tensors)[:1])
+        "state.hook_registrations", "_HookSnapshot.__init__", lambda init, self, tensors: init(self, list(tensors)[:1])
     )
 
 
@@ -110,7 +110,7 @@ def takes_off_what_another_thread_registered(copy: Copy) -> None:
 @mutant("state.hook_registrations", "structure", "hooks_that_another_recomputation_takes_off")
 def puts_back_hooks_of_another_recomputation(copy: Copy) -> None:
     """Hooks that a recomputation on another thread has registered for a while are taken for hooks that are there to stay."""
-    copy.replace("state.hook_registrations", "_lasting", lambda hooks: hooks.copy())
+    copy.replace("state.hook_registrations", "_without_temporary", lambda hooks: hooks.copy())
 
 
 @mutant("state.hook_registrations", "structure", "a_function_that_asks_for_modes")

@@ -50,7 +50,7 @@ def takes_views_for_wholes(copy: Copy) -> None:
 @mutant("tensors.origins", "errors", "weights_and_buffers_that_are_replaced")
 def keeps_parameters_alone(copy: Copy) -> None:
     """The storages of tensors from outside that are no parameters are not kept for comparison."""
-    copy.change_arguments("tensors.origins", "keep_storages", lambda given: given.update(watched=True))
+    copy.change_arguments("tensors.origins", "keep_storages", lambda given: given.update(hooks_were_active=True))
 
 
 @mutant("tensors.origins", "errors", "other_tensors_with_the_same_values")

@@ -26,8 +26,8 @@ def _before_exit(copy: Copy, change: Callable[[Any, Any], object]) -> None:
 
 
 def _before_turn_ends(copy: Copy, change: Callable[[Any], object]) -> None:
-    """The restoration that has the turn is changed before it gives the turn back."""
-    copy.call_before("state.turns", "Turn.give_back", lambda self, holder: change(holder))
+    """The restoration that holds the lock is changed before it releases it."""
+    copy.call_before("state.process_lock", "ProcessLock.release", lambda self, holder: change(holder))
 
 
 def _without_second_normal(state: torch.Tensor) -> torch.Tensor:
@@ -41,10 +41,10 @@ def replays_no_random_numbers(copy: Copy) -> None:
     copy.replace("state.restoration", "set_states", lambda states: None, only_here=True)
 
 
-@mutant("state.turns", "rng", "ambient_stream_is_left_alone")
+@mutant("state.process_lock", "rng", "ambient_stream_is_left_alone")
 def does_not_put_the_stream_back(copy: Copy) -> None:
     """Generators stay where a recomputation left them."""
-    copy.replace("state.turns", "set_states", lambda states: None, only_here=True)
+    copy.replace("state.process_lock", "set_states", lambda states: None, only_here=True)
 
 
 @mutant("state.restoration", "rng", "an_error_leaves_the_stream_alone")
@@ -99,13 +99,13 @@ def overlooks_explicit_generators(copy: Copy) -> None:
     )
 
 
-@mutant("state.turns", "rng", "two_threads_draw_their_own")
+@mutant("state.process_lock", "rng", "two_threads_draw_their_own")
 def lets_two_threads_recompute_at_once(copy: Copy) -> None:
-    """Nobody waits for the turn."""
-    copy.replace("state.turns", "Turn._wait", lambda self, taker: None)
+    """Nobody waits for the lock."""
+    copy.replace("state.process_lock", "ProcessLock._wait", lambda self, taker: None)
 
 
-@mutant("state.turns", "rng", "recomputations_that_meet_draw_their_own")
+@mutant("state.process_lock", "rng", "recomputations_that_meet_draw_their_own")
 def does_not_look_whether_a_sleeper_woke(copy: Copy) -> None:
     """A recomputation that passed a sleeping one is taken for undisturbed, also if that one woke."""
 
@@ -118,10 +118,10 @@ def does_not_look_whether_a_sleeper_woke(copy: Copy) -> None:
 @mutant("state.restoration", "rng", "recomputations_that_meet_draw_their_own")
 def has_a_turn_of_its_own(copy: Copy) -> None:
     """Recomputations of another implementation are not waited for."""
-    copy.wrap("state.restoration", "TURN", lambda turn: type(turn)())
+    copy.wrap("state.restoration", "PROCESS_LOCK", lambda lock: type(lock)())
 
 
-@mutant("state.turns", "rng", "a_recomputation_that_waits_for_another")
+@mutant("state.process_lock", "rng", "a_recomputation_that_waits_for_another")
 def leaves_a_sleeper_with_other_random_numbers(copy: Copy) -> None:
     """A recomputation that passed a sleeping one does not put the generators back."""
 
@@ -131,14 +131,14 @@ def leaves_a_sleeper_with_other_random_numbers(copy: Copy) -> None:
     _before_turn_ends(copy, change)
 
 
-@mutant("state.turns", "rng", "a_recomputation_that_waits_for_another")
+@mutant("state.process_lock", "rng", "a_recomputation_that_waits_for_another")
 def refuses_while_another_thread_recomputes(copy: Copy) -> None:
-    """A recomputation fails instead of waiting for the turn."""
+    """A recomputation fails instead of waiting for the lock."""
 
     def refuse(self: Any, taker: Any) -> NoReturn:
-        raise copy["state.turns"].NoTurnError("another thread recomputes")
+        raise copy["state.process_lock"].ProcessLockError("another thread recomputes")
 
-    copy.replace("state.turns", "Turn._wait", refuse)
+    copy.replace("state.process_lock", "ProcessLock._wait", refuse)
 
 
 @mutant("state.random_numbers", "rng", "all_distributions_are_replayed", profile="default")
@@ -201,17 +201,17 @@ def replays_while_grad_mode_is_off(copy: Copy) -> None:
     copy.call_instead("state.restoration", "set_states", set_states, only_here=True)
 
 
-@mutant("state.turns", "rng", "generator_state_is_left_alone")
+@mutant("state.process_lock", "rng", "generator_state_is_left_alone")
 def puts_back_all_but_the_second_normal(copy: Copy) -> None:
     """Generators lose the normal number that they kept for the next call as they are put back."""
 
     def set_states(there: Any, states: Any) -> None:
         there([(source, _without_second_normal(state)) for source, state in states])
 
-    copy.call_instead("state.turns", "set_states", set_states, only_here=True)
+    copy.call_instead("state.process_lock", "set_states", set_states, only_here=True)
 
 
-@mutant("state.turns", "rng", "seeding_inside")
+@mutant("state.process_lock", "rng", "seeding_inside")
 def lets_a_seed_set_inside_stay(copy: Copy) -> None:
     """A generator that the recomputation seeded is not put back."""
 

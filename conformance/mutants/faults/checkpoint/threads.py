@@ -35,10 +35,10 @@ def gives_up_on_a_busy_region(copy: Copy) -> None:
     _refuse_to_wait(copy)
 
 
-@mutant("state.turns", "lifetimes", "a_fork_while_another_thread_recomputes")
+@mutant("state.process_lock", "lifetimes", "a_fork_while_another_thread_recomputes")
 def stays_locked_after_a_fork(copy: Copy) -> None:
-    """In a process that was forked, threads that did not come along keep the turn."""
-    copy.replace("state.turns", "TURN", copy["state.turns"].Turn())
+    """In a process that was forked, threads that did not come along keep the lock."""
+    copy.replace("state.process_lock", "PROCESS_LOCK", copy["state.process_lock"].ProcessLock())
 
 
 @mutant("nested.region", "lifetimes", "backward_in_another_thread")
@@ -80,7 +80,7 @@ def refuses_while_forward_is_under_way_elsewhere(copy: Copy) -> None:
 
 @mutant("state.restoration", "lifetimes", "regions_of_two_threads_run_at_once")
 def has_one_lock_for_all(copy: Copy) -> None:
-    """Recomputations take turns even if they replay no random numbers."""
+    """Recomputations wait for each other even if they replay no random numbers."""
     always = type("Always", (list,), {"__bool__": lambda _: True})
     copy.set_after("state.restoration", "Restoration.__init__", states=lambda self: always(self.states))
 
@@ -88,22 +88,22 @@ def has_one_lock_for_all(copy: Copy) -> None:
 @mutant("nested.api", "lifetimes", "regions_of_two_threads_run_at_once")
 def lets_one_forward_run_at_a_time(copy: Copy) -> None:
     """One thread at a time may be in the forward of a region."""
-    turn = threading.RLock()
+    lock = threading.RLock()
 
     def run(there: Any, *given: Any) -> Any:
-        with turn:
+        with lock:
             return there(*given)
 
     copy.call_instead("nested.api", "_run", run)
 
 
-@mutant("state.turns", "lifetimes", "another_thread_goes_on_after_an_error")
+@mutant("state.process_lock", "lifetimes", "another_thread_goes_on_after_an_error")
 def keeps_its_lock_after_an_error(copy: Copy) -> None:
-    """A recomputation that raises an error keeps the turn."""
+    """A recomputation that raises an error keeps the lock."""
 
-    def give_back(_: bool, self: Any, holder: Any) -> None:
+    def release(_: bool, self: Any, holder: Any) -> None:
         if sys.exc_info()[0] is not None:
             self.holders.append(holder)
 
-    copy.call_after("state.turns", "Turn.give_back", give_back)
-    copy.replace("state.turns", "LIMIT", 5.0)  # so that a thread that waits in vain ends when the law has seen it
+    copy.call_after("state.process_lock", "ProcessLock.release", release)
+    copy.replace("state.process_lock", "LIMIT", 5.0)  # so that a thread that waits in vain ends when the law has seen it

@@ -84,7 +84,7 @@ def keeps_inputs_beside_their_copies(copy: Copy) -> None:
 
 @mutant("offload.slice_run", "offload-costs", "two_slices_of_parameters_are_resident_at_most")
 def drops_slices_at_the_end_of_forward(copy: Copy) -> None:
-    """What was loaded for a turn is kept until the whole forward is over."""
+    """What was loaded for a run is kept until the whole forward is over."""
     copy.set_after("offload.slice_run", "SliceRun.load", kept=lambda self: self.loaded)
 
 
@@ -140,8 +140,8 @@ def copies_unchanged_buffers_back(copy: Copy) -> None:
 def loads_the_first_slice_twice(copy: Copy) -> None:
     """The first slice is loaded twice."""
 
-    def run(self: Any, turns: Any, calls: Any) -> None:
-        turns[0].load()
+    def run(self: Any, runs: Any, calls: Any) -> None:
+        runs[0].load()
 
     copy.call_before("offload.model", "OffloadModel._run", run)
 
@@ -222,7 +222,7 @@ def frees_parameters_that_are_still_read(copy: Copy) -> None:
 
 @mutant("offload.slice_run", "offload-costs", "the_next_slice_is_on_its_way")
 def loads_a_slice_when_it_runs(copy: Copy) -> None:
-    """A slice is not loaded before its turn."""
+    """A slice is not loaded before its run."""
     load = copy["offload.slice_run"].SliceRun.load
 
     def run(self: Any, *args: Any) -> None:
@@ -271,11 +271,11 @@ def waits_for_no_start_of_a_microbatch(copy: Copy) -> None:
 def reads_on_after_an_error(copy: Copy) -> None:
     """After an error forward ends while parameters are still copied."""
 
-    def run(there: Any, self: Any, turns: Any, calls: Any) -> Any:
+    def run(there: Any, self: Any, runs: Any, calls: Any) -> Any:
         try:
-            return there(self, turns, calls)
+            return there(self, runs, calls)
         except BaseException:
-            turns.clear()
+            runs.clear()
             raise
 
     copy.call_instead("offload.model", "OffloadModel._run", run)
@@ -283,10 +283,10 @@ def reads_on_after_an_error(copy: Copy) -> None:
 
 @mutant("offload.slice_run", "offload-costs", "copies_of_microbatches_do_not_race", profile="default")
 def reads_what_is_still_written(copy: Copy) -> None:
-    """A slice is loaded again while turns before it still write what it shares with them."""
+    """A slice is loaded again while runs before it still write what it shares with them."""
 
     def run(there: Any, self: Any, calls: Any, below: Any, checkpointed: bool, earlier: Any) -> Any:
-        stand_ins = [SimpleNamespace(changes=turn.changes, settle=lambda: None) for turn in earlier]
+        stand_ins = [SimpleNamespace(changes=run.changes, settle=lambda: None) for run in earlier]
         return there(self, calls, below, checkpointed, stand_ins)
 
     copy.call_instead("offload.slice_run", "SliceRun.run", run)

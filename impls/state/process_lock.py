@@ -1,8 +1,8 @@
-"""Whose turn it is to have set what belongs to the whole process: generators of random numbers, the default dtype, determinism.
+"""The lock on what belongs to the whole process: generators of random numbers, the default dtype, determinism.
 
 A recomputation needs them as they were in forward, and other recomputations have to wait meanwhile. Two rules keep them
-from waiting for ever. Who has the turn waits for no other recomputation: what else it needs, such as the inputs of its
-region, it has before it asks for the turn. And who waits for a thread that is asleep, as it joins a thread that recomputes
+from waiting for ever. Who holds the lock waits for no other recomputation: what else it needs, such as the inputs of its
+region, it has before it asks for the lock. And who waits for a thread that is asleep, as it joins a thread that recomputes
 for example, goes first: it sets what it needs, and puts it back before the sleeper wakes. Should that one wake before, both
 have to run again, since either may have drawn the other's random numbers.
 """
@@ -26,16 +26,16 @@ POLL = 0.02  # seconds between two looks at whom one waits for
 T = TypeVar("T")
 
 
-class NoTurnError(RuntimeError):
+class ProcessLockError(RuntimeError):
     """Another thread does not end its recomputation, or two cannot go on without disturbing each other."""
 
 
-class Disturbed(Exception):
+class DisturbedError(Exception):
     """What a recomputation had set was set anew by another thread while it ran, so it has to run again."""
 
 
-class Turn:
-    """The recomputations that have the turn, the last of them first: those before it sleep, or it is a part of them."""
+class ProcessLock:
+    """The recomputations that hold the lock. Only the last of them runs: those before it sleep, or it is a part of them."""
 
     def __init__(self) -> None:
         self.holders: list[Restoration] = []
@@ -43,39 +43,39 @@ class Turn:
         self.mutex = threading.Lock()
         self.changed = threading.Condition(self.mutex)
 
-    def take(self, taker: Restoration) -> None:
-        """Wait for the turn, unless this is part of the one that has it. Raises NoTurnError."""
+    def acquire(self, waiter: Restoration) -> None:
+        """Wait for the lock, unless this is part of the one that holds it. Raises ProcessLockError."""
         with self.mutex:
-            if self.holders and self.holders[-1] is not taker.outer_holder:
+            if self.holders and self.holders[-1] is not waiter.outer_holder:
                 self.waiting += 1
                 try:
-                    self._wait(taker)
+                    self._wait(waiter)
                 finally:
                     self.waiting -= 1
-            self.holders.append(taker)
+            self.holders.append(waiter)
 
-    def _wait(self, taker: Restoration) -> None:
+    def _wait(self, waiter: Restoration) -> None:
         last: Restoration | None = None
         deadline = 0.0
-        while self.holders and self.holders[-1] is not taker.outer_holder:
+        while self.holders and self.holders[-1] is not waiter.outer_holder:
             if self.holders[-1] is not last:
                 last, deadline = self.holders[-1], time.monotonic() + LIMIT
-            sleep = last.thread.sleeps_for(taker.thread)
+            sleep = last.thread.sleeps_for(waiter.thread)
             if sleep is not None:
-                taker.passed = last, sleep
+                waiter.passed = last, sleep
                 return
             if time.monotonic() > deadline:
-                raise NoTurnError(
+                raise ProcessLockError(
                     f"another thread has been in one recomputation for {LIMIT:.0f} s, and those that replay random numbers or "
                     "set process-wide modes take turns. If functions wait for each other, pass preserve_rng_state=False to "
                     "those that draw nothing"
                 )
             self.changed.wait(POLL)
 
-    def give_back(self, holder: Restoration) -> bool:
+    def release(self, holder: Restoration) -> bool:
         """Put generators back to where they were, and let others go on. Whether the holder was disturbed."""
         with self.mutex:
-            if holder not in self.holders:  # an interrupt came before it had the turn
+            if holder not in self.holders:  # an interrupt came before it had the lock
                 return False
             try:
                 if self.holders[-1] is holder:
@@ -105,24 +105,24 @@ class Turn:
             holder.thread, holder.passed = threads.current_thread(), None
 
 
-TURN = Turn()  # of the process
+PROCESS_LOCK = ProcessLock()  # of the process
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=TURN.after_fork)
+    os.register_at_fork(after_in_child=PROCESS_LOCK.after_fork)
 
 
 def run_undisturbed(attempt: Callable[[], T]) -> T:
-    """What an attempt gives that no other thread disturbs; there are two. Raises NoTurnError."""
+    """What an attempt gives that no other thread disturbs; there are two. Raises ProcessLockError."""
     try:
         return attempt()
-    except Disturbed:
+    except DisturbedError:
         pass
     this = threads.current_thread()
     was_patient, this.patient = this.patient, True
     try:
         return attempt()
-    except Disturbed as disturbed:
-        raise NoTurnError(
+    except DisturbedError as disturbed:
+        raise ProcessLockError(
             "functions that are recomputed on two threads wait for each other, and both set what the process has once, such as "
             "the states of its random number generators. Pass preserve_rng_state=False to those that draw nothing, or go "
             "backward through one after the other"

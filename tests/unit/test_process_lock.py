@@ -14,9 +14,9 @@ import torch
 
 from conformance.simulated_device.device import second
 from impls.nested import CheckpointError, checkpoint
-from impls.state import advisory_locks, random_numbers, threads, turns
+from impls.state import advisory_locks, process_lock, random_numbers, threads
+from impls.state.process_lock import PROCESS_LOCK, DisturbedError, ProcessLockError, run_undisturbed
 from impls.state.restoration import Restoration, current_restoration
-from impls.state.turns import TURN, Disturbed, NoTurnError, run_undisturbed
 
 
 @contextmanager
@@ -134,11 +134,11 @@ def test_a_sleeper_that_wakes_too_soon_runs_again_and_so_does_who_passed_it() ->
             torch.rand(1)
 
     with elsewhere(passes) as came:
-        with pytest.raises(Disturbed):
+        with pytest.raises(DisturbedError):
             sleeps()
         ended.set()
-    assert [type(error) for error in came] == [Disturbed]
-    assert not TURN.holders
+    assert [type(error) for error in came] == [DisturbedError]
+    assert not PROCESS_LOCK.holders
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -148,7 +148,7 @@ def test_what_is_disturbed_once_runs_again() -> None:
     def attempt() -> int:
         attempts.append(threads.current_thread().patient)
         if len(attempts) == 1:
-            raise Disturbed
+            raise DisturbedError
         return 3
 
     assert run_undisturbed(attempt) == 3
@@ -163,7 +163,7 @@ def test_the_error_of_who_is_disturbed_twice_is_shown() -> None:
             holder.disturbed = True
             raise ValueError("program")
 
-    with pytest.raises(NoTurnError) as refused:
+    with pytest.raises(ProcessLockError) as refused:
         run_undisturbed(attempt)
     assert str(refused.value.__cause__) == "program"
 
@@ -190,7 +190,7 @@ def test_functions_that_draw_and_wait_for_each_other_are_refused() -> None:
 
 
 def test_who_does_not_end_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "LIMIT", 0.05)
+    monkeypatch.setattr(process_lock, "LIMIT", 0.05)
 
     def other() -> None:
         with replaying():
@@ -198,7 +198,7 @@ def test_who_does_not_end_is_not_waited_for_without_end(monkeypatch: pytest.Monk
 
     with replaying(), elsewhere(other) as came:
         until(lambda: came)
-    assert isinstance(came[0], NoTurnError)
+    assert isinstance(came[0], ProcessLockError)
     assert "preserve_rng_state=False" in str(came[0])
 
 
@@ -215,7 +215,7 @@ def test_autograds_threads_are_part_of_the_recomputation(monkeypatch: pytest.Mon
         checkpoint(inner, x).sum().backward()
     assert [part for _, part in seen] == [True, True]
     assert len({thread for thread, _ in seen}) == 2
-    assert not TURN.holders
+    assert not PROCESS_LOCK.holders
 
 
 def test_a_recomputation_does_not_wait_for_what_is_under_way() -> None:
@@ -263,7 +263,7 @@ def test_nothing_is_held_in_a_forked_process() -> None:
     with elsewhere(other):
         inside.wait(10)
         if (child := os.fork()) == 0:
-            free = advisory_locks.acquire(1) and not TURN.holders
+            free = advisory_locks.acquire(1) and not PROCESS_LOCK.holders
             with replaying():
                 os._exit(0 if free else 1)
         end.set()
@@ -274,5 +274,5 @@ def test_a_fork_inside_a_recomputation_goes_on_with_it() -> None:
     with replaying():
         if (child := os.fork()) == 0:
             with replaying():
-                os._exit(0 if len(TURN.holders) == 2 else 1)
+                os._exit(0 if len(PROCESS_LOCK.holders) == 2 else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
