@@ -178,6 +178,8 @@ ATTRIBUTES: Mapping[str, str] = MappingProxyType(
         "_parameters": "parameters by name; parameters() leaves out what is there twice",
         "_buffers": "buffers by name; they are assigned past the checks of __setattr__",
         "_modules": "modules by name; children() leaves out what is there twice",
+        "_flat_weights": "of recurrent modules: their weights in a list, which is to hold the originals again after a run",
+        "_flat_weight_refs": "of recurrent modules: weak references to these",
         "_forward_hooks": "a Sequential with hooks cannot be cut into slices",
         "_forward_pre_hooks": "a Sequential with hooks cannot be cut into slices",
         "_backward_pre_hooks": "a Sequential with hooks cannot be cut into slices",

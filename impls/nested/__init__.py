@@ -8,8 +8,10 @@ Forward and recomputation save in the same order, so a slot is found again by it
 2. An inner region's inputs are saved by its parent.       5. Recomputation stops once what is needed is there.
 3. Recomputation starts as if no region were active.       6. Backward may run inside a region.
 
-Each rule is kept where its number stands, in ``api``, ``region`` and ``recomputation``. The region keeps a list of
-its slots, and sees by the count of references to one whether the graph has cleared it. Recomputed tensors are owned by the
+Each rule is kept where its number stands. Read ``api``, which makes a ``Region`` of a call; ``region``, whose slots stand in
+the graph and begin a ``recomputation`` as they are unpacked; ``inputs``, its arguments; and last ``user_hooks`` and
+``operator_log``. What a run restores around itself is in ``impls.state``, what is kept of single tensors in ``impls.tensors``.
+The region sees by the count of references to a slot whether the graph has cleared it. Recomputed tensors are owned by the
 engine's task, so that they go with it.
 """
 

@@ -4,7 +4,7 @@ What the recomputation registers is taken off when it is over. A hook that it re
 stays, so that its handle goes on working, and one that it took off for good is put back. Hooks that another thread
 registers on the same tensor meanwhile are left alone; on the tensor's node they cannot be told from the function's own.
 
-What this thread registers is before_by_id by its handles. A TorchFunctionMode would see them, too, and be seen: where there is one,
+What this thread registers is known by its handles. A TorchFunctionMode would see them, too, and be seen: where there is one,
 encoders of transformers leave their fast path, which gives other values for padded keys.
 """
 

@@ -1,1 +1,1 @@
-"""What is kept of a tensor that is dropped or saved: version and metadata, Python attributes, its packed form."""
+"""What is kept of tensors that are dropped or saved: versions, attributes, packed forms, origins, and their containers."""

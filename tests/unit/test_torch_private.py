@@ -71,6 +71,13 @@ def _own_names(tree: ast.AST) -> Iterator[str]:
             yield node.attr
 
 
+def _names_in_strings(tree: ast.AST) -> Iterator[str]:
+    """What may be the names of attributes, as in ``vars(module)["_buffers"]``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
+            yield node.value
+
+
 def _modules() -> dict[str, str]:
     return {path.relative_to(ROOT).as_posix(): path.read_text() for path in (ROOT / "impls").rglob("*.py")}
 
@@ -100,10 +107,12 @@ def test_one_module_alone_names_what_is_private_in_torch() -> None:
 
 
 def test_private_attributes_of_objects_are_listed_and_the_list_has_no_others() -> None:
-    trees = [ast.parse(source) for path, source in _modules().items() if not path.startswith("impls/peers/")]
-    chains = [chain for tree in trees for chain in _chains(tree)]
+    trees = {path: ast.parse(source) for path, source in _modules().items() if not path.startswith("impls/peers/")}
+    chains = [chain for tree in trees.values() for chain in _chains(tree)]
     used = {chain[-1] for chain in chains if _is_private(chain[-1]) and chain[0] not in _NOT_OF_TORCH}
-    own = {"_fields", *(name for tree in trees for name in _own_names(tree))}  # the first one is of named tuples
+    strings = [name for path, tree in trees.items() if path != "impls/torch_private.py" for name in _names_in_strings(tree)]
+    used |= set(filter(_is_private, strings))
+    own = {"_", "_fields", *(name for tree in trees.values() for name in _own_names(tree))}  # "_fields" is of named tuples
     assert used - own <= torch_private.ATTRIBUTES.keys() <= used | own
 
 
