@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from impls.schedules import checkpoint_sequential, interpret, kept, least_memory, measure, plan_for, text
-from impls.schedules.live_bytes import Live
+from impls.schedules.live_bytes import LiveStorages
 
 BUDGET = 15 * 2**19  # bytes
 ROOM = 2**18  # of them for what plan_for does not count: the loss, and 5 kB of random generators' state a region
@@ -41,7 +41,7 @@ def train(model: nn.Module, forward: Callable[[Tensor], Tensor], steps: int) -> 
         for parameter in model.parameters():
             parameter.grad = torch.zeros_like(parameter)  # backward adds to it
         torch.manual_seed(step)  # for dropout: both trainings below draw from the same stream
-        with Live() as live:
+        with LiveStorages() as live:
             loss = nn.functional.cross_entropy(forward(points), labels)
             loss.backward()
         optimizer.step()

@@ -13,7 +13,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils.flop_counter import FlopCounterMode
 
 from impls.schedules.chain import Stage
-from impls.schedules.live_bytes import Live, storages
+from impls.schedules.live_bytes import LiveStorages, storages
 from impls.schedules.validation import require_functions, require_int
 from impls.state import accelerators, random_numbers
 from impls.torch_private import FakeTensor, tree_leaves, tree_map_only
@@ -78,20 +78,20 @@ def _require_kind(chain: tuple[Function, ...], wanted: str) -> None:
 def _sizes(function: Function, value: Any, index: int) -> dict[str, Any]:
     """The sizes of a stage, by name of the field."""
     passing, early = _passing(function, value, index)
-    live = Live()
+    live = LiveStorages()
     given = _copy(value)
     with _redrawn(), live:
         result = function(given)
     keeping = live.peak
     output = sum(storage.nbytes() for storage in storages(result).values())
     gradient = sum(tensor.numel() * tensor.itemsize for tensor in _differentiable(result))
-    alive = live.now
-    saved = alive + sum(storage.nbytes() for key, storage in storages(result).items() if key not in live.alive)
+    alive = live.alive
+    saved = alive + sum(storage.nbytes() for key, storage in storages(result).items() if key not in live.sizes)
     of_input, of_output = _weak(given), _weak(result)
     sink = _sink(result)
     del given, result
     needs_input, needs_output = _alive(of_input), _alive(of_output)
-    live.peak = live.now
+    live.peak = live.alive
     leaves = _leaves(sink)
     with live:
         _differentiate(sink, leaves)
@@ -111,7 +111,7 @@ def _sizes(function: Function, value: Any, index: int) -> dict[str, Any]:
 
 def _passing(function: Function, value: Any, index: int) -> tuple[int, bool]:
     """The peak of a forward that drops what it saves, and whether it saves all of that before it makes anything."""
-    live = Live()
+    live = LiveStorages()
     made: list[int] = []
     given = _copy(value)
     versions = [tensor._version for tensor in tree_leaves(given) if isinstance(tensor, torch.Tensor)]

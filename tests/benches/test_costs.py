@@ -37,7 +37,7 @@ def test_the_meter_counts_storages_while_they_are_alive() -> None:
         del first
         second = view * 2
         third = torch.empty(50, device="meta")
-        assert live.sizes == (400, 360, 200)
+        assert [*live.sizes.values()] == [400, 360, 200]
         del view, third
         second.add_(1)
     assert (live.alive, live.peak) == (360, 960)
