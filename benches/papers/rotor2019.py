@@ -107,7 +107,7 @@ def claims() -> Iterator[Claim]:
         f"replay of {TRIALS} random heterogeneous chains: time is the predicted cost, peak at most m",
         says=OPTIMAL,
         expected=TRIALS,
-        measure=replayed,
+        measure=interpret_random_chains,
     )
 
 
@@ -135,7 +135,7 @@ def _binomial() -> tuple[tuple[int, int], ...]:
     return tuple((execute(plan, COUNT).time, interpret(plan, CHAIN).peak) for plan in plans)
 
 
-def replayed() -> Found:
+def interpret_random_chains() -> Found:
     """How many emitted plans the interpreter finds to be what the recursion predicts: a time, or that there is none."""
     generator, equal, feasible = random.Random(0), 0, 0
     for _ in range(TRIALS):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from impls.schedules.chain import UNIT, Chain, Stage, unit_chain
 from impls.schedules.execution import checkpoint_sequential, execute
-from impls.schedules.interpreter import Account, interpret, replay
+from impls.schedules.interpreter import Account, interpret, interpret_steps
 from impls.schedules.lowering import Action, Step, steps
 from impls.schedules.measurement import measure
 from impls.schedules.plan import IllegalPlan, Infeasible, Keep, Plan, Region, depth, kept, require_order, stages, text
@@ -39,13 +39,13 @@ __all__ = [
     "execute",
     "greedy",
     "interpret",
+    "interpret_steps",
     "kept",
     "least_memory",
     "measure",
     "optimal",
     "plan_for",
     "recursive",
-    "replay",
     "require_order",
     "revolve",
     "searched",

@@ -43,10 +43,10 @@ def interpret(plan: Plan, chain: Chain, *, early_stop: bool = True) -> Account:
     a region inside another begins with a stage that does not read its input: that counts until the stage's backward is
     done, and really goes once the region has run again.
     """
-    return replay(steps(plan, early_stop=early_stop), chain)
+    return interpret_steps(steps(plan, early_stop=early_stop), chain)
 
 
-def replay(schedule: Iterable[Step], chain: Chain) -> Account:
+def interpret_steps(schedule: Iterable[Step], chain: Chain) -> Account:
     """What a schedule costs on a chain; it need not come from a plan. Raises IllegalPlan, which names the step that fails."""
     require_chain(chain)
     tape = _Tape(chain)

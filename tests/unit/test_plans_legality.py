@@ -19,8 +19,8 @@ from impls.schedules import (
     Step,
     depth,
     interpret,
+    interpret_steps,
     kept,
-    replay,
     require_order,
     stages,
     steps,
@@ -84,20 +84,20 @@ def test_a_plan_of_a_longer_or_shorter_chain_is_refused() -> None:
 )
 def test_an_illegal_step_is_named(written: tuple[str, ...], said: str) -> None:
     with pytest.raises(IllegalPlan, match=said):
-        replay(schedule(*written), unit_chain(2))
+        interpret_steps(schedule(*written), unit_chain(2))
 
 
 def test_a_value_that_was_passed_over_is_gone() -> None:
     with pytest.raises(IllegalPlan, match=r"step 5, forward that keeps all of stage 1: its input is neither stored"):
-        replay(schedule("S0", "P1", "K2", "B2", "K1"), unit_chain(3))
-    replay(schedule("S0", "S1", "K2", "B2", "K1", "B1", "K0", "B0"), unit_chain(3))
+        interpret_steps(schedule("S0", "P1", "K2", "B2", "K1"), unit_chain(3))
+    interpret_steps(schedule("S0", "S1", "K2", "B2", "K1", "B1", "K0", "B0"), unit_chain(3))
 
 
 def test_the_output_that_a_stage_keeps_for_itself_can_be_run_from() -> None:
     chain = (Stage(), Stage(), Stage())
-    replay(schedule("K0", "P1", "K2", "B2", "K1", "B1", "B0"), chain)
+    interpret_steps(schedule("K0", "P1", "K2", "B2", "K1", "B1", "B0"), chain)
     with pytest.raises(IllegalPlan, match="step 5"):
-        replay(schedule("K0", "P1", "K2", "B2", "K1", "B1", "B0"), unit_chain(3))
+        interpret_steps(schedule("K0", "P1", "K2", "B2", "K1", "B1", "B0"), unit_chain(3))
 
 
 def test_steps_are_those_that_nested_regions_take() -> None:
@@ -111,10 +111,10 @@ def test_steps_are_those_that_nested_regions_take() -> None:
 def test_an_input_that_is_not_read_goes_unless_a_region_holds_it() -> None:
     chain = (Stage(needs_output=False), Stage(needs_input=False), Stage(needs_output=False))
     assert interpret(kept(0, 3), chain).alive == 2  # what stages 1 and 2 give
-    replay(schedule("K0", "K1", "K2", "B2", "B1", "B0"), chain)
+    interpret_steps(schedule("K0", "K1", "K2", "B2", "B1", "B0"), chain)
     with pytest.raises(IllegalPlan, match="step 3, forward that keeps nothing of stage 1: its input is neither stored"):
-        replay(schedule("K0", "K1", "P1", "K2", "B2", "B1", "B0"), chain)
-    replay(schedule("K0", "S1", "K2", "B2", "K1", "P1", "B1", "B0"), chain)
+        interpret_steps(schedule("K0", "K1", "P1", "K2", "B2", "B1", "B0"), chain)
+    interpret_steps(schedule("K0", "S1", "K2", "B2", "K1", "P1", "B1", "B0"), chain)
 
 
 @pytest.mark.parametrize("plan", [(Region(()), Keep(0)), (Region((Region(()), Keep(0))),), (Keep(0), Region(()))])
@@ -131,7 +131,7 @@ def test_an_empty_region_is_refused(plan: Plan) -> None:
         (lambda: Step("backward", 0), TypeError, "action is 'backward'; it must be an Action"),  # type: ignore[arg-type]
         (lambda: interpret([Keep(0)], unit_chain(1)), TypeError, "type list; it must be a tuple of Keep"),  # type: ignore[arg-type]
         (lambda: interpret((Keep(0),), [3]), TypeError, r"chain\[0\] is 3; it must be a Stage"),  # type: ignore[list-item]
-        (lambda: replay([0], unit_chain(1)), TypeError, "schedule holds 0; it must be of Steps"),  # type: ignore[list-item]
+        (lambda: interpret_steps([0], unit_chain(1)), TypeError, "schedule holds 0; it must be of Steps"),  # type: ignore[list-item]
         (lambda: unit_chain(-1), ValueError, "count is -1"),
     ],
 )

@@ -23,10 +23,10 @@ from impls.schedules import (
     checkpoint_sequential,
     execute,
     interpret,
+    interpret_steps,
     kept,
     optimal,
     recursive,
-    replay,
     revolve,
     steps,
     uniform,
@@ -99,7 +99,7 @@ HOMOGENEOUS = (Stage(forward=1, backward=2, output=1, saved=3, gradient=1),) * 2
 @pytest.mark.parametrize(("budget", "time"), [(5, 250), (6, 125), (7, 105), (8, 96), (61, 60)])
 def test_beaumont_homogeneous_chain(budget: int, time: int) -> None:
     plan = optimal(HOMOGENEOUS, budget)
-    account = replay(steps(plan), HOMOGENEOUS)
+    account = interpret_steps(steps(plan), HOMOGENEOUS)
     assert account.time == time
     assert account.peak <= budget
     binomial = 60 + advances(20, budget - 4)

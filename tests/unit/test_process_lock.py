@@ -47,7 +47,7 @@ def until(condition: Callable[[], Any]) -> Any:
     raise AssertionError("waited in vain")
 
 
-def replaying() -> Restoration:
+def random_restoration() -> Restoration:
     return Restoration(None, random_numbers.capture_states())
 
 
@@ -87,10 +87,10 @@ def test_one_recomputation_waits_for_another() -> None:
 
     def other() -> None:
         inside.wait(10)
-        with replaying():
+        with random_restoration():
             order.append("other")
 
-    with elsewhere(other), replaying():
+    with elsewhere(other), random_restoration():
         inside.set()
         for _ in range(10):  # never asleep for long
             time.sleep(0.02)
@@ -103,10 +103,10 @@ def test_who_joins_is_passed_and_finds_what_it_left(monkeypatch: pytest.MonkeyPa
     before = torch.get_rng_state()
 
     def other() -> None:
-        with replaying():
+        with random_restoration():
             torch.rand(5)
 
-    with replaying():
+    with random_restoration():
         torch.manual_seed(1)
         with elsewhere(other) as came:
             pass
@@ -122,13 +122,13 @@ def test_a_sleeper_that_wakes_too_soon_runs_again_and_so_does_who_passed_it() ->
 
     def passes() -> None:
         inside.wait(10)
-        with replaying():
+        with random_restoration():
             passed.set()
             ended.wait(10)
             torch.rand(1)
 
     def sleeps() -> None:
-        with replaying():
+        with random_restoration():
             inside.set()
             passed.wait(10)
             torch.rand(1)
@@ -158,7 +158,7 @@ def test_what_is_disturbed_once_runs_again() -> None:
 
 def test_the_error_of_who_is_disturbed_twice_is_shown() -> None:
     def attempt() -> None:
-        holder = replaying()
+        holder = random_restoration()
         with holder:
             holder.disturbed = True
             raise ValueError("program")
@@ -193,10 +193,10 @@ def test_who_does_not_end_is_not_waited_for_without_end(monkeypatch: pytest.Monk
     monkeypatch.setattr(process_lock, "LIMIT", 0.05)
 
     def other() -> None:
-        with replaying():
+        with random_restoration():
             pass
 
-    with replaying(), elsewhere(other) as came:
+    with random_restoration(), elsewhere(other) as came:
         until(lambda: came)
     assert isinstance(came[0], ProcessLockError)
     assert "preserve_rng_state=False" in str(came[0])
@@ -211,7 +211,7 @@ def test_autograds_threads_are_part_of_the_recomputation(monkeypatch: pytest.Mon
         return torch.nn.functional.dropout(x.sin())
 
     x = torch.ones(3, device=device, requires_grad=True)
-    with replaying():
+    with random_restoration():
         checkpoint(inner, x).sum().backward()
     assert [part for _, part in seen] == [True, True]
     assert len({thread for thread, _ in seen}) == 2
@@ -223,7 +223,7 @@ def test_a_recomputation_does_not_wait_for_what_is_under_way() -> None:
 
     def other() -> bool:
         begun.wait(10)
-        with replaying():
+        with random_restoration():
             return advisory_locks.acquire(1)
 
     with elsewhere(other) as came:
@@ -255,7 +255,7 @@ def test_nothing_is_held_in_a_forked_process() -> None:
 
     def other() -> None:
         assert advisory_locks.acquire(1)
-        with replaying():
+        with random_restoration():
             inside.set()
             end.wait(30)
         advisory_locks.release(1)
@@ -264,15 +264,15 @@ def test_nothing_is_held_in_a_forked_process() -> None:
         inside.wait(10)
         if (child := os.fork()) == 0:
             free = advisory_locks.acquire(1) and not PROCESS_LOCK.holders
-            with replaying():
+            with random_restoration():
                 os._exit(0 if free else 1)
         end.set()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_a_fork_inside_a_recomputation_goes_on_with_it() -> None:
-    with replaying():
+    with random_restoration():
         if (child := os.fork()) == 0:
-            with replaying():
+            with random_restoration():
                 os._exit(0 if len(PROCESS_LOCK.holders) == 2 else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -70,10 +70,10 @@ def timed(layers: Mapping[str, Layer], rounds: int, clock: Callable[[], float]) 
     """The laps of each layer, which take turns in an order that is drawn anew for each round."""
     order, shuffle = list(layers), random.Random(0).shuffle
     laps: dict[str, list[Lap]] = {name: [] for name in order}
-    for turn in range(WARM + rounds):
+    for number in range(WARM + rounds):
         shuffle(order)
         for name in order:
             lap = layers[name].step(clock)
-            if turn >= WARM:
+            if number >= WARM:
                 laps[name].append(lap)
     return laps
