@@ -39,8 +39,6 @@ from tests.support.script_runner import replayed, tries
 # Whether there are files at all is asked by the report's --check.
 PUBLISHED = [path for path in (ROOT / "results").glob("conformance-cpu.jsonl") if directory_of(path).is_dir()]
 
-PEERS = [path for path in [ROOT / "results" / "peers-cpu.jsonl"] if directory_of(path).is_dir()]
-
 
 def of_this_code(path: Path, rows: Iterable[Row]) -> list[str]:
     """The implementations and laws of the rows that were measured on the code that is there; a warning tells of the others."""
@@ -51,11 +49,6 @@ def of_this_code(path: Path, rows: Iterable[Row]) -> list[str]:
     return [name for name, is_older in told.items() if not is_older]
 
 
-def of_torch_alone(rows: Iterable[Row]) -> list[Row]:
-    """The rows of built-ins, and of those peers that need no other package than torch."""
-    return [row for row in rows if row["impl"] in impls.names() or not impls.PEERS[row["impl"]].distribution]
-
-
 def _torch_of(path: Path) -> str:
     """The version of torch that results are about; skips where another one is here."""
     version = read(path).header["versions"]["torch"]
@@ -64,10 +57,10 @@ def _torch_of(path: Path) -> str:
     return version
 
 
-@pytest.mark.parametrize("path", [*PUBLISHED, *PEERS], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.stem)
 def test_the_published_scripts_end_with_status_1(path: Path) -> None:
     _torch_of(path)
-    rows = left = [row for row in of_torch_alone(read(path).rows) if row["program"] and has_status(row["program"])]
+    rows = left = [row for row in read(path).rows if row["program"] and has_status(row["program"])]
     assert rows
     for _ in range(5):  # threads do not always meet, so the few that race are run again
         ended = replayed((row["program"] for row in left), TRIES)
