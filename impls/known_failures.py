@@ -32,6 +32,24 @@ RUN_TWICE: dict[str, Known] = known(
     "a_module_updates_its_buffers_once",
 )
 
+# Whatever compares how saved tensors look, and not which operators save them.
+SPECIALISED: dict[str, Known] = known(
+    "diverges",
+    "a scripted function is another graph from its second call on, which saves other tensors of the same shapes: the gradients "
+    "of the first step are wrong, unless the function has been called before",
+    "seen here",
+    "scripted_functions_that_save_in_another_order",
+)
+
+# Whatever leaves the function at its last saved tensor.
+LEFT_EARLY: dict[str, Known] = known(
+    "diverges",
+    "a recomputation that ends early leaves a module in the mode, or frozen, if the function would switch it back later: with "
+    "try and finally, or a context manager, it is switched back",
+    "seen here",
+    "what_a_function_switches_back_on_a_module",
+)
+
 # Of PyTorch's selective policies, before torch 2.14.
 BYPASSED: dict[str, Known] = known(
     "refuses",
@@ -125,6 +143,13 @@ SINGLE_NODE: dict[str, Known] = {
         "hooks_that_another_thread_registers_meanwhile",
     ),
     **REPLACED,
+    **known(
+        "diverges",
+        "the recomputation reads the weights that the module has by then, and these get the gradients of copies that were "
+        "called in their place",
+        "seen here",
+        "copies_of_weights_in_a_functional_call",
+    ),
     **known(
         "diverges",
         "each backward makes the node run the function anew: a GraphExecGroup is for checkpoints that are not reentrant",

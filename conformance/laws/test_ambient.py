@@ -115,6 +115,15 @@ def test_modes_that_a_function_sets(case: Case) -> None:
     case.equals_plain()
 
 
+_SWITCHES = {"what": st.sampled_from(["eval", "frozen"]), "saves_later": st.booleans(), "nested": st.booleans()}
+
+
+@law(named(modules.switched, **_SWITCHES), floor=4)
+def test_what_a_function_switches_back_on_a_module(case: Case) -> None:
+    """A function may put a module into eval mode, or freeze it, and back: backward leaves it as forward did."""
+    case.equals_plain()
+
+
 @law(named(modules.module, training=st.just(False), rate=st.sampled_from([0.1, 0.5]), anomaly=st.just(False)), floor=2)
 def test_a_module_in_eval_gives_gradients(case: Case) -> None:
     """A module in eval mode that is called with grad enabled is recomputed like any other function."""

@@ -218,13 +218,27 @@ def test_context_managers_without_finally(case: Case) -> None:
 _SCRIPTED = {"how": st.sampled_from(["script", "trace"]), "nested": st.booleans()}
 
 
-@law(named(errors.scripted, before=st.just(2), steps=st.integers(1, 3), **_SCRIPTED), floor=4)
+@law(named(errors.scripted, before=st.just(2), steps=st.integers(1, 3), alike=st.booleans(), **_SCRIPTED), floor=4)
 def test_scripted_functions(case: Case) -> None:
     """A scripted or traced function that has been warmed up gets plain's gradients, step after step."""
     case.equals_plain()
 
 
-@law(named(errors.scripted, before=st.just(0), steps=st.integers(1, 3), **_SCRIPTED), recomputes=False, floor=4)
+@law(
+    named(errors.scripted, before=st.just(0), steps=st.integers(1, 3), alike=st.just(False), **_SCRIPTED),
+    recomputes=False,
+    floor=4,
+)
 def test_scripted_functions_that_specialise(case: Case) -> None:
-    """A scripted or traced function, which specialises after its first call, gets no wrong gradient: plain's, or an error."""
+    """A scripted function that saves other shapes from its second call on gets no wrong gradient: plain's, or an error."""
+    case.equals_plain_or_refuses()
+
+
+@law(
+    named(errors.scripted, before=st.just(0), steps=st.integers(1, 3), alike=st.just(True), **_SCRIPTED),
+    recomputes=False,
+    floor=4,
+)
+def test_scripted_functions_that_save_in_another_order(case: Case) -> None:
+    """A scripted function that saves alike shapes in another order from its second call on gets no wrong gradient."""
     case.equals_plain_or_refuses()

@@ -47,6 +47,22 @@ def test_regions_inside_a_functional_call(case: Case) -> None:
     case.equals_plain_or_refuses()
 
 
+_COPIES = named(replaced_tensors.called_with_copies, leaf=BOTH, initialised=BOTH, twice=st.just(False))
+_COPIES_TWICE = named(replaced_tensors.called_with_copies, leaf=BOTH, initialised=BOTH, twice=st.just(True))
+
+
+@law(_COPIES, floor=3)
+def test_copies_of_weights_in_a_functional_call(case: Case) -> None:
+    """A model that checkpoints inside, called with copies of its weights, gets plain's gradients."""
+    case.equals_plain()
+
+
+@law(_COPIES_TWICE, needs=["higher-order"], floor=3)
+def test_copies_of_weights_and_second_derivatives(case: Case) -> None:
+    """A model that checkpoints inside, called with copies of its weights, gets plain's gradients of gradients."""
+    case.equals_plain()
+
+
 _ALIKE = ["a mask that is kept", "masks that are kept", "a cache", "data for a while", "moved and back", "freed and filled"]
 _alike = named(replaced_tensors.alike, kind=st.sampled_from(_ALIKE), nested=BOTH)
 

@@ -12,9 +12,17 @@ from impls.nested.operator_log import OperatorLog
 from impls.nested.user_hooks import HookOwner, push_hooks_of
 from impls.state.modes import Modes, process_wide
 from impls.state.restoration import Restoration
-from impls.tensors.origins import Origin, has_other_values
+from impls.tensors.attributes import alias_with_own_version
+from impls.tensors.origins import Origin, has_equal_values
 from impls.tensors.versions import TensorMetadata, describe, detach_without_modes, tensor_metadata
-from impls.torch_private import TorchDispatchMode, dispatch_mode_count, next_sequence_number, pop_hooks, set_grad_enabled
+from impls.torch_private import (
+    TorchDispatchMode,
+    dispatch_mode_count,
+    next_sequence_number,
+    pop_hooks,
+    set_grad_enabled,
+    set_version_counters,
+)
 
 NO_CONTEXT = nullcontext()  # the one that options stand for by default, and that is not worth entering
 
@@ -112,11 +120,11 @@ class Recomputation(HookOwner):
         self.count = index + 1
         slot = None
         if index < self.slot_count:
-            if tensor_metadata(tensor) != self.slots[index][2]:
-                self.compare_metadata(index, tensor)
             origin = self.origins.get(index)
             if origin is not None and origin.has_moved(tensor):
-                self.require_values(tensor, origin)
+                tensor = self.accept_replacement(index, tensor, origin)
+            elif tensor_metadata(tensor) != self.slots[index][2]:
+                self.compare_metadata(index, tensor)
             slot = self.wanted[index]
         if slot is not None:
             self.values[index] = tensor
@@ -151,22 +159,37 @@ class Recomputation(HookOwner):
     def on_inner_save(self, tensor: torch.Tensor, origin: Origin | None) -> None:
         """A tensor was saved in a region inside this one."""
         index, self.inner_count = self.inner_count, self.inner_count + 1
-        if index < len(self.inner_versions):
-            self.require_version(tensor, self.inner_versions[index])
+        if index >= len(self.inner_versions):
+            return
         before = self.origins.get(~index)
-        if before is not None and before.has_moved(tensor):
-            self.require_values(tensor, before)
+        if before is None or not before.has_moved(tensor) or not self.stands_in(tensor, before):
+            self.require_version(tensor, self.inner_versions[index])
 
     def require_version(self, tensor: torch.Tensor, version: int) -> None:
         if tensor._version != version:
             self.stop(f"a saved tensor ({describe(tensor_metadata(tensor))}) was changed in place since: it was at version "
                       f"{version}, is at version {tensor._version}")  # fmt: skip
 
-    def require_values(self, tensor: torch.Tensor, before: Origin) -> None:
-        """A tensor from outside is not where it was in forward."""
-        if self.check and has_other_values(before, tensor):
+    def accept_replacement(self, index: int, tensor: torch.Tensor, before: Origin) -> torch.Tensor:
+        """What to keep of a tensor that is not where the one in forward was; its version says nothing of that one's."""
+        expected, found = self.slots[index][2], tensor_metadata(tensor)
+        if found == expected:
+            if self.check:
+                self.stands_in(tensor, before)
+        elif found[4] == expected[4] and self.stands_in(tensor, before):
+            tensor = alias_with_own_version(tensor)
+            set_version_counters((tensor,), (expected[3],))
+        else:
+            self.compare_metadata(index, tensor)
+        return tensor
+
+    def stands_in(self, tensor: torch.Tensor, before: Origin) -> bool:
+        """Whether a tensor is known to have the values of the one that was there in forward. If it has others, the run ends."""
+        equal = has_equal_values(before, tensor)
+        if equal is False and self.check:
             self.stop(f"a saved tensor ({describe(tensor_metadata(tensor))}) was replaced since by one with other values. "
                       "Replace it after backward, or pass it as an argument")  # fmt: skip
+        return bool(equal)
 
     def stop(self, mismatch: str | None = None) -> None:
         """End the run, for a mismatch or as all is there. Once only: user code that catches it, or is left by it, may go on.

@@ -46,6 +46,7 @@ IMPLEMENTATION = Implementation(
         "modes_that_a_function_sets",
         "no_operators_are_seen_but_the_functions",
         "recomputations_that_meet_draw_their_own",
+        "scripted_functions_that_save_in_another_order",
         "scripted_functions_that_specialise",
         "two_threads_draw_their_own",
         "what_a_function_puts_into_its_arguments_is_freed",

@@ -153,6 +153,7 @@ _UNTRACED |= known(
     "shapes",
     _SEEN,
     "scripted_functions_that_specialise",
+    "scripted_functions_that_save_in_another_order",
 )
 _UNTRACED |= known(
     "diverges",

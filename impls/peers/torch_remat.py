@@ -58,6 +58,7 @@ IMPLEMENTATION = Implementation(
         "device_context_is_forwards",
         "transforms_of_functions",
         "wrong_arguments_are_refused",
+        "what_a_function_switches_back_on_a_module",
     )
     | DRAWS_ANEW
     | known(

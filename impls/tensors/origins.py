@@ -158,20 +158,20 @@ def keep_storages(origins: Iterable[Origin], output: Any, *, hooks_were_active: 
                 one.storage, one.followed = storage, False
 
 
-def has_other_values(origin: Origin, tensor: torch.Tensor) -> bool:
-    """Whether a tensor that is elsewhere than the one that was saved has other values, as far as those are still there."""
+def has_equal_values(origin: Origin, tensor: torch.Tensor) -> bool | None:
+    """Whether a tensor that is elsewhere than the one that was saved has its values; None if these are gone."""
     storage = origin.current_storage() if origin.storage is None else origin.storage
     if storage is None or origin.layout is None or tensor.is_quantized:
-        return False
+        return None
     if origin.probe._version != origin.metadata[3]:  # then its values are not those that were saved, as unpacking it will tell
-        return False
+        return None
     if not _is_long_enough(storage, origin.layout, origin.metadata):  # whoever frees it means to fill it again
-        return False
+        return None
     if origin.metadata[:3] != tensor_metadata(tensor)[:3] or not has_storage(tensor):
-        return True
+        return False
     if "torch._dynamo" in sys.modules:  # which would compile what a hook does, if a compiled function saves a tensor
-        return bool(torch.compiler.disable(_values_differ)(storage, origin.layout, tensor))
-    return _values_differ(storage, origin.layout, tensor)
+        return not torch.compiler.disable(_values_differ)(storage, origin.layout, tensor)
+    return not _values_differ(storage, origin.layout, tensor)
 
 
 def _is_long_enough(storage: torch.UntypedStorage, layout: _Layout, metadata: TensorMetadata) -> bool:

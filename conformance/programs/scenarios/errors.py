@@ -233,12 +233,14 @@ def managed(checkpoint: Any, note: Any, device: str, *, form: str, nested: bool)
     note("levels not left", len(level))
 
 
-def scripted(checkpoint: Any, note: Any, device: str, *, how: str, before: int, steps: int, nested: bool) -> None:
+def scripted(checkpoint: Any, note: Any, device: str, *, how: str, alike: bool, before: int, steps: int, nested: bool) -> None:
     p, q = (torch.randn(3, 3, device=device, requires_grad=True) for _ in range(2))
     note("leaves", (p, q))
-    text = "def f(a, b):\n    return (a * b).sin().exp() * torch.tanh(a)\n"
+    text = f"def f(a, b):\n    return {'a.sin() * b.exp()' if alike else '(a * b).sin().exp() * torch.tanh(a)'}\n"
     if how == "trace":
-        f = torch.jit.trace(lambda a, b: (a * b).sin().exp() * torch.tanh(a), (p * 1, q), check_trace=False)
+        f = torch.jit.trace(
+            lambda a, b: a.sin() * b.exp() if alike else (a * b).sin().exp() * torch.tanh(a), (p * 1, q), check_trace=False
+        )
     else:
         f = torch.jit.CompilationUnit(text).f
 

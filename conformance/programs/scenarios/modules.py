@@ -55,3 +55,20 @@ def flipped(checkpoint: Any, note: Any, device: str, *, flip: Any, after: int) -
     model.train(not training)
     y.backward(torch.ones_like(y))
     note("gradients 0", [x.grad, *(q.grad for q in model.parameters())])
+
+
+def switched(checkpoint: Any, note: Any, device: str, *, what: str, saves_later: bool, nested: bool) -> None:
+    m = torch.nn.Linear(2, 2).to(device)
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+
+    def f(h):
+        m.eval() if what == "eval" else m.requires_grad_(False)
+        y = m(h).relu()
+        m.train() if what == "eval" else m.requires_grad_(True)
+        return y.sin() if saves_later else y
+
+    y = checkpoint((lambda h: checkpoint(f, h)) if nested else f, p)
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad])
+    note("switched back", [m.training, m.weight.requires_grad])

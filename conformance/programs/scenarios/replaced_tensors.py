@@ -113,6 +113,30 @@ def called(checkpoint: Any, note: Any, device: str, *, computed: bool, saved: st
     note("gradients 0", [p.grad, *[one.grad for one in fast.values()]])
 
 
+def called_with_copies(checkpoint: Any, note: Any, device: str, *, leaf: bool, initialised: bool, twice: bool) -> None:
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.eye(2, device=device, dtype=torch.float64))
+            if initialised:  # in place, which counts as a change
+                torch.nn.init.normal_(self.weight)
+
+        def forward(self, h):
+            return checkpoint(lambda h: h * self.weight * self.weight, h)
+
+    p = torch.randn(2, 2, device=device, dtype=torch.float64, requires_grad=True)
+    m = Model()
+    w = m.weight.detach().clone().requires_grad_() if leaf else m.weight.clone()
+    note("leaves", (p, w) if leaf else (p, m.weight))
+    y = torch.func.functional_call(m, {"weight": w}, (p * 1,))
+    if twice:
+        first = torch.autograd.grad(y, [p, w], torch.ones_like(y), create_graph=True)
+        note("first", first)
+        y = first[0] * first[1]
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad, w.grad if leaf else m.weight.grad])
+
+
 def alike(checkpoint: Any, note: Any, device: str, *, kind: str, nested: bool) -> None:
     def values():
         return torch.randn(2, 2, device=device, dtype=torch.float64)

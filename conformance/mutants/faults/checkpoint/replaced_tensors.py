@@ -75,7 +75,7 @@ def keeps_what_was_swapped_in_forward(copy: Copy) -> None:
 @mutant("tensors.origins", "errors", "regions_inside_a_functional_call")
 def takes_what_looks_alike_for_the_same(copy: Copy) -> None:
     """A tensor that stands in for another one is never noticed."""
-    copy.replace("tensors.origins", "has_other_values", lambda *_: False)
+    copy.change_result("tensors.origins", "has_equal_values", lambda equal, *_: equal or None)
 
 
 @mutant("nested.recomputation", "errors", "scripted_functions_that_specialise")
@@ -86,7 +86,7 @@ def compares_versions_alone(copy: Copy) -> None:
         self.require_version(tensor, self.slots[index][2][3])
 
     copy.replace("nested.recomputation", "Recomputation.compare_metadata", compare)
-    copy.replace("tensors.origins", "has_other_values", lambda *_: False)
+    copy.change_result("tensors.origins", "has_equal_values", lambda equal, *_: equal or None)
 
 
 @mutant("tensors.origins", "errors", "names_that_are_bound_late")
@@ -121,3 +121,20 @@ def takes_a_shape_for_another(copy: Copy) -> None:
 def compares_only_what_is_computed_with(copy: Copy) -> None:
     """Numbers that torch cannot compare, as it only stores them, are an error."""
     copy.replace("tensors.origins", "_BITS", {})
+
+
+@mutant("tensors.origins", "errors", "copies_of_weights_in_a_functional_call")
+def takes_every_stand_in_for_changed(copy: Copy) -> None:
+    """Of a tensor that stands in for another one with the same values, the version is compared with the other's."""
+    copy.change_result("tensors.origins", "has_equal_values", lambda equal, *_: None if equal else equal)
+
+
+@mutant("nested.recomputation", "errors", "copies_of_weights_and_second_derivatives")
+def keeps_the_version_of_a_stand_in(copy: Copy) -> None:
+    """A tensor that stands in for another one with the same values keeps its own version, which is not the one expected."""
+
+    def accept(there: Any, self: Any, index: int, tensor: Any, before: Any) -> Any:
+        there(self, index, tensor, before)
+        return tensor
+
+    copy.call_instead("nested.recomputation", "Recomputation.accept_replacement", accept)

@@ -347,3 +347,14 @@ def takes_what_was_changed_for_what_was_saved(copy: Copy) -> None:
         saved.original[handle] = clone
 
     copy.call_after("graph.mutation", "SavedTensors.replace", replace)
+
+
+@mutant("graph.mutation", "mutation", "what_is_changed_is_saved_again")
+def finds_what_was_cloned_as_well(copy: Copy) -> None:
+    """A tensor that is saved again gets the handle of a clone of what was in its place."""
+
+    def pack(there: Any, saved: Any, tensor: torch.Tensor) -> Any:
+        spans = copy["graph.storage_spans"].spans(tensor)
+        return next((handle for handle in saved.cloned if handle.spans == spans), None) or there(saved, tensor)
+
+    copy.call_instead("graph.mutation", "SavedTensors.pack", pack)
