@@ -41,7 +41,7 @@ from conformance.judging.verdicts import (
 )
 from conformance.meters.meter import Calls, Meter
 from conformance.meters.metered_functions import metered
-from conformance.programs.notes import Role, read
+from conformance.programs.notes import WHOLE_FORWARD, Note, Role, read
 from conformance.programs.program import Runnable, load
 from conformance.programs.sums import Comparable, rounding, terms_in_any_order
 from impls import Implementation, Kind
@@ -186,7 +186,7 @@ class Case:
     reference: Callable[[Any, str, Kind], Observation] = plainly
     names: frozenset[str] = ALWAYS["checkpoint"]  # of which a refusal has one
     recomputed: bool = False
-    begun: bool = False  # it has come to the note "forward"
+    begun: bool = False  # it has come to the end of its forward
     refusal: str = ""  # of the call itself, before what the law is about
     failed: Observation | None = None  # the run that ended with an error of its own
 
@@ -229,7 +229,7 @@ class Case:
             subject = functools.partial(subject, **self.options)
         seen = execute(self.program, subject, self.device, meters, self.kind, self.implementation.share)
         self.recomputed |= self.kind == "checkpoint" and seen.calls.total() > self.plain.calls.total()
-        self.begun |= "forward" in seen.notes
+        self.begun |= WHOLE_FORWARD.label in seen.notes
         if seen.error is not None and self.plain.error is None:
             self.no_wrong_gradient(seen)
             self.failed = seen
@@ -310,7 +310,7 @@ class Case:
         try:
             self.equals_plain()
         except Refuses as refused:
-            self.refusal = "" if in_forward or self.begun or "forward" not in self.plain.notes else refused.detail
+            self.refusal = "" if in_forward or self.begun or WHOLE_FORWARD.label not in self.plain.notes else refused.detail
             return False
         return True
 
@@ -327,12 +327,12 @@ class Case:
             if judged.measured == VALUES:
                 judged.measured = Measured("fails")  # plain may fail in the same way
             raise
-        labels = [note.about for note in map(read, seen.notes) if note.role is Role.EXPECTED]
-        if not labels:
+        expects = [note for note in map(read, seen.notes) if note.role is Role.EXPECTED]
+        if not expects:
             raise ValueError(f"the program notes nothing that it expects: {list(seen.notes)}")
-        for label in labels:
-            expected = seen.notes[f"expected {label}"]
-            if found := difference(expected, seen.notes.get(f"seen {label}"), label, terms=self.terms, scale=self.scale):
+        for note in expects:
+            expected, came = seen.notes[note.label], seen.notes.get(Note(Role.SEEN, note.words).label)
+            if found := difference(expected, came, note.about, terms=self.terms, scale=self.scale):
                 raise Diverges(found.replace("plain", "expected", 1), Measured("expected"))
         return seen
 
