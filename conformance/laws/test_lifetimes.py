@@ -15,7 +15,8 @@ from conformance.meters.leak_checks import all_freed, no_growth, nothing_kept
 from conformance.meters.meter import Made, Moment, Storages
 from conformance.programs.nesting_switch import if_nesting
 from conformance.programs.notes import WHOLE_FORWARD, Note, Role
-from conformance.programs.scenarios import exec_groups, kept_objects, lifetimes
+from conformance.programs.scenarios import kept_objects, lifetimes
+from conformance.programs.scenarios.regions import exec_groups
 from conformance.programs.schedules import exactly, schedules, watched
 from conformance.programs.strategies import named
 from impls.plain import checkpoint as plain

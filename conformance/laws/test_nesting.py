@@ -19,7 +19,7 @@ from conformance.programs.nesting_switch import if_nesting, nesting
 from conformance.programs.notes import Note, Role
 from conformance.programs.program import Noted, Op, Program, Region, gradients, walk
 from conformance.programs.requests import Request, listed
-from conformance.programs.scenarios import nesting as written
+from conformance.programs.scenarios.regions import nesting as written
 from conformance.programs.strategies import named, programs
 from conformance.programs.sums import DIFFERENTIATED, Order, Sums
 

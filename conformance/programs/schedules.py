@@ -17,10 +17,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from conformance.programs.generator.rewrites import after_each, asides, bound, breakable, failing, with_asides
 from conformance.programs.notes import Note, Role
 from conformance.programs.program import Line, Noted, Op, Program, Step, gradients, render
 from conformance.programs.requests import Request, listed
-from conformance.programs.rewrites import after_each, asides, bound, breakable, failing, with_asides
 from conformance.programs.strategies import CORE, programs
 from conformance.programs.sums import Order, Sums
 

@@ -11,13 +11,13 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from conformance.programs import driver
-from conformance.programs.builder import Author, Scope
-from conformance.programs.containers import PREAMBLE
-from conformance.programs.features import known
-from conformance.programs.leaves import UNLIKE, made
+from conformance.programs.generator import driver
+from conformance.programs.generator.builder import Author, Scope
+from conformance.programs.generator.containers import PREAMBLE
+from conformance.programs.generator.features import known
+from conformance.programs.generator.leaves import UNLIKE, made
+from conformance.programs.generator.operators import BINARY, DTYPES, MODULE_TERMS, UNARY
 from conformance.programs.nesting_switch import allows_nesting, if_nesting
-from conformance.programs.operators import BINARY, DTYPES, MODULE_TERMS, UNARY
 from conformance.programs.program import Named, Program, mentioned, render
 from conformance.programs.sums import DEFAULT, KnownSums, Order, known_sums
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from conformance.programs.builder import Author
+from conformance.programs.generator.builder import Author
 from conformance.programs.notes import Note, Role
 from conformance.programs.program import Leaf, Line, Noted, Step, gradients
 from conformance.programs.requests import Request

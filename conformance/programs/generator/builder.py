@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
-from conformance.programs.containers import CONTAINERS
+from conformance.programs.generator.containers import CONTAINERS
+from conformance.programs.generator.operators import CONJUGATES, LACKING, LINEAR, MODULE_TERMS, OPERATORS, order, terms
+from conformance.programs.generator.rewrites import SAVE_INPUTS, hidden
 from conformance.programs.notes import Note, Role
-from conformance.programs.operators import CONJUGATES, LACKING, LINEAR, MODULE_TERMS, OPERATORS, order, terms
 from conformance.programs.program import Block, Line, Noted, Op, Region, Statement, mentioned
-from conformance.programs.rewrites import SAVE_INPUTS, hidden
 from conformance.programs.sums import Order
 
 T = TypeVar("T")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from conformance.programs.builder import Author
+from conformance.programs.generator.builder import Author
 from conformance.programs.program import Leaf
 
 # Modules by their texts, {0} is the width and {1} the dtype; the second one has parameters of the first.
