@@ -188,7 +188,9 @@ class Contained:
                     return told[0]
                 if what in ("refused", "error"):
                     self.close()
-                    raise (ValueError if what == "refused" else RuntimeError)(told[0])
+                    if what == "error":
+                        raise RuntimeError(told[0])
+                    raise ValueError(told[0]) from (ModuleNotFoundError() if told[1] else None)
                 limit = told[0] if what == "limit" else limit
                 self.will = (told[0], told[1]) if what == "will" else self.will
             elif not self.process.is_alive() and not self.connection.poll(0):
