@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from conformance.costs.forward_trace import Frame, Slot, Trace, Value, trace
-from conformance.programs.driver_requests import Request, requests
 from conformance.programs.program import Program
+from conformance.programs.requests import Request
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,9 @@ def costs(program: Program, early_stop: bool = True) -> Costs:
     """
     made = trace(program)
     replay = _Replay(made, early_stop)
-    for request in requests(program):
+    for request in program.requests:
+        if request.create_graph:
+            raise ValueError(f"{request.code}: requests with create_graph have no predicted costs")
         replay.backward(request)
     saved = {frame.name: tuple(slot.name for slot in frame.slots) for frame in made.frames}
     return Costs(replay.calls, replay.begun + replay.kernels, replay.kernels, saved, tuple(replay.alive))

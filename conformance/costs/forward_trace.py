@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from conformance.programs.program import Line, Op, Program, Region, Statement
+from conformance.programs.program import Line, Noted, Op, Program, Region, Statement
 
 # The kernel of an operator, and what its node saves, in this order: operands before the kernel runs, or what it gives, after.
 # "crosswise": each operand, if the other one requires grad.
@@ -82,7 +82,7 @@ class Trace:
 
 
 def trace(program: Program) -> Trace:
-    """Follow the program's forward. A plain line is taken to cost nothing.
+    """Follow the program's forward. A note and a plain line are taken to cost nothing.
 
     Raises ValueError for an operator whose costs are not known, a block, or a value of another region that is read
     through a closure.
@@ -99,7 +99,7 @@ def _follow(body: Iterable[Statement], frame: Frame, made: Trace) -> None:
             _operator(statement, frame, made)
         elif isinstance(statement, Region):
             _call(statement, frame, made)
-        elif not isinstance(statement, Line):
+        elif not isinstance(statement, Line | Noted):
             raise ValueError(f"the oracle knows no costs of a {type(statement).__name__}, only of Op, Region and Line")
 
 

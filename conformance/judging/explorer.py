@@ -20,6 +20,7 @@ from hypothesis.strategies import SearchStrategy
 from conformance.costs.program_size import operations
 from conformance.judging.judge import Case, Observation, Outcome, judge, plainly
 from conformance.judging.law import Law, Profile
+from conformance.judging.observation_kinds import shortened
 from conformance.judging.result import Result
 from conformance.judging.verdicts import CALL_REFUSED, Verdict
 from conformance.programs.nesting_switch import nesting
@@ -180,17 +181,17 @@ class Explorer:
         """What these outcomes give; ``shown`` is the one with the worst verdict that is told of."""
         worst, shown = _worst(outcomes), shown or _witness(outcomes)
         proof = sum(not outcome.vacuous for outcome in outcomes if outcome.verdict is Verdict.AGREES)
-        vacuous = ""
+        vacuous, reasons = "", Counter[str]()
         if worst is Verdict.AGREES and proof < (floor := self.floor(law, claims)):
-            reasons = Counter(outcome.vacuous for outcome in outcomes if outcome.vacuous)
+            reasons.update(outcome.vacuous for outcome in outcomes if outcome.vacuous)
             vacuous = f"only {proof} of {len(outcomes)} cases prove anything, {floor} must: {dict(reasons)}"
         expected = Verdict(claims.expected(law.name, law.needs))
         counts = Counter(outcome.verdict for outcome in outcomes)
         program = None if worst is Verdict.AGREES else shown.program
         known = claims.known.get(law.name) if judged.declared else None  # else that is about another implementation
-        detail = "" if worst is Verdict.AGREES else shown.detail
-        measured, units = shown.measured, shown.units
-        return Result(law, judged, self.device, expected, worst, counts, detail, program, vacuous, 0.0, measured, known, units)
+        detail, cause = ("", vacuous and shortened(vacuous)) if worst is Verdict.AGREES else (shown.detail, shown.cause)
+        return Result(law, judged, self.device, expected, worst, counts, detail, program, vacuous, 0.0, shown.measured, known,
+                      shown.units, cause, reasons)  # fmt: skip
 
     def patiently(self, law: Law, implementation: Implementation, claims: Implementation, expected: Verdict) -> list[Outcome]:
         """Outcomes up to the first with the declared verdict: a rare limit gets more cases before it is said to be gone.

@@ -20,10 +20,12 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from conformance.judging.isolation import isolated
+from conformance.judging.observation_kinds import noted, unexpected
 from conformance.judging.references import REFERENCES
 from conformance.judging.refusals import ALWAYS, is_of_an_operator
 from conformance.judging.verdicts import (
     CALL_REFUSED,
+    NOTHING_RECOMPUTED,
     VALUES,
     Diverges,
     Judged,
@@ -41,7 +43,7 @@ from conformance.judging.verdicts import (
 )
 from conformance.meters.meter import Calls, Meter
 from conformance.meters.metered_functions import metered
-from conformance.programs.notes import Role, read
+from conformance.programs.notes import WHOLE_FORWARD, Note, Role, read
 from conformance.programs.program import Runnable, load
 from conformance.programs.sums import Comparable, rounding, terms_in_any_order
 from impls import Implementation, Kind
@@ -186,7 +188,7 @@ class Case:
     reference: Callable[[Any, str, Kind], Observation] = plainly
     names: frozenset[str] = ALWAYS["checkpoint"]  # of which a refusal has one
     recomputed: bool = False
-    begun: bool = False  # it has come to the note "forward"
+    begun: bool = False  # it has come to the end of its forward
     refusal: str = ""  # of the call itself, before what the law is about
     failed: Observation | None = None  # the run that ended with an error of its own
 
@@ -229,7 +231,7 @@ class Case:
             subject = functools.partial(subject, **self.options)
         seen = execute(self.program, subject, self.device, meters, self.kind, self.implementation.share)
         self.recomputed |= self.kind == "checkpoint" and seen.calls.total() > self.plain.calls.total()
-        self.begun |= "forward" in seen.notes
+        self.begun |= WHOLE_FORWARD.label in seen.notes
         if seen.error is not None and self.plain.error is None:
             self.no_wrong_gradient(seen)
             self.failed = seen
@@ -265,7 +267,7 @@ class Case:
             now = freeze(leaf.grad)
             if all(difference(one, now, terms=self.terms, scale=self.scale) for one in (old, new, partial)):
                 told = f"raised {type(seen.error).__name__}, but left a gradient that is wrong: {now}, plain {new}"
-                raise Diverges(told, Measured("left"))
+                raise Diverges(told, Measured("left"), f"raised {type(seen.error).__name__}, but left a gradient that is wrong")
 
     def equals_plain(self) -> Observation:
         """Every note equals plain's, but those of costs; where plain raises, so does the implementation, and not before.
@@ -303,14 +305,14 @@ class Case:
         if label in self.plain.notes and read(label).role is not Role.COST:
             expected = view(self.plain.notes[label])
             if found := difference(expected, view(value), label, terms=self.terms, scale=self.scale):
-                raise Diverges(f"{found}{when}")
+                raise Diverges(f"{found}{when}", cause=noted(read(label), found))
 
     def equals_plain_or_refuses(self, *, in_forward: bool = False) -> bool:
         """Whether there was an answer, then plain's. An error before the note "forward" proves only what is ``in_forward``."""
         try:
             self.equals_plain()
         except Refuses as refused:
-            self.refusal = "" if in_forward or self.begun or "forward" not in self.plain.notes else refused.detail
+            self.refusal = "" if in_forward or self.begun or WHOLE_FORWARD.label not in self.plain.notes else refused.detail
             return False
         return True
 
@@ -327,19 +329,19 @@ class Case:
             if judged.measured == VALUES:
                 judged.measured = Measured("fails")  # plain may fail in the same way
             raise
-        labels = [note.about for note in map(read, seen.notes) if note.role is Role.EXPECTED]
-        if not labels:
+        expects = [note for note in map(read, seen.notes) if note.role is Role.EXPECTED]
+        if not expects:
             raise ValueError(f"the program notes nothing that it expects: {list(seen.notes)}")
-        for label in labels:
-            expected = seen.notes[f"expected {label}"]
-            if found := difference(expected, seen.notes.get(f"seen {label}"), label, terms=self.terms, scale=self.scale):
-                raise Diverges(found.replace("plain", "expected", 1), Measured("expected"))
+        for note in expects:
+            expected, came = seen.notes[note.label], seen.notes.get(Note(Role.SEEN, note.words).label)
+            if found := difference(expected, came, note.about, terms=self.terms, scale=self.scale):
+                raise Diverges(found.replace("plain", "expected", 1), Measured("expected"), unexpected(note))
         return seen
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The verdict on one case. ``vacuous`` says why the case proves nothing, if so; ``units`` are those of the case."""
+    """The verdict on one case, and its ``cause``. ``vacuous`` says why it proves nothing, if so; ``units`` are the case's."""
 
     program: Comparable
     verdict: Verdict
@@ -347,6 +349,7 @@ class Outcome:
     vacuous: str = ""
     measured: Measured | None = VALUES
     units: float = field(default=0, compare=False)
+    cause: str = field(default="", compare=False)
 
 
 def judge(check: Callable[[Case], None], case: Case, *, recomputes: bool, gradients: bool) -> Outcome:
@@ -354,14 +357,14 @@ def judge(check: Callable[[Case], None], case: Case, *, recomputes: bool, gradie
     try:
         check(case)
     except Judged as judged:
-        return Outcome(case.program, judged.verdict, judged.detail, measured=judged.measured, units=case.units)
+        return Outcome(case.program, judged.verdict, judged.detail, "", judged.measured, case.units, judged.cause)
     vacuous = CALL_REFUSED if case.refusal else ""
     if gradients and case.plain.error is not None:
         vacuous = f"plain raises {type(case.plain.error).__name__}"
     elif gradients and case.plain.vacuous:
         vacuous = "all gradients are zero"
     elif recomputes and not case.recomputed:
-        vacuous = vacuous or "nothing was recomputed"
+        vacuous = vacuous or NOTHING_RECOMPUTED
     elif gradients and case.blurred:
         vacuous = vacuous or f"rounding alone may change half of a gradient, of {case.terms} terms"
     return Outcome(case.program, Verdict.AGREES, case.refusal, vacuous)

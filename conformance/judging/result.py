@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from conformance.judging.verdicts import VALUES, Measured, Verdict
@@ -33,6 +33,8 @@ class Result:
     measured: Measured | None = VALUES
     known: Known | None = None
     units: float = 0  # by how much of its dtype's resolution rounding may change a value of the program
+    cause: str = ""  # the kind of thing that was observed
+    unproven: Counter[str] = field(default_factory=Counter)  # of a vacuous result, why how many cases prove nothing
 
     @property
     def cases(self) -> int:
@@ -65,6 +67,8 @@ class Result:
             "verdict": str(self.verdict),
             "cases": self.cases,
             "detail": self.vacuous or self.detail,
+            "cause": self.cause,
+            "unproven": dict(self.unproven),
             "program": self.script(),
             "family": self.law.family,
             "subject": self.law.kind,

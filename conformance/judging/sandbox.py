@@ -20,10 +20,12 @@ import threading
 import time
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 from conformance.judging.law import LAWS, Law
+from conformance.judging.observation_kinds import shortened
 from conformance.judging.result import Result, as_declared
 from conformance.judging.sandbox_worker import CUT_OFF, Setting, work
 from conformance.judging.smoke_check import Smoke
@@ -128,15 +130,17 @@ class Contained:
         as_it_is = as_declared(self.implementation, dead.verdict, expected)
         if what == "dying":
             counts = Counter(row["counts"]) - Counter(["crashes"]) + Counter([str(dead.verdict)])
-            new = {"verdict": str(dead.verdict), "detail": f"the process {dead.detail}", "as_declared": as_it_is}
+            told = f"the process {dead.detail}"
+            new = {"verdict": str(dead.verdict), "detail": told, "cause": shortened(told), "as_declared": as_it_is}
             if dead.verdict is Verdict.HANGS:
                 new["program"] = hanging(row["program"], self.implementation, self.setting.device)
             return {**row, **new, "counts": dict(sorted(counts.items()))}
         when = (
             f"before any program of this law ran{f', after law {self.after}' if self.after else ''}, the process {dead.detail}"
         )
-        one = Counter({dead.verdict: 1})
-        return Result(law, self.implementation, self.setting.device, expected, dead.verdict, one, when, None, "", 0.0).row()
+        one, device = Counter({dead.verdict: 1}), self.setting.device
+        result = Result(law, self.implementation, device, expected, dead.verdict, one, when, None, "", 0.0)
+        return replace(result, cause=shortened(when)).row()
 
     def _ask(self, *question: Any) -> Any:
         """The answer, from a new process where one that was asked before cannot give it: no files left to open, say."""
@@ -184,7 +188,9 @@ class Contained:
                     return told[0]
                 if what in ("refused", "error"):
                     self.close()
-                    raise (ValueError if what == "refused" else RuntimeError)(told[0])
+                    if what == "error":
+                        raise RuntimeError(told[0])
+                    raise ValueError(told[0]) from (ModuleNotFoundError() if told[1] else None)
                 limit = told[0] if what == "limit" else limit
                 self.will = (told[0], told[1]) if what == "will" else self.will
             elif not self.process.is_alive() and not self.connection.poll(0):

@@ -94,7 +94,7 @@ def work(connection: Connection, setting: Setting, traces: str) -> None:
         try:
             implementation = impls.find(setting.name, setting.kind)
         except ValueError as error:
-            tell("refused", str(error))
+            tell("refused", str(error), isinstance(error.__cause__, ModuleNotFoundError))
             return
         if implementation.kind != "checkpoint":
             second(setting.device)

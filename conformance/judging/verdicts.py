@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 import torch
 
+from conformance.judging import observation_kinds as kinds
+from conformance.judging.observation_kinds import Difference
 from conformance.judging.refusals import ALWAYS, names_one
 from conformance.programs.sums import rounding
 
@@ -91,14 +93,15 @@ VALUES = Measured()
 class Judged(Exception):
     """Ends the judging of a case with a verdict other than agrees. Raised by the suite alone.
 
-    ``measured`` is None where no script of a few lines can measure it.
+    ``measured`` is None where no script of a few lines can measure it. ``cause`` is the kind of thing that was observed.
     """
 
     verdict: Verdict
 
-    def __init__(self, detail: str, measured: Measured | None = VALUES) -> None:
+    def __init__(self, detail: str, measured: Measured | None = VALUES, cause: str = "") -> None:
         super().__init__(detail)
-        self.detail, self.measured = detail, measured
+        self.detail, self.measured = str(detail), measured
+        self.cause = cause or kinds.MEASURED.get(measured.what if measured else "", kinds.shortened(detail))
 
 
 class Diverges(Judged):
@@ -134,6 +137,7 @@ class Endless(Timeout):
 
 
 CALL_REFUSED = "the call itself is refused"  # so that a case proves nothing of what would come after it
+NOTHING_RECOMPUTED = "nothing was recomputed"
 REFUSALS = (RuntimeError, TypeError, ValueError, NotImplementedError)
 NOT_REFUSALS = (RecursionError, torch.OutOfMemoryError, torch.AcceleratorError)
 
@@ -149,10 +153,11 @@ def from_error(error: BaseException, names: Iterable[str] = ALWAYS["checkpoint"]
         return Hangs(str(error) or "no answer in time", None if isinstance(error, Endless) else Measured("hangs"))
     if isinstance(error, REFUSALS) and not isinstance(error, NOT_REFUSALS):
         if not of_an_operator and names_one(str(error), names):
-            return Refuses(said)
+            return Refuses(said, cause=kinds.raised(error))
         lacking = f"its message has none of the names {', '.join(sorted(names))}"
         said += f"\nNo refusal: {'it came out of an operator that the program called' if of_an_operator else lacking}"
-    return Crashes(said, VALUES if isinstance(error, Exception) else Measured("fails"))  # it would end a script, too
+    measured = VALUES if isinstance(error, Exception) else Measured("fails")  # it would end a script, too
+    return Crashes(said, measured, kinds.raised(error))
 
 
 @dataclass(frozen=True)
@@ -205,7 +210,7 @@ def as_constants(value: Any) -> Any:
     return replace(value, requires_grad=False) if isinstance(value, Seen) else value
 
 
-def difference(expected: Any, seen: Any, path: str = "", *, terms: int = 0, scale: float = 0.0) -> str | None:
+def difference(expected: Any, seen: Any, path: str = "", *, terms: int = 0, scale: float = 0.0) -> Difference | None:
     """Where and how two frozen values differ first, None if they do not.
 
     Without ``terms`` tensors are compared bit for bit. With them, sums of so many terms may have been taken in another order:
@@ -215,23 +220,28 @@ def difference(expected: Any, seen: Any, path: str = "", *, terms: int = 0, scal
     if isinstance(expected, Seen) and isinstance(seen, Seen):
         return _tensor_difference(expected, seen, path, terms, scale)
     if isinstance(expected, tuple) and isinstance(seen, tuple) and len(expected) != len(seen):
-        return f"{path}: plain {expected}, here {seen}"  # tuples of tensors have no ==
+        return _other(expected, seen, path)  # tuples of tensors have no ==
     if isinstance(expected, tuple) and isinstance(seen, tuple):
         for index, (one, other) in enumerate(zip(expected, seen, strict=True)):
             found = difference(one, other, f"{path}[{index}]", terms=terms, scale=scale)
             if found:
                 return found
         return None
-    return None if type(expected) is type(seen) and expected == seen else f"{path}: plain {expected}, here {seen}"
+    return None if type(expected) is type(seen) and expected == seen else _other(expected, seen, path)
 
 
-def _tensor_difference(expected: Seen, seen: Seen, path: str, terms: int, scale: float) -> str | None:
+def _other(expected: Any, seen: Any, path: str) -> Difference:
+    what = "missing" if seen is None else "extra" if expected is None else "values"
+    return Difference(f"{path}: plain {expected}, here {seen}", what)
+
+
+def _tensor_difference(expected: Seen, seen: Seen, path: str, terms: int, scale: float) -> Difference | None:
     for name in ("kind", "dtype", "shape", "device", "requires_grad"):
         if getattr(expected, name) != getattr(seen, name):
-            return f"{path}: {name} {getattr(expected, name)} under plain, {getattr(seen, name)} here"
+            return Difference(f"{path}: {name} {getattr(expected, name)} under plain, {getattr(seen, name)} here", name)
     one, other = expected.values, seen.values
     if one.layout != other.layout:
-        return f"{path}: layout {one.layout} under plain, {other.layout} here"
+        return Difference(f"{path}: layout {one.layout} under plain, {other.layout} here", "layout")
     one, other = dense(one), dense(other)
     if one.is_complex():
         one, other = _view_as_real(_resolve_conj(one)), _view_as_real(_resolve_conj(other))
@@ -241,4 +251,4 @@ def _tensor_difference(expected: Seen, seen: Seen, path: str, terms: int, scale:
         same = _or(same, _le(_abs(_sub(one, other)), allowed))
     elif one.is_floating_point():
         same = _and(same, _or(_eq(_signbit(one), _signbit(other)), _isnan(one)))  # 0 and -0 are equal, and not the same
-    return None if bool(_all(same)) else f"{path}: plain {expected}, here {seen}"
+    return None if bool(_all(same)) else _other(expected, seen, path)

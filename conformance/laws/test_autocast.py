@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from conformance.judging.judge import Case
 from conformance.judging.law import law
-from conformance.programs.scenarios import autocast
+from conformance.programs.scenarios.state import autocast
 from conformance.programs.strategies import named
 
 CAST = st.sampled_from([None, "off", "bfloat16", "float16"])

@@ -15,13 +15,15 @@ from conformance.judging.judge import Case
 from conformance.judging.law import law
 from conformance.judging.verdicts import Diverges, Measured
 from conformance.meters.meter import Calls, Kernels, Storages
+from conformance.programs.generator.operators import SAVED_LAST, terms
+from conformance.programs.generator.rewrites import ending_in_a_region
 from conformance.programs.nesting_switch import allows_nesting, if_nesting
-from conformance.programs.notes import Role, read
-from conformance.programs.operators import SAVED_LAST, terms
-from conformance.programs.program import Block, Leaf, Line, Named, Op, Program, Region, Statement
-from conformance.programs.rewrites import ending_in_a_region
-from conformance.programs.scenarios import exec_groups, kept_objects, visible_operators
-from conformance.programs.scenarios import nesting as written
+from conformance.programs.notes import WHOLE_FORWARD, Note, Role, read
+from conformance.programs.program import Block, Leaf, Line, Named, Noted, Op, Program, Region, Statement, gradients
+from conformance.programs.requests import Request
+from conformance.programs.scenarios import kept_objects
+from conformance.programs.scenarios.regions import exec_groups, visible_operators
+from conformance.programs.scenarios.regions import nesting as written
 from conformance.programs.strategies import CORE, named, programs
 
 _OPERATORS = (*OPERATORS, *SAVING_CONSTANTS)
@@ -134,8 +136,8 @@ def _before_a_tail(template: str) -> Program:
         Op("end", "tail({0})", ("last",)),
     )
     region = Region("f", ("x",), (), "x", ("x",), body, "end", ("end",), (("y", ""),))
-    driver = ("y.backward(torch.ones_like(y))", "note('gradients 0', [x.grad])", "note('expected tail', 1)",
-              "note('seen tail', len(ran))")  # fmt: skip
+    tail = Noted(Note(Role.EXPECTED, ("tail",)), "1"), Noted(Note(Role.SEEN, ("tail",)), "len(ran)")
+    driver = (Request(("y",)), gradients("0", leaves), *tail)
     return Program(leaves, (region,), ("y",), driver, preamble=tuple(_TAIL.splitlines()))
 
 
@@ -222,7 +224,8 @@ def test_every_backward_recomputes_anew(case: Case) -> None:
     """Each backward over a retained graph calls every function as often as the first one did."""
     calls = Calls()
     case.run(calls)
-    forward, *until = [it for label, it in calls.until.items() if label == "forward" or read(label).role is Role.GRADIENTS]
+    marks = {read(label): counts for label, counts in calls.until.items()}
+    forward, *until = [it for note, it in marks.items() if note == WHOLE_FORWARD or note.role is Role.GRADIENTS]
     first, *others = [after - before for before, after in itertools.pairwise([forward, *until])]
     for other in others:
         if told := _told("calls in a later backward", first, other):
@@ -240,8 +243,8 @@ def _watched(program: Program) -> Program:
                 statement = replace(statement, body=watch(statement.body))
             lines.append(statement)
             if isinstance(statement, Op):
-                name = statement.target
-                lines.append(Line(f"{name}.requires_grad and {name}.register_hook(lambda grad: note('due {name}'))"))
+                noted = Noted(Note(Role.DUE, (statement.target,))).code
+                lines.append(Line(f"{{0}}.requires_grad and {{0}}.register_hook(lambda grad: {noted})", (statement.target,)))
         return tuple(lines)
 
     return replace(program, body=watch(program.body))
@@ -252,17 +255,17 @@ def test_recomputed_tensors_die_as_they_are_unpacked(case: Case) -> None:
     """When a node is due, no tensor of the inside is alive but those that this backward has yet to unpack (rule 4)."""
     storages = Storages()
     case.run(storages)
-    bounds: dict[str, list[int]] = {}
+    bounds: dict[Note, list[int]] = {}
     for name, count in costs(_program(case)).alive:
-        bounds.setdefault(f"due {name}", []).append(count)
-    most = {label: max(counts) for label, counts in bounds.items()}  # of a note that is made several times
+        bounds.setdefault(Note(Role.DUE, (name,)), []).append(count)
+    most = {note: max(counts) for note, counts in bounds.items()}  # of a note that is made several times
     for moment in storages.moments:
-        if moment.label in bounds:
-            bound = bounds[moment.label].pop(0) if bounds[moment.label] else 0
+        if moment.note in bounds:
+            bound = bounds[moment.note].pop(0) if bounds[moment.note] else 0
             alive = sum(bool(made.region) for made in moment.alive)
             if alive > bound:
                 told = f"when {moment.note.words[0]} is due, {alive} tensors of the inside are alive, not {bound}"
-                due = most[moment.label]
+                due = most[moment.note]
                 measured = Measured("inside", ((moment.label, due),), at_most=True) if alive > due else None
                 raise Diverges(told, measured)
 
@@ -283,7 +286,7 @@ def _branches(draw: st.DrawFn) -> Program:
     region = Region("both", ("x",), (), "x", ("x",), tuple(body), ", ".join(ends), ends, targets)
     leaf = Leaf("x", "torch.randn(2, 2, device=device, requires_grad=True)", True)
     last_first = ("right_out", "left_out")
-    driver = [(f"{out}.backward(torch.ones_like({out}))", f"note('gradients {out}', [x.grad])") for out in last_first]
+    driver = [(Request((out,)), gradients(out, [leaf])) for out in last_first]
     return Program((leaf,), (region,), last_first, tuple(itertools.chain(*driver)))
 
 

@@ -11,9 +11,10 @@ from conformance.judging.judge import Case, execute
 from conformance.judging.law import law
 from conformance.judging.verdicts import Diverges, Measured, Refuses
 from conformance.meters.meter import Calls, Kernels
-from conformance.programs.operators import UNARY
+from conformance.programs.generator.operators import UNARY
 from conformance.programs.program import Named
-from conformance.programs.scenarios import contexts, errors, visible_operators
+from conformance.programs.scenarios import contexts, errors
+from conformance.programs.scenarios.regions import visible_operators
 from conformance.programs.strategies import named, programs
 from impls.plain import checkpoint as plain
 

@@ -12,8 +12,8 @@ from conformance.judging.judge import Case
 from conformance.judging.law import LAWS, law
 from conformance.judging.refusals import HOOKS, TRANSFORMS
 from conformance.judging.verdicts import Refuses
-from conformance.programs.operators import LINEAR
-from conformance.programs.scenarios.transforms import transforms
+from conformance.programs.generator.operators import LINEAR
+from conformance.programs.scenarios.regions.transforms import transforms
 from conformance.programs.strategies import CORE, named, programs
 from impls import Implementation
 

@@ -14,8 +14,9 @@ from conformance.judging.verdicts import Diverges, Measured
 from conformance.meters.leak_checks import all_freed, no_growth, nothing_kept
 from conformance.meters.meter import Made, Moment, Storages
 from conformance.programs.nesting_switch import if_nesting
-from conformance.programs.notes import Note, Role
-from conformance.programs.scenarios import exec_groups, kept_objects, lifetimes
+from conformance.programs.notes import WHOLE_FORWARD, Note, Role
+from conformance.programs.scenarios import kept_objects, lifetimes
+from conformance.programs.scenarios.regions import exec_groups
 from conformance.programs.schedules import exactly, schedules, watched
 from conformance.programs.strategies import named
 from impls.plain import checkpoint as plain
@@ -97,7 +98,7 @@ def test_a_second_backward_raises_what_plain_raises(case: Case) -> None:
 
 def _due(moments: list[Moment]) -> list[tuple[Note, Counter[str], Counter[str]]]:
     """The notes in backward: the note, and by region the storages alive, in all and of those made after forward."""
-    before = next(moment.alive for moment in moments if moment.label in ("forward", "held 1"))
+    before = next(moment.alive for moment in moments if moment.note in (WHOLE_FORWARD, Note(Role.HELD, ("1",))))
     due = [moment for moment in moments if moment.note.role is Role.DUE]
     return [(moment.note, _by_region(moment.alive), _by_region(moment.alive - before)) for moment in due]
 
@@ -112,7 +113,7 @@ def test_each_recomputed_tensor_dies_at_its_unpack(case: Case) -> None:
     storages = Storages()
     case.run(storages)
     for note, _, recomputed in _due(storages.moments):
-        index, count = int(note.about), recomputed["f"]
+        index, count = note.number, recomputed["f"]
         if count > index:
             told = f"when operator {index} is due, {count} recomputed tensors are alive, expected at most {index}"
             raise Diverges(told, Measured("recomputed", ((note.label, index),), at_most=True, region="f"))

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from conformance.judging.judge import Case
 from conformance.judging.law import law
-from conformance.programs.operators import OPERATORS
-from conformance.programs.scenarios.graph import mutation
+from conformance.programs.generator.operators import OPERATORS
 from conformance.programs.scenarios.graph.generated import Around
+from conformance.programs.scenarios.graph.mutation import changes as mutation
 from conformance.programs.strategies import CORE, named, programs
 
 graph_law = functools.partial(law, kind="graph", recomputes=False)

@@ -10,9 +10,8 @@ import impls
 from conformance.judging.judge import Case
 from conformance.judging.law import law
 from conformance.meters.leak_checks import all_freed, no_growth
-from conformance.programs.scenarios.graph import mutation
-from conformance.programs.scenarios.graph import mutation_errors as errors
-from conformance.programs.scenarios.graph import mutation_moved as moved
+from conformance.programs.scenarios.graph.mutation import changes as mutation
+from conformance.programs.scenarios.graph.mutation import errors, moved
 from conformance.programs.strategies import named
 
 graph_law = functools.partial(law, kind="graph", family="mutation", recomputes=False)

@@ -16,8 +16,10 @@ from conformance.judging.refusals import REQUIRES_GRAD
 from conformance.judging.verdicts import Diverges, Measured, difference
 from conformance.meters.saved_tensors import Packs
 from conformance.programs.nesting_switch import if_nesting, nesting
-from conformance.programs.program import Line, Op, Program, Region, walk
-from conformance.programs.scenarios import nesting as written
+from conformance.programs.notes import Note, Role
+from conformance.programs.program import Noted, Op, Program, Region, gradients, walk
+from conformance.programs.requests import Request, listed
+from conformance.programs.scenarios.regions import nesting as written
 from conformance.programs.strategies import named, programs
 from conformance.programs.sums import DIFFERENTIATED, Order, Sums
 
@@ -44,14 +46,9 @@ def _saving_is_noted(program: Program) -> Program:
     Its one output is computed with a parameter, so that backward runs even where a region has lost its inputs.
     """
     end = Op("end", "{0} * {1}", (program.outputs[0], "p0"))
-    driver = ("end.backward(torch.ones_like(end))", f"note('gradients 0', [{_gradients(program)}])")
+    driver = (Request(("end",)), gradients("0", program.leaves))
     ended = replace(program, body=(*program.body, end), outputs=("end",), driver=driver)
-    names = costs(ended).saved[""]
-    return replace(ended, body=(*ended.body, Line(f"note('saved', [{', '.join(names)}])")))
-
-
-def _gradients(program: Program) -> str:
-    return ", ".join(f"{leaf.name}.grad" for leaf in program.leaves if leaf.grad)
+    return replace(ended, body=(*ended.body, Noted(Note(Role.SAVED), listed(costs(ended).saved[""]))))
 
 
 def _hooked(*features: str) -> st.SearchStrategy[Program]:

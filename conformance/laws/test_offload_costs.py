@@ -14,7 +14,7 @@ from conformance.judging.verdicts import Diverges
 from conformance.meters.leak_checks import all_freed, no_growth
 from conformance.meters.meter import Storages
 from conformance.meters.parameter_copies import Residents
-from conformance.programs.notes import Note, Role, read
+from conformance.programs.notes import WHOLE_FORWARD, Note, Role
 from conformance.programs.offloaded_models import Written, as_expected, equals_plain, greedy, plain_runs, written
 from conformance.programs.scenarios.offload import costs, lifetimes
 
@@ -22,6 +22,8 @@ WIDTHS = st.lists(st.integers(2, 6), min_size=3, max_size=5).map(tuple)
 # Parameters of each layer have a shape of their own, so that a copy is told from a copy of another.
 DISTINCT = st.integers(4, 5).map(lambda count: tuple(range(2, 2 + count)))
 SLICES, PASSES, CHECKPOINT = st.integers(1, 4), st.integers(1, 3), st.booleans()
+MADE = Note(Role.VALUE, ("made",))  # the model is made, and has not run
+COST_OF_FORWARD = Note(Role.COST, ("forward",))
 MICROBATCHES = st.integers(0, 3)  # none: activations are not checkpointed
 INDICES, FEW = st.integers(0, 9), st.integers(1, 3)
 OPTIMIZERS, ERRORS = st.sampled_from(("SGD", "Adam")), st.sampled_from(("ValueError", "KeyboardInterrupt"))
@@ -62,19 +64,19 @@ def test_boundary_activations_alone_are_kept(case: Case) -> None:
     storages = Storages()
     case.seen = seen = case.run(storages)
     equals_plain(case)
-    made, forward = (next(m for m in storages.moments if m.label == label) for label in ("made", "forward"))
+    made, forward = (next(m for m in storages.moments if m.note == note) for note in (MADE, WHOLE_FORWARD))
     kept = sum(storage.bytes for storage in forward.alive - made.alive)
     most = seen.notes["bytes"]
     if not 0 < kept <= most:
         raise Diverges(f"{kept} bytes are alive after forward, expected {most} at most: inputs of slices, and the output", None)
 
 
-OVER = read("cost over")  # the layers of forward have run
+OVER = Note(Role.COST, ("over",))  # the layers of forward have run
 
 
 def _layer(note: Note) -> int | None:
     """The layer that runs at a note "cost layer N"."""
-    return int(note.words[1]) if note.role is Role.COST and note.words[0] == "layer" else None
+    return note.number if note.role is Role.COST and note.words[0] == "layer" else None
 
 
 def _slice_of_layer(case: Case) -> list[int]:
@@ -242,7 +244,7 @@ def test_a_retained_backward_leaves_what_was_there(case: Case) -> None:
     storages = Storages()
     case.seen = case.run(storages)
     equals_plain(case)
-    before = next(moment for moment in storages.moments if moment.label in ("forward", "cost forward"))
+    before = next(moment for moment in storages.moments if moment.note in (WHOLE_FORWARD, COST_OF_FORWARD))
     for moment in storages.moments:
         new = moment.kept - before.alive
         if moment.note.words[:1] == ("again",) and new:

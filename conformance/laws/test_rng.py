@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from conformance.judging.judge import Case
 from conformance.judging.law import law
 from conformance.judging.verdicts import Diverges, Measured
-from conformance.programs.operators import BINARY, OPERATORS, UNARY
-from conformance.programs.scenarios import rng, structure
+from conformance.programs.generator.operators import BINARY, OPERATORS, UNARY
+from conformance.programs.scenarios.regions import structure
+from conformance.programs.scenarios.state import rng
 from conformance.programs.scenarios.threads import concurrent_recomputations
 from conformance.programs.strategies import named, programs
 

@@ -13,8 +13,8 @@ from conformance.judging.law import law
 from conformance.judging.references import GRAPH
 from conformance.judging.verdicts import Diverges
 from conformance.meters.leak_checks import all_freed
+from conformance.programs.generator.operators import OPERATORS
 from conformance.programs.notes import Role
-from conformance.programs.operators import OPERATORS
 from conformance.programs.program import Named, Program
 from conformance.programs.scenarios.graph import host, saved
 from conformance.programs.scenarios.graph.generated import PINNED, SAVED, Around, Steps

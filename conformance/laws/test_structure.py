@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from conformance.judging.judge import Case
 from conformance.judging.law import law
-from conformance.programs.scenarios import structure
+from conformance.programs.scenarios.regions import structure
 from conformance.programs.strategies import CORE, named, programs
 
 

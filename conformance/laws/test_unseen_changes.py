@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from conformance.judging import law as laws
 from conformance.judging.judge import Case
-from conformance.programs.scenarios.graph import mutation_errors as errors
+from conformance.programs.scenarios.graph.mutation import errors
 from conformance.programs.strategies import named
 
 graph_law = functools.partial(laws.law, kind="graph", family="mutation", recomputes=False)

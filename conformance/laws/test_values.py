@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from conformance.judging import law as laws
 from conformance.judging.judge import Case
-from conformance.programs.scenarios import values
+from conformance.programs.scenarios.regions import values
 from conformance.programs.strategies import named
 
 law = functools.partial(laws.law, family="gradients")

@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from torch.utils._pytree import tree_leaves
 
 from conformance.judging.verdicts import Endless
-from conformance.programs.notes import Note, Role, read
+from conformance.programs.notes import EACH_STEP, WHOLE_FORWARD, Note, Role, read
 
 
 class Meter:
@@ -205,7 +205,7 @@ class Storages(Meter):
 
     def end(self) -> Moment:
         """What is alive now that the program is over, and that neither its leaves nor their gradients hold."""
-        self.at("end", ())
+        self.at(Role.END, ())
         return self.moments[-1]
 
 
@@ -224,7 +224,7 @@ class Objects(Meter):
         gc.unfreeze()
 
     def at(self, label: str, value: Any) -> None:
-        if label == "step":
+        if read(label) == EACH_STEP:
             gc.collect()
             there = gc.get_objects()
             self.counts.append(len(there))
@@ -262,7 +262,7 @@ class Kernels(Meter):
             self.depth -= 1
 
     def at(self, label: str, value: Any) -> None:
-        if label == "forward":
+        if read(label) == WHOLE_FORWARD:
             self.depth -= 1
 
     def __enter__(self) -> Kernels:

@@ -9,7 +9,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from conformance.meters.meter import Meter
-from conformance.programs.notes import Role, read
+from conformance.programs.notes import WHOLE_FORWARD, Role, read
 
 
 class Packs(Meter):
@@ -34,10 +34,10 @@ class Packs(Meter):
         return tensor
 
     def at(self, label: str, value: Any) -> None:
-        role = read(label).role
-        if role is Role.SAVED:
+        note = read(label)
+        if note.role is Role.SAVED:
             self.due = Counter(_identity(tensor) for tensor in value)
-        elif label == "forward":
+        elif note == WHOLE_FORWARD:
             self.now = self.backward
 
     def __enter__(self) -> Packs:

@@ -1,4 +1,4 @@
-"""What a note of a program stands for: the first word of its label says so, and this is the one place that reads it.
+"""What a note of a program stands for: the first word of its label says so, and this is the one place that writes and reads it.
 
 A program is text that runs with torch alone, so ``note("gradients 0", ...)`` names in words what a typed call would name.
 Words that are not in the table begin a plain value.
@@ -43,16 +43,29 @@ _ROLES = {role.value: role for role in Role if role is not Role.VALUE}
 
 @dataclass(frozen=True)
 class Note:
-    """A label, read: its role, and the words after the one that names it (all of them for a plain value)."""
+    """What a note stands for, and the words after the one that says so (all of them for a plain value)."""
 
-    label: str
     role: Role
-    words: tuple[str, ...]
+    words: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """How a program calls it."""
+        return " ".join((self.role, *self.words) if self.role else self.words)
 
     @property
     def about(self) -> str:
         """The words as one text."""
         return " ".join(self.words)
+
+    @property
+    def number(self) -> int:
+        """The last word, of a note that is numbered."""
+        return int(self.words[-1])
+
+
+WHOLE_FORWARD = Note(Role.FORWARD)  # with words, the forward of a part or of a turn is over
+EACH_STEP = Note(Role.STEP)  # of steps that are all alike
 
 
 @functools.cache
@@ -60,4 +73,4 @@ def read(label: str) -> Note:
     """The note of a label."""
     first, *words = label.split(" ")
     role = _ROLES.get(first, Role.VALUE)
-    return Note(label, role, tuple(words) if role else (first, *words))
+    return Note(role, tuple(words) if role else (first, *words))

@@ -29,7 +29,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from conformance.judging.verdicts import difference, freeze
 from conformance.programs.program import Named
-from conformance.programs.scenarios.operators import called
+from conformance.programs.scenarios.regions.operators import called
 from conformance.programs.sums import Sums
 from conformance.reproducers.script_parts import WIDTH
 

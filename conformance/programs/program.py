@@ -14,11 +14,13 @@ import hashlib
 import inspect
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from types import CodeType, ModuleType
 from typing import Any, Protocol
 
+from conformance.programs.notes import WHOLE_FORWARD, Note, Role
+from conformance.programs.requests import Request, listed
 from conformance.programs.sums import DEFAULT, Order, Sums
 from conformance.reproducers.specialization import folded
 
@@ -87,6 +89,23 @@ class Line:
 
 
 @dataclass(frozen=True)
+class Noted:
+    """A note of what a text stands for; without one, of a moment."""
+
+    note: Note
+    value: str = ""
+
+    @property
+    def code(self) -> str:
+        return f"note({', '.join(filter(None, (repr(self.note.label), self.value)))})"
+
+
+def gradients(about: str, leaves: Iterable[Leaf]) -> Noted:
+    """The note of what leaves have for gradients."""
+    return Noted(Note(Role.GRADIENTS, tuple(about.split())), listed(leaf.gradients for leaf in leaves if leaf.grad))
+
+
+@dataclass(frozen=True)
 class Block:
     """A ``with`` statement around statements."""
 
@@ -114,12 +133,13 @@ class Region:
     targets: tuple[tuple[str, str], ...]
 
 
-Statement = Op | Line | Block | Region
+Step = Request | Noted | Line  # of a driver
+Statement = Op | Block | Region | Step
 
 
 @dataclass(frozen=True)
 class Program:
-    """Leaves, body, the tensors that gradients are asked of, and the driver's lines that ask.
+    """Leaves, body, the tensors that gradients are asked of, and the driver's steps, which ask.
 
     ``order`` is that of its sums; what is asked of gradients of gradients makes the way through it ``times`` as long.
     """
@@ -127,7 +147,7 @@ class Program:
     leaves: tuple[Leaf, ...]
     body: tuple[Statement, ...]
     outputs: tuple[str, ...]
-    driver: tuple[str, ...]
+    driver: tuple[Step, ...]
     seed: int = 0
     preamble: tuple[str, ...] = ()
     features: frozenset[str] = field(default=frozenset(), compare=False)
@@ -136,7 +156,7 @@ class Program:
 
     @functools.cached_property
     def sums(self) -> Sums:
-        """Every operator may be on the longest way, and each line of the driver may add a gradient to others."""
+        """Every operator may be on the longest way, and each step of the driver may add a gradient to others."""
         return Sums(self.times * terms(self.body) + len(self.driver), self.order)
 
     @functools.cached_property
@@ -144,11 +164,14 @@ class Program:
         lines = ["import torch", "", *self.preamble, "def run(checkpoint, note, device):"]
         inside = [f"torch.manual_seed({self.seed})"]
         inside += [f"{leaf.name} = {leaf.code}" for leaf in self.leaves]
-        inside.append(f"note('leaves', {_tuple(leaf.tensors for leaf in self.leaves)})")
-        inside += render(self.body)
-        inside.append(f"note('forward', {_tuple(self.outputs)})")
-        inside += self.driver
+        before = Noted(Note(Role.LEAVES), _tuple(leaf.tensors for leaf in self.leaves))
+        inside += render((before, *self.body, Noted(WHOLE_FORWARD, _tuple(self.outputs)), *self.driver))
         return "\n".join([*lines, *(f"    {line}" for line in inside)]) + "\n"
+
+    @property
+    def requests(self) -> tuple[Request, ...]:
+        """What the driver asks of autograd."""
+        return tuple(step for step in self.driver if isinstance(step, Request))
 
     @property
     def regions(self) -> tuple[Region, ...]:
@@ -165,10 +188,20 @@ def walk(body: tuple[Statement, ...]) -> Iterator[Region]:
             yield from walk(statement.body)
 
 
-def operations(body: tuple[Statement, ...]) -> int:
-    """The number of operators in a body, those of its regions included."""
-    inner = sum(operations(s.body) for s in body if isinstance(s, Region | Block))
-    return inner + sum(isinstance(s, Op) for s in body)
+def mentioned(body: Iterable[Statement]) -> set[str]:
+    """The names of tensors that a body binds, reads or passes, in its regions, too."""
+    found: set[str] = set()
+    for one in body:
+        match one:
+            case Op():
+                found.update(one.args, (one.target,))
+            case Line():
+                found.update(one.args)
+            case Block():
+                found |= mentioned(one.body)
+            case Region():
+                found.update(one.passed, (name for name, _ in one.targets), mentioned(one.body))
+    return found
 
 
 def terms(body: tuple[Statement, ...]) -> int:
@@ -189,7 +222,7 @@ def render(body: tuple[Statement, ...]) -> list[str]:
         match statement:
             case Op():
                 lines.append(f"{statement.target} = {statement.code}")
-            case Line():
+            case Line() | Noted() | Request():
                 lines.append(statement.code)
             case Block():
                 lines += [statement.header, *(f"    {line}" for line in render(statement.body) or ["pass"])]

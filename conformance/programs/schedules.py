@@ -3,6 +3,9 @@
 ``forward`` returns every tensor that is bound outside regions, and each step ends with a note of all that the program
 holds: "held" while it holds a graph, else "empty". What else is alive there was kept by an implementation. Steps are
 drawn so that plain takes them; "again" and "spent", over a graph that is freed or freed in part, may be refused.
+
+Not a ``RuleBasedStateMachine``: that takes its steps itself, in the run that draws them, and cannot be drawn from as part of a
+strategy. Here a schedule is a program, which is drawn once, printed, and run by plain and by every implementation.
 """
 
 from __future__ import annotations
@@ -14,8 +17,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from conformance.programs.program import Line, Op, Program, render
-from conformance.programs.rewrites import ASIDE, after_each, bound, breakable, failing, with_asides
+from conformance.programs.generator.rewrites import after_each, asides, bound, breakable, failing, with_asides
+from conformance.programs.notes import Note, Role
+from conformance.programs.program import Line, Noted, Op, Program, Step, gradients, render
+from conformance.programs.requests import Request, listed
 from conformance.programs.strategies import CORE, programs
 from conformance.programs.sums import Order, Sums
 
@@ -41,11 +46,24 @@ def fail(after, error, call):
 
 
 @dataclass(frozen=True)
+class Failure:
+    """A call, as text, of which an operator, known by its target, raises an error of the program's own."""
+
+    target: str
+    error: str
+    call: str
+
+    @property
+    def code(self) -> str:
+        return f"fail('{self.target}', {self.error}, {self.call})"
+
+
+@dataclass(frozen=True)
 class Schedule:
-    """A program of which the body becomes ``forward``, and the lines of the steps; ``order`` is that of the steps' sums."""
+    """A program of which the body becomes ``forward``, and the steps; ``order`` is that of the steps' sums."""
 
     program: Program
-    steps: tuple[str, ...]
+    steps: tuple[Step | Failure, ...]
     order: Order = Order.SAME
 
     @functools.cached_property
@@ -56,22 +74,23 @@ class Schedule:
 
     @functools.cached_property
     def source(self) -> str:
-        fails = {step.split("'")[1] for step in self.steps if step.startswith("fail(")}
+        return self.text("checkpoint")
+
+    def text(self, subject: str, *, imports: Collection[str] = (), prepared: Collection[str] = (), context: str = "") -> str:
+        """The program's text as one of ``subject``, after what is ``prepared``; with a context around each forward."""
+        fails = {step.target for step in self.steps if isinstance(step, Failure)}
         program = self.program
-        inside = [f"torch.manual_seed({program.seed})"]
+        inside = [*prepared, f"torch.manual_seed({program.seed})"]
         inside += [f"{leaf.name} = {leaf.code}" for leaf in program.leaves]
-        inside.append(f"note('leaves', ({''.join(leaf.name + ', ' for leaf in program.leaves)}))")
+        inside.append(Noted(Note(Role.LEAVES), f"({''.join(leaf.name + ', ' for leaf in program.leaves)})").code)
         if fails:
-            inside += FAIL.format(leaves=_list(self.leaves)).splitlines()
+            inside += FAIL.format(leaves=listed(self.leaves)).splitlines()
         body = after_each(program.body, lambda _, op: failing(op) if op.target in fails else None)
-        inside += [
-            "def forward():",
-            *(f"    {line}" for line in render(body)),
-            f"    return {', '.join(bound(program))},",
-        ]
-        inside += self.steps
-        lines = ["import torch", "", *program.preamble, *(FAILING.splitlines() if fails else ())]
-        return "\n".join([*lines, "def run(checkpoint, note, device):", *(f"    {line}" for line in inside)]) + "\n"
+        forward = [f"with {context}:", *(f"    {line}" for line in render(body))] if context else render(body)
+        forward.append(f"return {', '.join(bound(program))},")
+        inside += ["def forward():", *(f"    {line}" for line in forward), *(step.code for step in self.steps)]
+        lines = ["import torch", "", *program.preamble, *(FAILING.splitlines() if fails else ()), *imports]
+        return "\n".join([*lines, f"def run({subject}, note, device):", *(f"    {line}" for line in inside)]) + "\n"
 
     @property
     def leaves(self) -> tuple[str, ...]:
@@ -82,14 +101,10 @@ def watched(schedule: Schedule) -> Schedule:
     """The same schedule with a note "due" inside regions, where the gradient of an operator's result is there."""
 
     def due(region: str, op: Op) -> Line:
-        noted = f"note('due {region} {op.target}')"
-        return Line(f"if {{0}}.requires_grad: {{0}}.register_hook(lambda grad: {noted})", (op.target,))
+        noted = Noted(Note(Role.DUE, (region, op.target)))
+        return Line(f"if {{0}}.requires_grad: {{0}}.register_hook(lambda grad: {noted.code})", (op.target,))
 
     return replace(schedule, program=replace(schedule.program, body=after_each(schedule.program.body, due)))
-
-
-def _list(names: Collection[str]) -> str:
-    return f"[{', '.join(names)}]"
 
 
 class _Planner:
@@ -99,10 +114,10 @@ class _Planner:
         self.draw, self.program = draw, program
         self.leaves = tuple(leaf.name for leaf in program.leaves if leaf.grad)
         names = bound(program)
-        self.asides = [index for index, name in enumerate(names) if name.endswith(ASIDE)]
+        self.asides = [names.index(name) for name in asides(program)]
         self.outputs = [names.index(output) for output in program.outputs]
         self.graphs: dict[str, str] = {}
-        self.lines: list[str] = []
+        self.taken: list[Step | Failure] = []
         self.order = Order.SAME
         self.begun = self.steps = 0
 
@@ -127,95 +142,89 @@ class _Planner:
                 return bool(states)
         return WHOLE in states and (kind not in ASKING or bool(self.asides))
 
-    def asked(self, graph: str, outputs: Collection[int], options: str, inputs: Collection[str] | None = None) -> str:
-        tensors = [f"{graph}[{index}]" for index in outputs]
-        ones = _list([f"torch.ones_like({tensor})" for tensor in tensors])
-        if inputs is None:
-            return f"torch.autograd.backward({_list(tensors)}, {ones}{options})"
-        return f"torch.autograd.grad({_list(tensors)}, {_list(inputs)}, {ones}, allow_unused=True{options})"
+    def asked(self, graph: str, outputs: Collection[int], **options: Any) -> Request:
+        return Request(tuple(f"{graph}[{index}]" for index in outputs), **options)
+
+    def note(self, role: Role, value: str, *words: str) -> None:
+        self.taken.append(Noted(Note(role, (*words, str(self.steps))), value))
 
     def take(self, kind: str) -> None:
         """One step, and the note of what is held after it."""
         self.steps += 1
         getattr(self, kind.replace(" ", "_").replace("-", "_"))()
-        self.lines.append(f"note('{'held' if self.graphs else 'empty'} {self.steps}', {_list(self.graphs)})")
+        self.note(Role.HELD if self.graphs else Role.EMPTY, listed(self.graphs))
 
-    def gradients(self) -> None:
-        self.lines.append(f"note('gradients {self.steps}', {_list([f'{leaf}.grad' for leaf in self.leaves])})")
+    def add(self, request: Request) -> None:
+        """Ask for gradients that are added to those that leaves have, and note these."""
+        self.taken += [Line(request.call), gradients(str(self.steps), self.program.leaves)]
 
     def forward(self) -> None:
         self.begun += 1
         graph = f"graph{self.begun}"
         self.graphs[graph] = WHOLE
-        self.lines.append(f"{graph} = forward()")
+        self.taken.append(Line(f"{graph} = forward()"))
 
     def some(self) -> None:
-        self.lines.append(self.asked(self.pick(WHOLE), self.draws(self.asides), ", retain_graph=True"))
-        self.gradients()
+        self.add(self.asked(self.pick(WHOLE), self.draws(self.asides), retain=True))
 
     def whole(self) -> None:
-        self.lines.append(self.asked(self.pick(WHOLE), self.outputs, ", retain_graph=True"))
-        self.gradients()
+        self.add(self.asked(self.pick(WHOLE), self.outputs, retain=True))
 
     def inputs(self) -> None:
-        chosen = _list(self.draws(self.leaves))
-        self.lines.append(self.asked(self.pick(WHOLE), self.draws(self.asides), f", retain_graph=True, inputs={chosen}"))
-        self.gradients()
+        chosen = tuple(self.draws(self.leaves))
+        self.add(self.asked(self.pick(WHOLE), self.draws(self.asides), retain=True, inputs=chosen))
 
     def grad(self) -> None:
-        text = self.asked(self.pick(WHOLE), self.draws(self.asides), ", retain_graph=True", self.draws(self.leaves))
-        self.lines.append(f"note('grad {self.steps}', {text})")
+        graph, outputs = self.pick(WHOLE), self.draws(self.asides)
+        self.note(Role.GRAD, self.asked(graph, outputs, inputs=tuple(self.draws(self.leaves)), retain=True, gives=True).call)
 
     def create_graph(self) -> None:
-        text = self.asked(self.pick(WHOLE), self.outputs, ", create_graph=True", self.leaves)
+        request = self.asked(self.pick(WHOLE), self.outputs, inputs=self.leaves, create_graph=True, gives=True)
         self.order = Order.SAME_ON_CPU
-        self.lines.append(f"note('first order {self.steps}', {text})")
+        self.note(Role.FIRST, request.call, "order")
 
     def backward(self) -> None:
         graph = self.pick(WHOLE)
         self.graphs[graph] = FREED
-        self.lines.append(self.asked(graph, self.outputs, ""))
-        self.gradients()
+        self.add(self.asked(graph, self.outputs))
 
     def part(self) -> None:
         graph = self.pick(WHOLE)
         self.graphs[graph] = PART
-        self.lines.append(self.asked(graph, self.draws(self.asides), ""))
-        self.gradients()
+        self.add(self.asked(graph, self.draws(self.asides)))
 
     def spent(self) -> None:
-        self.attempt(self.asked(self.pick(PART), self.draws(self.asides), ""))
+        self.attempt(self.asked(self.pick(PART), self.draws(self.asides)))
 
     def again(self) -> None:
-        self.attempt(self.asked(self.pick(FREED), self.outputs, ""))
+        self.attempt(self.asked(self.pick(FREED), self.outputs))
 
-    def attempt(self, call: str) -> None:
+    def attempt(self, request: Request) -> None:
         """A backward that may be refused. How far it got before it was is of no concern: gradients start anew."""
-        self.lines += ["try:", f"    {call}", f"    note('attempt {self.steps}', 'a value')"]
-        self.lines += ["except RuntimeError:", f"    note('attempt {self.steps}', 'raised')"]
-        self.lines.append(f"for leaf in {_list(self.leaves)}: leaf.grad = None")
+        came, raised = (Noted(Note(Role.ATTEMPT, (str(self.steps),)), repr(how)).code for how in ("a value", "raised"))
+        lines = ["try:", f"    {request.call}", f"    {came}", "except RuntimeError:", f"    {raised}"]
+        self.taken += map(Line, [*lines, f"for leaf in {listed(self.leaves)}: leaf.grad = None"])
 
     def drop(self) -> None:
         graph = self.pick(WHOLE, PART, FREED)
         del self.graphs[graph]
-        self.lines.append(f"del {graph}")
+        self.taken.append(Line(f"del {graph}"))
 
     def error_in_forward(self) -> None:
-        self.lines.append(f"fail({self.failure()}, forward)")
+        self.fail("forward")
 
     def error_in_backward(self) -> None:
-        call = self.asked(self.pick(WHOLE), self.outputs, ", retain_graph=True")
-        self.lines.append(f"fail({self.failure()}, lambda: {call})")
+        self.fail(f"lambda: {self.asked(self.pick(WHOLE), self.outputs, retain=True).call}")
 
-    def failure(self) -> str:
+    def fail(self, call: str) -> None:
         target = self.draw(st.sampled_from(breakable(self.program)))
-        return f"'{target}', {self.draw(st.sampled_from(('Planned', 'Interrupt')))}"
+        self.taken.append(Failure(target, self.draw(st.sampled_from(("Planned", "Interrupt"))), call))
 
 
-def _bodies(sometimes: Collection[str], depth: int, asides: bool) -> st.SearchStrategy[Program]:
+def _bodies(sometimes: Collection[str], depth: int, more: bool) -> st.SearchStrategy[Program]:
     """Programs in which an outermost region saves, under plain, a tensor that it makes and does not return."""
     drawn = programs(always=["saves-hidden"], sometimes=sometimes, depth=depth)
-    return drawn.map(with_asides) if asides else drawn
+    return drawn.map(with_asides) if more else drawn
 
 
 @st.composite
@@ -232,8 +241,8 @@ def schedules(
 
     With ``drop`` all graphs are dropped at the end, whether or not they are freed.
     """
-    asides = ASKING.issuperset(kinds) or (not ASKING.isdisjoint(kinds) and draw(st.booleans()))
-    planner = _Planner(draw, draw(_bodies(sometimes, depth, asides)))
+    more = ASKING.issuperset(kinds) or (not ASKING.isdisjoint(kinds) and draw(st.booleans()))
+    planner = _Planner(draw, draw(_bodies(sometimes, depth, more)))
     planner.take("forward")
     for _ in range(draw(st.integers(1, steps))):
         possible = [kind for kind in KINDS if kind in kinds and planner.possible(kind)]
@@ -244,7 +253,7 @@ def schedules(
     planner.take("backward")
     while drop and planner.graphs:
         planner.take("drop")
-    return Schedule(planner.program, tuple(planner.lines), planner.order)
+    return Schedule(planner.program, tuple(planner.taken), planner.order)
 
 
 @st.composite
@@ -253,4 +262,4 @@ def exactly(draw: Any, *kinds: str, sometimes: Collection[str] = CORE, depth: in
     planner = _Planner(draw, draw(_bodies(sometimes, depth, not ASKING.isdisjoint(kinds))))
     for kind in kinds:
         planner.take(kind)
-    return Schedule(planner.program, tuple(planner.lines), planner.order)
+    return Schedule(planner.program, tuple(planner.taken), planner.order)

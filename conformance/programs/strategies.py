@@ -11,14 +11,14 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from conformance.programs import driver
-from conformance.programs.builder import Author, Scope, occurs
-from conformance.programs.containers import PREAMBLE
-from conformance.programs.features import known
-from conformance.programs.leaves import UNLIKE, made
+from conformance.programs.generator import driver
+from conformance.programs.generator.builder import Author, Scope
+from conformance.programs.generator.containers import PREAMBLE
+from conformance.programs.generator.features import known
+from conformance.programs.generator.leaves import UNLIKE, made
+from conformance.programs.generator.operators import BINARY, DTYPES, MODULE_TERMS, UNARY
 from conformance.programs.nesting_switch import allows_nesting, if_nesting
-from conformance.programs.operators import BINARY, DTYPES, MODULE_TERMS, UNARY
-from conformance.programs.program import Named, Program, render
+from conformance.programs.program import Named, Program, mentioned, render
 from conformance.programs.sums import DEFAULT, KnownSums, Order, known_sums
 
 CORE = frozenset({"nesting"})
@@ -60,14 +60,15 @@ def programs(
         outputs.append(author.op(scope, author.pick(operators)))
     elif (others := author.computed(scope)[:-1]) and (partial or draw(st.booleans())):
         outputs.append(author.pick(others))
-    lines = driver.lines(author, tuple(outputs), tuple(leaf for leaf in leaves if leaf.grad))
-    lines = (*author.changes(scope), *lines)
-    text = "\n".join((*render(tuple(scope.statements)), *lines))
-    leaves = [leaf for leaf in leaves if leaf.grad or occurs(leaf.name, text)]
+    steps = driver.steps(author, tuple(outputs), tuple(leaf for leaf in leaves if leaf.grad))
+    steps = (*author.changes(scope), *steps)
+    text = "\n".join(render((*scope.statements, *steps)))
+    there = mentioned((*scope.statements, *steps))
+    leaves = [leaf for leaf in leaves if leaf.grad or leaf.name in there]
     preamble = tuple(line for key, code in PREAMBLE.items() if key in text for line in (*code.splitlines(), ""))
     seed, used = draw(st.integers(0, 3)), frozenset(author.used)
     times, order = (SECOND_ORDER, Order.SAME_ON_CPU) if "create-graph" in used else (1, author.order)
-    return Program(tuple(leaves), tuple(scope.statements), tuple(outputs), lines, seed, preamble, used, order, times)
+    return Program(tuple(leaves), tuple(scope.statements), tuple(outputs), steps, seed, preamble, used, order, times)
 
 
 def named(

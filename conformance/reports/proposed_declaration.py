@@ -17,7 +17,7 @@ from typing import Any
 from hypothesis.strategies import SearchStrategy
 
 from conformance.judging.law import LAWS, Law
-from conformance.reports.observation_kinds import cause
+from conformance.judging.verdicts import NOTHING_RECOMPUTED
 from conformance.reproducers.script_parts import SUBJECTS
 from impls import Implementation, Known
 from impls.implementation import capabilities_of
@@ -25,7 +25,6 @@ from impls.implementation import capabilities_of
 Row = Mapping[str, Any]
 Hold = Callable[[Law, Implementation], Row]
 ROUNDS = 6
-NOTHING = "nothing was recomputed"
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ def declaration(rows: Iterable[Row], like: Implementation, hold: Hold, source: s
     there = capabilities_of(like.kind)
     claims = replace(like, capabilities=there - ({"exact-sums", "recomputes"} - like.capabilities), known={})
     claims = _without(claims, "exact-sums", found, hold, [law for law, row in found.items() if row["verdict"] == "diverges"])
-    idle = [law for law, row in found.items() if _vacuous(row) and NOTHING in row["detail"]]
+    idle = [law for law, row in found.items() if _vacuous(row) and NOTHING_RECOMPUTED in row["unproven"]]
     if 2 * len(idle) > sum(LAWS[law].recomputes and row["verdict"] == "agrees" for law, row in found.items()):
         claims = _without(claims, "recomputes", found, hold, idle)
     proposed = _proposed(claims, found, source)
@@ -128,7 +127,7 @@ def _limits(claims: Implementation, found: Mapping[str, Row], source: str) -> di
         needs = LAWS[law].needs
         if row["verdict"] != ("agrees" if needs <= claims.capabilities else "refuses"):
             missing = ", ".join(sorted(needs - claims.capabilities))
-            reason = cause(row["detail"]) or f"agrees, though other laws that need {missing} do not"
+            reason = row["cause"] or f"agrees, though other laws that need {missing} do not"
             limits[law] = Known(row["verdict"], reason, source)
     return limits
 

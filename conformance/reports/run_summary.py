@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import impls
 from conformance import laws
 from conformance.judging.law import LAWS
+from conformance.judging.observation_kinds import GRADIENT
 from conformance.judging.result import is_worse
-from conformance.reports.observation_kinds import GRADIENT, cause
 from conformance.reports.results_file import Row, claim, is_unexpected
 
 
@@ -46,13 +46,13 @@ def _of(name: str, rows: Sequence[Row]) -> list[str]:
         families = Counter(row["family"] for row in worse)
         by_family = sorted(families, key=lambda family: (family != "gradients", -families[family]))
         told = ", ".join(f"{family}: {_laws(families[family])}" for family in by_family)
-        causes = Counter(cause(row["detail"]) for row in worse)
+        causes = Counter(row["cause"] for row in worse)
         first = GRADIENT if GRADIENT in causes else causes.most_common(1)[0][0]
         told_of = f"; the reason of {causes[first]} is: {first}" if first else ""
         lines.append(f"{name}: {_laws(len(worse))} worse than {claim(worse[0])}{told_of}")
-        lines += [f"  {told}", f"  look first at {worse[0]['law']}: {worse[0]['verdict']}, {cause(worse[0]['detail'])}"]
+        lines += [f"  {told}", f"  look first at {worse[0]['law']}: {worse[0]['verdict']}, {worse[0]['cause']}"]
     if untested:
-        why = Counter(reason for row in untested for reason in re.findall(r"'([^']+)': \d+", row["detail"])).most_common(1)
+        why = Counter(reason for row in untested for reason in row["unproven"]).most_common(1)
         told = f"; of most: {why[0][0]}" if why else ""
         lines.append(f"{name}: {_laws(len(untested))} not tested (✓ and *), since too few cases prove anything{told}")
     if gone := len(unexpected) - len(worse) - len(untested):
@@ -62,7 +62,7 @@ def _of(name: str, rows: Sequence[Row]) -> list[str]:
 
 def _urgency(row: Row) -> tuple[bool, bool, int]:
     """Wrong gradients, then other faults with a program, and of these the smallest program first."""
-    return cause(row["detail"]) != GRADIENT, not row["program"], len(row["program"])
+    return row["cause"] != GRADIENT, not row["program"], len(row["program"])
 
 
 def _laws(count: int) -> str:

@@ -22,7 +22,6 @@ from impls import Implementation
 from impls.implementation import OPTIONAL_NAMES
 
 DEFAULT = "nested"  # by whose claims something is judged that declares nothing
-MISSING = "failed: ModuleNotFoundError"  # in what impls.load says, which may come out of another process
 SOUGHT = "; modules are looked for in the directory that you are in, in PYTHONPATH, and where packages are installed"
 
 
@@ -80,7 +79,8 @@ def _found(setting: Setting, apart: Contained | None) -> Implementation:
     try:
         return apart.implementation if apart else impls.find(setting.name, setting.kind)
     except ValueError as error:
-        raise ValueError(f"--impl: {error}{SOUGHT if MISSING in str(error) else ''}") from error
+        sought = SOUGHT if isinstance(error.__cause__, ModuleNotFoundError) else ""
+        raise ValueError(f"--impl: {error}{sought}") from error
 
 
 def _refuse_contradictions(options: Any) -> None:

@@ -12,7 +12,8 @@ import impls
 from conformance.costs.cost_oracle import Costs, costs
 from conformance.judging.judge import execute
 from conformance.meters import meter
-from conformance.programs.program import Leaf, Line, Op, Program, Region, Statement
+from conformance.programs.program import Leaf, Line, Op, Program, Region, Statement, gradients
+from conformance.programs.requests import Request
 
 LEAF = Leaf("x0", "torch.randn(2, device=device, requires_grad=True)", True)
 
@@ -32,8 +33,7 @@ def region(first: int, last: int, body: list[Statement]) -> Region:
 def program(count: int, body: list[Statement]) -> Program:
     """The layers in a program with one backward."""
     end = f"x{count}"
-    driver = (f"{end}.backward(torch.ones_like({end}))", "note('gradients 0', [x0.grad])")
-    return Program((LEAF,), tuple(body), (end,), driver)
+    return Program((LEAF,), tuple(body), (end,), (Request((end,)), gradients("0", [LEAF])))
 
 
 def sequential(count: int, segments: int) -> Program:
@@ -112,7 +112,7 @@ def test_recomputed_tensors_die_one_by_one() -> None:
 
 def test_a_second_backward_recomputes_once_more() -> None:
     once = program(2, [region(0, 2, layers(0, 2))])
-    driver = ("x2.backward(torch.ones_like(x2), retain_graph=True)", *once.driver)
+    driver = (Request(("x2",), retain=True), *once.driver)
     twice = Program(once.leaves, once.body, once.outputs, driver)
     assert (costs(once).calls["f0_2"], costs(twice).calls["f0_2"]) == (2, 3)
 

@@ -11,12 +11,13 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
+from conformance.costs.program_size import operations
 from conformance.judging import judge as judging
 from conformance.judging.explorer import Explorer
 from conformance.judging.judge import Case
 from conformance.judging.law import Law
 from conformance.judging.verdicts import Diverges, Hangs, Verdict
-from conformance.programs.program import Program, operations
+from conformance.programs.program import Program
 from conformance.programs.strategies import named, programs
 from impls import Implementation, Known, get
 from impls.nested import checkpoint as nested
@@ -224,7 +225,7 @@ def test_what_is_shown_is_the_smallest_program_with_the_verdict() -> None:
 
     result = held(Law("made", "family", "It holds.", check, programs(), recomputes=False))
     assert isinstance(result.program, Program)
-    assert operations(result.program.body) <= 3
+    assert operations(result.program, "cpu") <= 3
     assert len(result.program.regions) == 2
 
 

@@ -10,7 +10,7 @@ from conformance.judging.fresh_process import in_a_fresh_process
 from conformance.judging.judge import Case, execute
 from conformance.judging.verdicts import Crashes, Refuses, difference
 from conformance.programs.program import Named
-from conformance.programs.scenarios import rng
+from conformance.programs.scenarios.state import rng
 from conformance.programs.sums import DEFAULT, Sums
 from impls import get
 

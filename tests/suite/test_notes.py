@@ -20,7 +20,8 @@ from conformance.programs.notes import Note, Role, read
     ],
 )
 def test_a_label_is_read_by_its_first_word(label: str, role: Role, words: tuple[str, ...]) -> None:
-    assert read(label) == Note(label, role, words)
+    assert read(label) == Note(role, words)
+    assert read(label).label == label
 
 
 def test_what_is_expected_and_seen_has_the_same_words() -> None:

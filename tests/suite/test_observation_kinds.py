@@ -2,68 +2,86 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
-from conformance.reports.observation_kinds import GRADIENT, cause
-from conformance.reports.results_file import ROOT, read_all
+from conformance.judging.observation_kinds import GRADIENT, noted, raised, unexpected
+from conformance.judging.verdicts import Crashes, Diverges, Judged, Measured, difference, freeze, from_error
+from conformance.programs.notes import read
 from conformance.reports.run_summary import nothing_selected, summary
 from conformance.runs.plugin import _declared_in
 from tests.support.synthetic_results import row
 
-TENSOR, OTHER = "[0.5, 1e-3] (float32, requires_grad=False)", "[0.25, 0.0] (float32, requires_grad=False)"
+ONE, OTHER = torch.tensor([0.5, 1e-3]), torch.tensor([0.25, 0.0])
+
+
+def kind(label: str, plain: Any, here: Any) -> str:
+    """What is told of two values of a note that differ."""
+    found = difference((freeze(plain),), (freeze(here),), label)
+    assert found is not None
+    return noted(read(label), found)
 
 
 @pytest.mark.parametrize(
-    ("detail", "told"),
+    ("label", "plain", "here", "told"),
     [
-        ("", ""),
-        (f"gradients 0[1][0]: plain {TENSOR}, here {OTHER}", GRADIENT),
-        (f"grad[1]: plain {OTHER}, here {TENSOR}", GRADIENT),
-        ("gradients 0[1]: dtype torch.float32 under plain, torch.float64 here", GRADIENT),
-        (f"grad 0[1][0]: plain {TENSOR}, here None", "a gradient is missing"),
-        (f"gradients 1[1][0]: plain None, here {TENSOR}", "there is a gradient where plain has none"),
-        (f"forward: plain {TENSOR}, here {OTHER}", "a value of forward differs from plain's"),
-        (
-            f"stream after backward: plain {TENSOR}, here {OTHER}",
-            "what is noted as 'stream after backward' differs from plain's",
-        ),
-        ("copies to the CPU: expected 3, seen 4", "what is noted as 'copies to the CPU' is not what the law expects"),
-        ("f1[0]: requires_grad False under plain, True here", "of what is noted as 'f…', requires_grad differs from plain's"),
-        ("kernels of sin: 2 due, 3 seen", "operators run more or less often than is due"),
-        ("TypeError: f() got 2 of 'x1'", "raised TypeError: f() got … of …"),
-        (
-            "RuntimeError: expected m1 and m2 to match, plain is 3",
-            "raised RuntimeError: expected m1 and m2 to match, plain is …",
-        ),
-        ("KeyError: 'out'", "raised KeyError: …"),
-        ("the process was ended by SIGSEGV, in f (/tmp/x.py, line 3)", "the process was ended by SIGSEGV"),
-        ("the process took more than 4 GiB of memory", "the process took more than … GiB of memory"),
+        ("gradients 0", ONE, OTHER, GRADIENT),
+        ("grad", ONE, OTHER, GRADIENT),
+        ("gradients 0", ONE, ONE.double(), GRADIENT),
+        ("grad 0", ONE, None, "a gradient is missing"),
+        ("gradients 1", None, ONE, "there is a gradient where plain has none"),
+        ("forward", ONE, OTHER, "a value of forward differs from plain's"),
+        ("stream after backward", ONE, OTHER, "what is noted as 'stream after backward' differs from plain's"),
+        ("buffers 3", ONE, OTHER, "what is noted as 'buffers' differs from plain's"),
+        ("f1", ONE, ONE.clone().requires_grad_(), "of what is noted as 'f…', requires_grad differs from plain's"),
     ],
 )
-def test_a_detail_is_told_by_its_kind(detail: str, told: str) -> None:
-    assert cause(detail) == told
+def test_a_note_that_differs_is_told_by_its_role(label: str, plain: Any, here: Any, told: str) -> None:
+    assert kind(label, plain, here) == told
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "results").glob("*-cpu.jsonl")), ids=lambda path: path.stem)
-def test_published_details_have_short_causes_that_laws_share(path: Path) -> None:
-    details = [row["detail"] for one in read_all(path) for row in one.rows if row["detail"]]
-    causes = {cause(detail) for detail in details}
-    assert 2 * len(causes) < len(set(details))
-    assert all(len(one) <= 120 and not re.search(r"\[[\d.]|tensor\(", one) for one in causes)
+def test_what_a_program_expects_is_told_without_its_number() -> None:
+    assert unexpected(read("expected copies 2")) == "what is noted as 'copies' is not what the law expects"
 
 
-def worse(law: str, family: str, program: str, detail: str) -> dict[str, object]:
-    return row(law, "mine", "diverges", expected="agrees", family=family, program=program, detail=detail)
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (TypeError("f() got 2 of 'x1'"), "raised TypeError: f() got … of …"),
+        (
+            RuntimeError("m1 and m2 differ, plain is 3"),
+            "raised RuntimeError: m1 and m2 differ, plain is …",
+        ),
+        (KeyError("out"), "raised KeyError: …"),
+    ],
+)
+def test_an_error_is_told_by_its_type_and_its_first_words(error: Exception, told: str) -> None:
+    assert raised(error) == from_error(error).cause == told
 
 
-WRONG = f"gradients 0[1][0]: plain {TENSOR}, here {OTHER}"
+@pytest.mark.parametrize(
+    ("judged", "told"),
+    [
+        (Diverges("kernels of sin: 2 due, 3 seen", Measured("kernels")), "operators run more or less often than is due"),
+        (Diverges("the host waits for copies {2}", None), "the host waits for copies {…}"),
+        (Crashes("the process was ended by SIGSEGV, in f (/tmp/x.py, line 3)"), "the process was ended by SIGSEGV"),
+        (Crashes("the process took more than 4 GiB of memory"), "the process took more than … GiB of memory"),
+    ],
+)
+def test_anything_else_is_told_by_what_decided_it_or_without_its_numbers(judged: Judged, told: str) -> None:
+    assert judged.cause == told
+
+
+def worse(law: str, family: str, program: str, cause: str) -> dict[str, object]:
+    return row(law, "mine", "diverges", expected="agrees", family=family, program=program, cause=cause)
+
+
 ROWS = [
-    worse("masks", "rng", "1", f"forward: plain {TENSOR}, here {OTHER}"),
-    worse("streams", "rng", "22", WRONG),
-    worse("subsets", "gradients", "333", WRONG),
+    worse("masks", "rng", "1", "a value of forward differs from plain's"),
+    worse("streams", "rng", "22", GRADIENT),
+    worse("subsets", "gradients", "333", GRADIENT),
     row("right", "mine"),
     row("right", "other"),
 ]
@@ -83,14 +101,14 @@ def test_the_end_of_a_run_counts_what_is_not_worse_too() -> None:
         "mine: 1 law not tested (✓ and *), since too few cases prove anything",
         "mine: 1 law with a milder verdict than is due by a declared limit or a missing capability",
     ]
-    idle = untested | {"detail": "only 0 of 12 cases prove anything, 8 must: {'nothing was recomputed': 12}"}
+    idle = untested | {"unproven": {"nothing was recomputed": 12}}
     told = "mine: 1 law not tested (✓ and *), since too few cases prove anything; of most: nothing was recomputed"
     assert summary([idle]) == told
     assert summary(ROWS[3:]) == ""
 
 
 def test_the_end_of_a_run_tells_the_commonest_reason_and_what_nobody_declared() -> None:
-    rows = [worse(law, "rng", "", detail) | {"declared": False} for law, detail in (("a", "KeyError: 1"), ("b", "KeyError: 1"))]
+    rows = [worse(law, "rng", "", "raised KeyError: …") | {"declared": False} for law in ("a", "b")]
     assert summary(rows).splitlines()[0] == "mine: 2 laws worse than claimed; the reason of 2 is: raised KeyError: …"
 
 

@@ -14,9 +14,10 @@ from conformance.judging.explorer import Explorer
 from conformance.judging.judge import execute
 from conformance.judging.law import Profile
 from conformance.judging.references import REFERENCES
-from conformance.programs.features import FEATURES
-from conformance.programs.operators import DTYPES
-from conformance.programs.program import Block, Line, Named, Op, Program, Region, Statement
+from conformance.programs.generator.features import FEATURES
+from conformance.programs.generator.operators import DTYPES
+from conformance.programs.program import Block, Line, Named, Noted, Op, Program, Region, Statement
+from conformance.programs.requests import Request
 from conformance.programs.strategies import programs
 from tests.support.feature_evidence import RAISING
 from tests.support.printed_programs import assert_same, in_memory
@@ -33,8 +34,7 @@ def followed(program: Program) -> Callable[..., None]:
         note("leaves", eval(f"({', '.join(leaf.tensors for leaf in program.leaves)},)", names))
         follow(program.body, names)
         note("forward", tuple(names[output] for output in program.outputs))
-        for line in program.driver:
-            exec(line, names)
+        follow(program.driver, names)
 
     return run
 
@@ -45,8 +45,8 @@ def follow(body: tuple[Statement, ...], names: dict[str, Any]) -> None:
         match one:
             case Op():
                 names[one.target] = eval(one.template.format(*one.args), names)
-            case Line():
-                exec(one.template.format(*one.args), names)
+            case Line() | Noted() | Request():
+                exec(one.code, names)
             case Block():
                 with ExitStack() as stack:
                     stack.enter_context(eval(one.header.removeprefix("with ").removesuffix(":"), names))

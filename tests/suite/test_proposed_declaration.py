@@ -133,7 +133,7 @@ def test_what_is_right_needs_no_entry() -> None:
 
 
 def row(law: str, verdict: str, detail: str = "") -> dict[str, Any]:
-    return {"law": law, "verdict": verdict, "detail": detail}
+    return {"law": law, "verdict": verdict, "detail": detail, "cause": detail, "unproven": {}}
 
 
 def fewest(*rows: dict[str, Any]) -> set[str]:

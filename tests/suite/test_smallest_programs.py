@@ -14,9 +14,10 @@ from conformance.judging.explorer import Explorer
 from conformance.judging.judge import Case, execute
 from conformance.judging.law import Law, Profile
 from conformance.judging.verdicts import Diverges, Verdict
-from conformance.programs.features import FEATURES
-from conformance.programs.operators import BINARY, LINEAR, UNARY
-from conformance.programs.program import Block, Op, Program, Region, Statement
+from conformance.programs.generator.features import FEATURES
+from conformance.programs.generator.operators import BINARY, LINEAR, UNARY
+from conformance.programs.program import Block, Noted, Op, Program, Region, Statement, Step
+from conformance.programs.requests import Request
 from conformance.programs.strategies import CORE, programs
 from conformance.reproducers.reduction_steps import is_bound
 from impls import get
@@ -67,13 +68,23 @@ def without(body: tuple[Statement, ...], op: Op) -> tuple[Statement, ...]:
     return tuple(one for one in inside if one != op)
 
 
+def unasked(step: Step, name: str) -> Step:
+    """A step of a driver that is not about a leaf."""
+    match step:
+        case Request(inputs=(*inputs,)):
+            return replace(step, inputs=tuple(one for one in inputs if one != name))
+        case Noted():
+            return replace(step, value=re.sub(rf"(, )?\b{name}(\.grad)?\b", "", step.value).replace("[, ", "["))
+    return step
+
+
 def smaller(program: Program) -> Iterator[Program]:
     """The program without one operator, which reads instead what that one reads, or without one leaf."""
     for op in operators(program.body):
         for name in dict.fromkeys(op.args):
             yield renamed(replace(program, body=without(program.body, op)), op.target, name)
     for leaf in program.leaves:
-        driver = tuple(re.sub(rf"(, )?\b{leaf.name}(\.grad)?\b", "", line).replace("[, ", "[") for line in program.driver)
+        driver = tuple(unasked(step, leaf.name) for step in program.driver)
         yield replace(program, leaves=tuple(one for one in program.leaves if one != leaf), driver=driver)
 
 

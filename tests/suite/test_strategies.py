@@ -21,9 +21,9 @@ from conformance.judging.law import Profile, all_laws
 from conformance.judging.verdicts import VALUES
 from conformance.laws.test_gradients import ALONE
 from conformance.laws.test_rng import DISTRIBUTIONS
-from conformance.programs.builder import Author
-from conformance.programs.features import FEATURES
-from conformance.programs.operators import DTYPES
+from conformance.programs.generator.builder import Author
+from conformance.programs.generator.features import FEATURES
+from conformance.programs.generator.operators import DTYPES
 from conformance.programs.program import Named, Program, Runnable, load
 from conformance.programs.strategies import CORE, programs
 from conformance.reproducers.script import script

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from conformance.programs.driver_requests import Request, requests
-from conformance.programs.features import FEATURES
-from conformance.programs.operators import DTYPES, OPERATORS
+from conformance.programs.generator.features import FEATURES
+from conformance.programs.generator.operators import DTYPES, OPERATORS
+from conformance.programs.generator.rewrites import kept
 from conformance.programs.program import Block, Line, Op, Program, Region, Statement, walk
-from conformance.programs.rewrites import kept
+from conformance.programs.requests import Request
 
 # In the program's text, where that is enough.
 TEXTS = {
@@ -75,11 +75,9 @@ def _inside(program: Program, word: str) -> bool:
     return any(name[0] == "h" and name != returned for name, returned in about)
 
 
-def _asked(program: Program) -> list[Request]:
-    try:
-        return list(requests(program))
-    except ValueError:  # with create_graph
-        return []
+def _asked(program: Program) -> tuple[Request, ...]:
+    """The requests of a program, none where one of them is for gradients of gradients."""
+    return () if any(one.create_graph for one in program.requests) else program.requests
 
 
 def _whole(program: Program, request: Request) -> bool:

@@ -35,6 +35,8 @@ def row(law: str, impl: str, verdict: str = "agrees", **others: Any) -> dict[str
         "verdict": verdict,
         "cases": 60,
         "detail": "",
+        "cause": "",
+        "unproven": {},
         "program": "",
         "family": "gradients",
         "statement": "Gradients equal plain's.",

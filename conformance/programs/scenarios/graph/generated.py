@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass, replace
 
-from conformance.programs.program import Program, render
+from conformance.programs.notes import WHOLE_FORWARD, Note, Role
+from conformance.programs.program import Block, Noted, Program, render
 from conformance.programs.schedules import Schedule
 from conformance.programs.sums import Order, Sums
 
@@ -43,13 +44,10 @@ class Around:
         program = self.program
         inside = _prepared(self.checkpoint, self.place, program.seed)
         inside += [f"{leaf.name} = {leaf.code}" for leaf in program.leaves]
-        inside.append(f"note('leaves', ({''.join(leaf.name + ', ' for leaf in program.leaves)}))")
-        forward = [*render(program.body), f"note('forward', ({', '.join(program.outputs)},))"]
-        covered = len(forward) + len(program.driver) if self.backward else len(forward)
-        steps = [*forward, *program.driver]
-        if self.context:
-            steps = [f"with {self.context}:", *_indented(steps[:covered]), *steps[covered:]]
-        inside += steps
+        inside.append(Noted(Note(Role.LEAVES), f"({''.join(leaf.name + ', ' for leaf in program.leaves)})").code)
+        forward = (*program.body, Noted(WHOLE_FORWARD, f"({', '.join(program.outputs)},)"))
+        covered, after = ((*forward, *program.driver), ()) if self.backward else (forward, program.driver)
+        inside += render((*((Block(f"with {self.context}:", covered),) if self.context else covered), *after))
         lines = ["import torch", *([] if self.checkpoint == "plain" else ["import impls"])]
         lines += [*_imports(self.context, self.place), "", *program.preamble, "def run(graph, note, device):"]
         return "\n".join([*lines, *_indented(inside)]) + "\n"
@@ -71,16 +69,8 @@ class Steps:
 
     @functools.cached_property
     def source(self) -> str:
-        text = self.schedule.source.splitlines()
-        start, end = (
-            text.index("    def forward():"),
-            next(n for n, line in enumerate(text) if line.startswith("        return ")),
-        )
-        head = text.index("def run(checkpoint, note, device):")
-        forward = [f"        with {self.context}:", *_indented(text[start + 1 : end])]
-        prepared = _indented(_prepared("plain", self.place, None))
-        lines = [*text[:head], *_imports(self.context, self.place), "def run(graph, note, device):", *prepared]
-        return "\n".join([*lines, *text[head + 1 : start + 1], *forward, *text[end:]]) + "\n"
+        prepared, imports = _prepared("plain", self.place, None), _imports(self.context, self.place)
+        return self.schedule.text("graph", imports=imports, prepared=prepared, context=self.context)
 
 
 def _order(order: Order, place: str) -> Order:

@@ -11,7 +11,7 @@ import torch
 from conformance.judging.judge import Case
 from conformance.judging.verdicts import Diverges, Measured
 from conformance.meters.meter import Meter, Storages
-from conformance.programs.notes import Role, read
+from conformance.programs.notes import WHOLE_FORWARD, Role, read
 from conformance.simulated_device.device import Moves
 
 PATIENCE = 0.5  # seconds; longer than any thread needs to drop a reference, however busy the machine
@@ -45,7 +45,7 @@ class Due(Meter):
         return packed[0]
 
     def at(self, label: str, value: Any) -> None:
-        if label == "forward":
+        if read(label) == WHOLE_FORWARD:
             self.now = False
 
     def __enter__(self) -> Due:

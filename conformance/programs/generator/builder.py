@@ -6,26 +6,21 @@ passed to some of the functions that read something else.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
-from conformance.programs.containers import CONTAINERS
-from conformance.programs.operators import CONJUGATES, LACKING, LINEAR, MODULE_TERMS, OPERATORS, order, terms
-from conformance.programs.program import Block, Line, Op, Region, Statement, render
-from conformance.programs.rewrites import SAVE_INPUTS, hidden
+from conformance.programs.generator.containers import CONTAINERS
+from conformance.programs.generator.operators import CONJUGATES, LACKING, LINEAR, MODULE_TERMS, OPERATORS, order, terms
+from conformance.programs.generator.rewrites import SAVE_INPUTS, hidden
+from conformance.programs.notes import Note, Role
+from conformance.programs.program import Block, Line, Noted, Op, Region, Statement, mentioned
 from conformance.programs.sums import Order
 
 T = TypeVar("T")
 PRODUCT = "{0} * {1}"
-
-
-def occurs(name: str, text: str) -> bool:
-    """Whether the text has the name in it."""
-    return re.search(rf"\b{name}\b", text) is not None
 
 
 @dataclass
@@ -50,6 +45,18 @@ class Scope:
             self.grad.add(name)
 
 
+@dataclass(frozen=True)
+class Call:
+    """How a region is called, as Region has it; the names ``inside`` of tensors, and of ``others`` that are none."""
+
+    parameters: tuple[str, ...]
+    unpack: tuple[tuple[str, str], ...]
+    arguments: str
+    passed: tuple[str, ...]
+    inside: tuple[str, ...]
+    others: tuple[str, ...]
+
+
 class Author:
     """Draws one program. Holds the draw function, the feature switches and a counter for names."""
 
@@ -64,6 +71,7 @@ class Author:
         self.closed: list[str] = []
         self.regional: set[str] = set()
         self.withheld: set[str] = set()  # what no region returns
+        self.values: set[str] = set()  # names of what operators and regions give
         self.names = 0
         self.used: set[str] = set()
 
@@ -92,10 +100,16 @@ class Author:
         self.names += 1
         return f"{prefix}{self.names}"
 
+    def value(self) -> str:
+        """The name of what an operator or a region gives."""
+        name = self.fresh("h")
+        self.values.add(name)
+        return name
+
     def op(self, scope: Scope, template: str, module_terms: int = 0) -> str:
         """One operator, or the call of a module of so many terms; the result is the new current value."""
         other = self.pick(scope.tensors) if "{1}" in template else ""
-        target = self.fresh("h")
+        target = self.value()
         args = (scope.current, other) if other else (scope.current,)
         scope.statements.append(Op(target, template, args, module_terms or self.terms(template)))
         self.order = self.order if module_terms else self.order.and_of(order(template))
@@ -133,14 +147,14 @@ class Author:
         if self.modules:
             self.op(scope, f"{self.pick(self.modules)}({{0}})", MODULE_TERMS)
         if self.has("no-grad"):
-            constant = self.fresh("h")
+            constant = self.value()
             scope.statements.append(Block("with torch.no_grad():", (Op(constant, "torch.sin({0})", (scope.current,)),)))
-            target = self.fresh("h")
+            target = self.value()
             scope.statements.append(Op(target, PRODUCT, (scope.current, constant), self.terms(PRODUCT)))
             scope.bind(target)
         if self.has("corrupted"):
             self.op(scope, "torch.sin({0})")  # one tensor at least has been saved, and it is not this one
-            names = [name for name in scope.tensors[:-1] if name.startswith("h")]
+            names = [name for name in scope.tensors[:-1] if name in self.values]
             scope.statements.append(Line("{0}.mul_(0.5)", (self.pick(names),)))
             if self.draw(st.booleans()):
                 self.op(scope, "torch.sin({0})")
@@ -173,8 +187,9 @@ class Author:
         if repeated:
             passed.append(passed[0])
         also = [outer.unlike] if outer.unlike and passed[0] != "c0" else []
-        parameters, unpack, arguments, inside = self.arguments([*passed, *also])
-        unlike = inside.pop() if also else outer.unlike
+        call = self.call((*passed, *also))
+        inside = list(call.inside[: len(passed)])
+        unlike = call.inside[-1] if also else outer.unlike
         grad = {new for new, old in zip(inside, passed, strict=True) if old in outer.grad}
         scope = Scope(inside[::-1], grad, unlike=unlike)
         if not scope.grad:
@@ -185,14 +200,13 @@ class Author:
                 self.join(scope, inside[0])
         for argument in inside[1:] if "keyword" in self.used else inside[-1:] if repeated else ():
             self.join(scope, argument)  # that it is the same tensor, or the one of that name, shows where it is read
-        given = [name for name in parameters if name.startswith("s")]
-        if given:
-            self.depend(scope, *given)
+        if call.others:
+            self.depend(scope, *call.others)
         if unlike:
             self.join(scope, unlike)
         self.body(scope, depth - 1, first)
         after += self.escape(outer, scope)
-        self.results(outer, name, parameters, unpack, arguments, (*passed, *also), inside, scope)
+        self.results(outer, name, call, scope)
         for value in after:
             self.join(outer, value)
 
@@ -206,19 +220,19 @@ class Author:
 
     def computed(self, scope: Scope) -> list[str]:
         """What was computed before and requires grad."""
-        return [name for name in scope.tensors if name.startswith("h") and name in scope.grad]
+        return [name for name in scope.tensors if name in self.values and name in scope.grad]
 
-    def changes(self, outer: Scope) -> tuple[str, ...]:
+    def changes(self, outer: Scope) -> tuple[Line, ...]:
         """Lines after forward that change tensors in place: some that no function reads by closure, or one that is so read."""
         names: list[str] = []
         if self.has("mutated"):
             others = [name for name in outer.tensors if name not in self.closed and name not in self.regional]
-            text = "\n".join(render(tuple(outer.statements)))
-            others = [name for name in others if occurs(name, text)] or others
+            there = mentioned(outer.statements)
+            others = [name for name in others if name in there] or others
             names += self.draw(st.lists(st.sampled_from(others), min_size=1, max_size=2, unique=True))
         if (self.closed or "mutated-closure" in self.always) and self.has("mutated-closure"):
             names.append(self.pick(self.closed))
-        return tuple(f"with torch.no_grad(): {name}.mul_(0.5)" for name in names)
+        return tuple(Line("with torch.no_grad(): {0}.mul_(0.5)", (name,)) for name in names)
 
     def escape(self, outer: Scope, scope: Scope) -> list[str]:
         """What the function hands out past its results, if anything."""
@@ -231,39 +245,38 @@ class Author:
         return [f"{kept}[0]"]
 
     def join(self, scope: Scope, other: str) -> None:
-        target = self.fresh("h")
+        target = self.value()
         scope.statements.append(Op(target, PRODUCT, (scope.current, other), self.terms(PRODUCT)))
         scope.bind(target)
 
     def depend(self, scope: Scope, first: str, second: str) -> None:
         """Compute with two arguments that are no tensors: that they are what was passed shows in the values alone."""
-        target = self.fresh("h")
+        target = self.value()
         factor = f"len({second}) if {first} is None else {first} + ({second} is torch.float32)"
         scope.statements.append(Op(target, f"{{0}} * ({factor})", (scope.current,)))
         scope.bind(target, scope.current in scope.grad)
 
-    def arguments(self, passed: list[str]) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...], str, list[str]]:
-        """Parameters, lines that unpack containers, the call's arguments, and the names of the tensors inside."""
+    def call(self, passed: tuple[str, ...]) -> Call:
+        """How these tensors are passed, and what besides them."""
         inside = [self.fresh("a") for _ in passed]
         extra = [("None", "'text'"), ("3", "torch.float32")][self.draw(st.integers(0, 1))] if self.has("non-tensors") else ()
-        parameters = [self.fresh("s") for _ in extra]
-        texts = list(extra)
+        others = [self.fresh("s") for _ in extra]
         unpack: tuple[tuple[str, str], ...] = ()
         if self.has("containers"):
             box = self.fresh("box")
             text, paths = self.pick(CONTAINERS)(passed)
             unpack = tuple((new, box + path) for new, path in zip(inside, paths, strict=True))
-            parameters, texts, tensors = [*parameters, box], [*texts, text], [box]
+            tensors, texts = [box], [*extra, text]
         else:
-            parameters, texts, tensors = [*parameters, *inside], [*texts, *passed], inside
+            tensors, texts = inside, [*extra, *passed]
+        parameters = [*others, *tensors]
         if self.has("keyword"):
             last = tensors[0] if self.draw(st.booleans()) else tensors[-1]
             at = parameters.index(last)
             texts = [f"{p}={t}" if i >= at else t for i, (p, t) in enumerate(zip(parameters, texts, strict=True))]
-        return tuple(parameters), unpack, ", ".join(texts), inside
+        return Call(tuple(parameters), unpack, ", ".join(texts), passed, tuple(inside), tuple(others))
 
-    def results(self, outer: Scope, name: str, parameters: tuple[str, ...], unpack: tuple[tuple[str, str], ...],
-                arguments: str, passed: tuple[str, ...], inside: list[str], scope: Scope) -> None:  # fmt: skip
+    def results(self, outer: Scope, name: str, call: Call, scope: Scope) -> None:
         """What the function returns, and how it is bound and used outside."""
         returned = [scope.current]
         useful = 1
@@ -271,7 +284,7 @@ class Author:
         if computed and self.draw(st.booleans()):
             returned.append(self.pick(computed))
             useful = 2
-        more = {"view-outputs": f"{scope.current}.t()", "input-outputs": inside[0], "repeated-outputs": scope.current}
+        more = {"view-outputs": f"{scope.current}.t()", "input-outputs": call.inside[0], "repeated-outputs": scope.current}
         for feature, text in more.items():
             if self.has(feature):
                 returned.append(text)
@@ -281,7 +294,7 @@ class Author:
         silent = [f"{scope.current}.detach()", f"({scope.current}.abs() > 0)"] if self.has("no-grad-outputs") else []
         literal = ["None", "7"] if self.has("non-tensor-outputs") else []
         texts = [*returned, *silent, *literal]
-        targets = [self.fresh("h") for _ in texts]
+        targets = [self.value() for _ in texts]
         self.regional.update(targets)
         contained = self.has("container-outputs")
         if contained:
@@ -290,12 +303,13 @@ class Author:
             result, paths = texts[0], [""]
         else:
             result, paths = f"({', '.join(texts)})", [f"[{i}]" for i in range(len(texts))]
-        outer.statements.append(Region(name, parameters, unpack, arguments, passed, tuple(scope.statements), result,
-                                       tuple(texts), tuple(zip(targets, paths, strict=True))))  # fmt: skip
+        outer.statements.append(Region(name, call.parameters, call.unpack, call.arguments, call.passed,
+                                       tuple(scope.statements), result, tuple(texts),
+                                       tuple(zip(targets, paths, strict=True))))  # fmt: skip
         if contained:
-            outer.statements.append(Line(f"note('{name} returned', {name}_value)"))
+            outer.statements.append(Noted(Note(Role.VALUE, (name, "returned")), f"{name}_value"))
         if len(texts) > len(returned):
-            outer.statements.append(Line(f"note('{name}', ({', '.join(targets[len(returned) :])},))"))
+            outer.statements.append(Noted(Note(Role.VALUE, (name,)), f"({', '.join(targets[len(returned) :])},)"))
         outer.bind(targets[0])
         for target in targets[1:useful]:
             self.join(outer, target)

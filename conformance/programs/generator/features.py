@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from conformance.programs.operators import DTYPES, OPERATORS
+from conformance.programs.generator.operators import DTYPES, OPERATORS
 
 FEATURES: dict[str, str] = {
     **{name: f"a body has an operator like {texts[0]}" for name, texts in OPERATORS.items()},

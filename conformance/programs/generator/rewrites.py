@@ -8,7 +8,6 @@ from dataclasses import replace
 from conformance.programs.program import Block, Line, Op, Program, Region, Statement
 
 SAVE_INPUTS = ("torch.sin({0})", "torch.cos({0})", "{0} * {1}", "{0} @ {1}")
-ASIDE = "_aside"
 
 
 def bound(program: Program) -> tuple[str, ...]:
@@ -84,6 +83,16 @@ def ending_in_a_region(program: Program) -> Program:
     return replace(program, body=(*program.body[:index], changed, *program.body[index + 1 :]))
 
 
+def _aside(region: Region) -> str:
+    return f"{region.name}_aside"
+
+
+def asides(program: Program) -> list[str]:
+    """The results that :func:`with_asides` has added to outermost regions."""
+    regions = (statement for statement in program.body if isinstance(statement, Region))
+    return [_aside(one) for one in regions if _aside(one) in dict(one.targets)]
+
+
 def with_asides(program: Program) -> Program:
     """The same program, with one result more of outermost regions: its backward does not need all that they save."""
     body: list[Statement] = []
@@ -93,7 +102,7 @@ def with_asides(program: Program) -> Program:
             own = {one.target for one in statement.body if isinstance(one, Op)}
             aside = next(name for name in saving[0].args if name in own and name not in statement.returned)
             returned = (*statement.returned, aside)
-            names = (*(name for name, _ in statement.targets), f"{statement.name}{ASIDE}")
+            names = (*(name for name, _ in statement.targets), _aside(statement))
             targets = tuple((name, f"[{index}]") for index, name in enumerate(names))
             statement = replace(statement, result=f"({', '.join(returned)})", returned=returned, targets=targets)
         body.append(statement)

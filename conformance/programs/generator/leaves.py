@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from conformance.programs.builder import Author
+from conformance.programs.generator.builder import Author
 from conformance.programs.program import Leaf
 
 # Modules by their texts, {0} is the width and {1} the dtype; the second one has parameters of the first.
 _MODULES = ("torch.nn.Linear({0}, {0}, {1})", "torch.nn.LayerNorm({0}, {1})")
 _AROUND = ("torch.nn.Sequential(m1, torch.nn.Tanh())", "torch.nn.Sequential(torch.nn.Tanh(), m1, m1)")
 _SHAPES = ("()", "{0}", "{0}, 1")  # each broadcasts to a matrix of that width
+_PARAMETERS = ("p0", "p1")
 UNLIKE = "v0"  # the leaf of another shape
 _LOWER = ("torch.float32", "torch.bfloat16")  # what float64 is computed with stays float64
 
@@ -18,10 +19,11 @@ _LOWER = ("torch.float32", "torch.bfloat16")  # what float64 is computed with st
 def made(author: Author, size: int, dtype: str, layout: str) -> list[Leaf]:
     """The leaves of a program, of which the last one is computed with first; the author is told which may be read how."""
     alike: list[Leaf] = []
-    for name, grad in (("c0", False), ("p0", True), ("p1", True), ("x0", True))[: 4 if author.draw(st.booleans()) else 2]:
+    names = ("c0", *_PARAMETERS, "x0") if author.draw(st.booleans()) else ("c0", _PARAMETERS[0])
+    author.parameters = [name for name in names if name in _PARAMETERS]
+    for name in names:
         code = f"torch.randn({size}, {size}, dtype={dtype}, device=device){layout}"
-        if name.startswith("p"):
-            author.parameters.append(name)
+        grad = name != "c0"
         alike.append(Leaf(name, f"{code}.requires_grad_()" if grad else code, grad))
     return [*_modules(author, size, dtype), *_unlike(author, size, dtype), *alike]
 

@@ -1,0 +1,1 @@
+"""Faults in what a recomputation restores: random numbers, autocast, modes and defaults, and what threads share of it."""
