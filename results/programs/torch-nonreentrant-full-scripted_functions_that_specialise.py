@@ -1,5 +1,5 @@
-"""torch-nonreentrant-full, law scripted_functions_that_specialise. A scripted or traced function, which specialises after
-its first call, gets no wrong gradient: plain's, or an error."""
+"""torch-nonreentrant-full, law scripted_functions_that_specialise. A scripted function that saves other shapes from its
+second call on gets no wrong gradient: plain's, or an error."""
 import functools, os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch

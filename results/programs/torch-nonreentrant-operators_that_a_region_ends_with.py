@@ -10,7 +10,6 @@ sys.modules.setdefault("expecttest", unittest.case)  # which op_db imports
 # SampleInput(input=Tensor[size=(), device="cpu", dtype=torch.float64], args=(), kwargs={'lower': '0.0', 'upper': '1.0',
 # 'training': 'True'}, broadcasts_input=False, name='')
 from itertools import islice
-import numpy
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 def run(checkpoint, note, device):
@@ -20,7 +19,6 @@ def run(checkpoint, note, device):
     parts, structure = tree_flatten((drawn.input, drawn.args, drawn.kwargs))
     leaves = [part for part in parts if torch.is_tensor(part)]
     def f(*tensors):
-        left = iter(tensors)
         given, args, kwargs = tree_unflatten([one for one in parts], structure)
         found = tree_leaves(entry.op(given, *args, **kwargs))
         kept = [found[index] for index in (0,)]

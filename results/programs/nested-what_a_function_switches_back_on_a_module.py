@@ -1,0 +1,33 @@
+"""nested, law what_a_function_switches_back_on_a_module. A function may put a module into eval mode, or freeze it, and back:
+backward leaves it as forward did."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from impls.nested.api import checkpoint
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    m = torch.nn.Linear(2, 2).to(device)
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    def f(h):
+        m.eval()
+        y = m(h).relu()
+        m.train()
+        return y
+    y = checkpoint(f, p)
+    y.backward(torch.ones_like(y))
+    note('switched back', [m.training])
+
+plain = lambda function, *args, **kwargs: function(*args, **kwargs)
+show = lambda x: (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
+expected, seen = {}, {}
+for notes, judged in (expected, plain), (seen, checkpoint):
+    try:
+        run(judged, note, "cpu")
+    except Exception as error:
+        notes["error"] = print("error:", repr(error)) or "raised"
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong:
+    print(f"{label}: plain {expected.get(label)}, nested {seen.get(label)}")
+sys.exit(len(wrong) > 0)
