@@ -8,11 +8,10 @@ from deepspeed.runtime.activation_checkpointing.checkpointing import non_reentra
 def run(checkpoint, note, device):
     torch.manual_seed(0)
     p = torch.nn.Parameter(torch.randn(2, 2, device=device))
-    x = p
+    x = {'leaf': torch.randn(2, 2, device=device)}['leaf']
     x.scale = 3.0
     def inner(a):
-        h = a
-        return (h * p).sin() * getattr(a, 'scale', 1.0)
+        return (a * p).sin() * getattr(a, 'scale', 1.0)
     def outer(a):
         y = inner(a).cos()
         return y
@@ -21,7 +20,7 @@ def run(checkpoint, note, device):
     note('gradients 0', [p.grad])
 
 plain = lambda function, *args, **kwargs: function(*args, **kwargs)
-show = lambda x: (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x
 note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
 expected, seen = {}, {}
 for notes, judged in (expected, plain), (seen, checkpoint):

@@ -8,10 +8,9 @@ from deepspeed.runtime.activation_checkpointing.checkpointing import non_reentra
 
 def run(checkpoint, note, device):
     torch.manual_seed(0)
-    cache = False
-    def cast(name, cache=cache):
+    def cast(name):
         kind = torch.device(device).type
-        return torch.autocast(kind, enabled=name != 'off', dtype=getattr(torch, name, None), cache_enabled=cache)
+        return torch.autocast(kind, enabled=name != 'off', dtype=getattr(torch, name, None), cache_enabled=False)
     leaves = [torch.randn(2, 2, device=device, requires_grad=True) for _ in range(4)]
     x, u, v, w = leaves
     seen = []
@@ -19,12 +18,12 @@ def run(checkpoint, note, device):
         seen.append((torch.is_autocast_cache_enabled(),))
         return h.float() @ w
     y = checkpoint(outer, x)
-    with cast('off', cache != False):
+    with cast('off'):
         y.backward(torch.ones_like(y), retain_graph=False)
     note('what the functions saw', str(sorted(map(str, set(seen)))))
 
 plain = lambda function, *args, **kwargs: function(*args, **kwargs)
-show = lambda x: (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x
 note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
 expected, seen = {}, {}
 for notes, judged in (expected, plain), (seen, checkpoint):

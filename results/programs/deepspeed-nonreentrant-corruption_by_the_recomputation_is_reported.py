@@ -10,12 +10,13 @@ def run(checkpoint, note, device):
     p = torch.randn(2, 2, device=device, dtype=torch.float64, requires_grad=True)
     recomputing = []
     def inner(h):
-        changed = 'corrupts' if recomputing else ''
         k, h = (h, h.cos())
-        if changed == 'corrupts':
+        if ('corrupts' if recomputing else '') == 'corrupts':
             with torch.no_grad():
                 k.mul_(2)
-        return h.exp().sin()
+        c = torch.full((1,), 3.0, device=device, dtype=h.dtype)
+        h = h * c.float()
+        return h
     def outer(h):
         return inner(h)
     y = checkpoint(outer, p * 1)
@@ -24,7 +25,7 @@ def run(checkpoint, note, device):
     note('gradients 0', [p.grad])
 
 plain = lambda function, *args, **kwargs: function(*args, **kwargs)
-show = lambda x: (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x
 note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
 expected, seen = {}, {}
 for notes, judged in (expected, plain), (seen, checkpoint):

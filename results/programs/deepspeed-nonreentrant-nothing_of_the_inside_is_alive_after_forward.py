@@ -7,20 +7,17 @@ from deepspeed.runtime.activation_checkpointing.checkpointing import non_reentra
 
 def run(checkpoint, note, device):
     torch.manual_seed(0)
-    p0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
+    p0 = torch.randn(3, 3, dtype=torch.float64, device=device).requires_grad_()
     note('leaves', (p0, ))
-    def forward():
-        def f1(a2):
-            def f4(a5):
-                h6 = torch.sin(a5)
-                return h6
-            h7 = checkpoint(f4, torch.sin(a2))
-            h8 = torch.sin(h7)
-            h9 = torch.sin(h8)
-            return h9
-        h10 = checkpoint(f1, p0)
-        return h10,
-    note('held 1', [forward()])
+    def f1(a2):
+        h4 = torch.cos(torch.tanh(a2))
+        def f5(a6):
+            h7 = torch.tanh(a6)
+            return h7
+        return checkpoint(f5, h4)
+    h9 = checkpoint(f1, p0)
+    graph1 = (h9,)
+    note('held 1', [graph1])
 made, leaves, seen = set(), [], {}
 def storages(tree):
     tensors = [x for x in torch.utils._pytree.tree_leaves(tree) if torch.is_tensor(x) and x.dtype != torch.uint8 and x.numel()]
@@ -34,6 +31,5 @@ def note(label, value=None):
 gc.disable()  # what only the collector finds lives too long
 with Watch():
     run(checkpoint, note, "cpu")
-    note("end")
 print("held 1: due is 0, deepspeed-nonreentrant", seen.get("held 1", 0))
 sys.exit(seen.get("held 1", 0) != 0)

@@ -5,23 +5,25 @@ import torch
 from deepspeed.runtime.activation_checkpointing.checkpointing import checkpoint
 
 def run(checkpoint, note, device):
-    torch.manual_seed(0)
+    torch.manual_seed(3)
     p0 = torch.randn(2, 2, dtype=torch.complex64, device=device).requires_grad_()
     def f1(a2):
         h3 = torch.sin(a2)
-        h4 = h3.conj()
-        return h4
-    h5 = checkpoint(f1, p0)
-    h6 = h5 * p0
-    h6.backward(torch.ones_like(h6))
+        def f4(a5, a6):
+            h7 = torch.tanh(a5)
+            h8 = h7.conj()
+            return h8
+        h9 = checkpoint(f4, h3, a2)
+        h10 = h9 * a2.conj()
+        return h10
+    h11 = checkpoint(f1, p0)
+    h12 = h11 * p0
+    h12.backward(torch.ones_like(h12))
     note('gradients 0', [p0.grad])
 
 plain = lambda function, *args, **kwargs: function(*args, **kwargs)
-class Near(tuple):  # equal but for 133.1 units in the last place: sums may be taken in another order
-    __eq__ = lambda a, b: len(a) == len(b) and all(abs(x - y) <= 133.1 * a[0] or repr(x) == repr(y) for x, y in zip(a, b))
-near = lambda x: Near([torch.finfo((x * 1.0).dtype).eps, *x.to_dense().ravel().tolist()])
-show = lambda x: (type(x).__name__, x.dtype, x.layout, near(x), x.requires_grad) if torch.is_tensor(x) else str(x)
-note = lambda label, value=None: notes.update({label: torch.utils._pytree.tree_map(show, value)})
+show = lambda x: (type(x).__name__, [f'{y:.4g}' for y in x.ravel().tolist()], x.requires_grad) if torch.is_tensor(x) else x
+note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
 expected, seen = {}, {}
 for notes, judged in (expected, plain), (seen, checkpoint):
     try:

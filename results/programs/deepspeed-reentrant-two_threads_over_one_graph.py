@@ -1,6 +1,6 @@
 """deepspeed-reentrant, law two_threads_over_one_graph. Two threads may go backward over one retained graph at once:
 gradients are plain's, and all is freed."""
-import os, sys, threading
+import os, sys, threading, time
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
 from deepspeed.runtime.activation_checkpointing.checkpointing import checkpoint
@@ -17,16 +17,12 @@ def run(checkpoint, note, device):
     threads = [threading.Thread(target=backward, daemon=True) for _ in range(2)]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    thread.join()
     held[-1].backward(torch.ones_like(held[-1]), retain_graph=True)
 
 plain = lambda function, *args, **kwargs: function(*args, **kwargs)
-class Near(tuple):  # equal but for 426.1 units in the last place: sums may be taken in another order
-    __eq__ = lambda a, b: len(a) == len(b) and all(abs(x - y) <= 426.1 * a[0] or repr(x) == repr(y) for x, y in zip(a, b))
-near = lambda x: Near([torch.finfo((x * 1.0).dtype).eps, *x.to_dense().ravel().tolist()])
-show = lambda x: (type(x).__name__, x.dtype, x.layout, near(x), x.requires_grad) if torch.is_tensor(x) else str(x)
-note = lambda label, value=None: notes.update({label: torch.utils._pytree.tree_map(show, value)})
+show = lambda x: (type(x).__name__, [f'{y:.4g}' for y in x.ravel().tolist()], x.requires_grad) if torch.is_tensor(x) else x
+note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
 expected, seen = {}, {}
 for notes, judged in (expected, plain), (seen, checkpoint):
     try:

@@ -5,9 +5,11 @@ sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # sta
 import torch
 import torch._dynamo
 torch.utils._python_dispatch.TorchDispatchMode.ignore_compile_internals = classmethod(lambda cls: True)  # modes only watch
-def region(function, *args, **kwargs): return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, **kwargs)
+def region(function, *args, **kwargs):
+    return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, **kwargs)
 def checkpoint(function, *args, **kwargs):
-    if torch.compiler.is_compiling(): return region(function, *args, **kwargs)  # belongs to what is being compiled
+    if torch.compiler.is_compiling():
+        return region(function, *args, **kwargs)  # belongs to what is being compiled
     with torch._dynamo.config.patch(skip_fwd_side_effects_in_bwd_under_checkpoint=True):
         return torch.compile(type(region)(region.__code__.replace(), globals()), backend="aot_eager")(function, *args, **kwargs)
 
@@ -31,8 +33,6 @@ def note(label, value=None):
     leaves.extend(value if label == "leaves" else ())
     seen[label] = sum(not one.expired() for one in made - storages([value, leaves, [x.grad for x in leaves]]))
 gc.disable()  # what only the collector finds lives too long
-with Watch():
-    run(checkpoint, note, "cpu")
-    note("end")
+with Watch(): run(checkpoint, note, "cpu")
 print("empty: due is 0, torch-compile", seen.get("empty", 0))
 sys.exit(seen.get("empty", 0) != 0)

@@ -5,37 +5,31 @@ sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # sta
 import torch
 import torch._dynamo
 torch.utils._python_dispatch.TorchDispatchMode.ignore_compile_internals = classmethod(lambda cls: True)  # modes only watch
-def region(function, *args, **kwargs): return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, **kwargs)
+def region(function, *args, **kwargs):
+    return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, **kwargs)
 def checkpoint(function, *args, **kwargs):
-    if torch.compiler.is_compiling(): return region(function, *args, **kwargs)  # belongs to what is being compiled
+    if torch.compiler.is_compiling():
+        return region(function, *args, **kwargs)  # belongs to what is being compiled
     with torch._dynamo.config.patch(skip_fwd_side_effects_in_bwd_under_checkpoint=True):
         return torch.compile(type(region)(region.__code__.replace(), globals()), backend="aot_eager")(function, *args, **kwargs)
 
 def run(checkpoint, note, device):
     torch.manual_seed(0)
-    cache = False
-    def cast(name, cache=cache):
+    def cast(name, cache=False):
         kind = torch.device(device).type
-        return torch.autocast(kind, enabled=name != 'off', dtype=getattr(torch, name, None), cache_enabled=cache)
+        return torch.autocast(kind, enabled=name != 'off', dtype=getattr(torch, name, None), cache_enabled=False)
     leaves = [torch.randn(2, 2, device=device, requires_grad=True) for _ in range(4)]
     x, u, v, w = leaves
-    def inner(h):
-        h = h @ v
-        return h.sin()
     def outer(h):
         h = h @ u
-        h = checkpoint(inner, h.float())
-        return h.float() @ w
-    y = checkpoint(outer, x)
-    with cast('float16', cache != False):
-        y.backward(torch.ones_like(y), retain_graph=False)
+        return checkpoint((lambda h: (h @ v).sin()), h) @ w
+    y = outer(x)
+    with cast('float16', False != False):
+        y.backward(y, retain_graph=False)
         note('gradients 0', [leaf.grad for leaf in leaves])
 plain = lambda function, *args, **kwargs: function(*args, **kwargs)
-class Near(tuple):  # equal but for 73.25 units in the last place: sums may be taken in another order
-    __eq__ = lambda a, b: len(a) == len(b) and all(abs(x - y) <= 73.25 * a[0] or repr(x) == repr(y) for x, y in zip(a, b))
-near = lambda x: Near([torch.finfo((x * 1.0).dtype).eps, *x.to_dense().ravel().tolist()])
-show = lambda x: (type(x).__name__, x.dtype, x.layout, near(x), x.requires_grad) if torch.is_tensor(x) else str(x)
-note = lambda label, value=None: notes.update({label: torch.utils._pytree.tree_map(show, value)})
+show = lambda x: (type(x).__name__, [f'{y:.4g}' for y in x.ravel().tolist()], x.requires_grad) if torch.is_tensor(x) else x
+note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
 expected, seen = {}, {}
 for notes, judged in (expected, plain), (seen, checkpoint):
     try: run(judged, note, "cpu")

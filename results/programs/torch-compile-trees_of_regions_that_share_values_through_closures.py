@@ -5,9 +5,11 @@ sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # sta
 import torch
 import torch._dynamo
 torch.utils._python_dispatch.TorchDispatchMode.ignore_compile_internals = classmethod(lambda cls: True)  # modes only watch
-def region(function, *args, **kwargs): return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, **kwargs)
+def region(function, *args, **kwargs):
+    return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, **kwargs)
 def checkpoint(function, *args, **kwargs):
-    if torch.compiler.is_compiling(): return region(function, *args, **kwargs)  # belongs to what is being compiled
+    if torch.compiler.is_compiling():
+        return region(function, *args, **kwargs)  # belongs to what is being compiled
     with torch._dynamo.config.patch(skip_fwd_side_effects_in_bwd_under_checkpoint=True):
         return torch.compile(type(region)(region.__code__.replace(), globals()), backend="aot_eager")(function, *args, **kwargs)
 
@@ -25,11 +27,8 @@ def run(checkpoint, note, device):
         return h9
     h10 = checkpoint(f1, p0)
 plain = lambda function, *args, **kwargs: function(*args, **kwargs)
-class Near(tuple):  # equal but for 21.86 units in the last place: sums may be taken in another order
-    __eq__ = lambda a, b: len(a) == len(b) and all(abs(x - y) <= 21.86 * a[0] or repr(x) == repr(y) for x, y in zip(a, b))
-near = lambda x: Near([torch.finfo((x * 1.0).dtype).eps, *x.to_dense().ravel().tolist()])
-show = lambda x: (type(x).__name__, x.dtype, x.layout, near(x), x.requires_grad) if torch.is_tensor(x) else str(x)
-note = lambda label, value=None: notes.update({label: torch.utils._pytree.tree_map(show, value)})
+show = lambda x: (type(x).__name__, [f'{y:.4g}' for y in x.ravel().tolist()], x.requires_grad) if torch.is_tensor(x) else x
+note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
 expected, seen = {}, {}
 for notes, judged in (expected, plain), (seen, checkpoint):
     try: run(judged, note, "cpu")

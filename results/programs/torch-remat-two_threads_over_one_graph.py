@@ -13,23 +13,22 @@ def run(checkpoint, note, device):
     p = torch.randn(2, 2, device=device, requires_grad=True)
     def inner(h):
         time.sleep(0.01)
-        return (h * p).sin()
-    held = [p * 1]
-    for _ in range(3): held.append(checkpoint(inner, held[-1]))
+        return (h)
+    held = [p]
+    held.append(checkpoint(inner, held[-1]))
     failed = []
     def backward():
-        try: held[-1].backward(torch.ones_like(held[-1]), retain_graph=True)
+        try: held[-1].backward(held[-1], retain_graph=True)
         except Exception as error: failed.append(error.with_traceback(None))
     threads = [threading.Thread(target=backward, daemon=True) for _ in range(2)]
     for thread in threads: thread.start()
-    for thread in threads: thread.join()
-    if failed: raise failed[0]
+    thread.join()
+    if failed:
+        p.grad = None
+        raise failed[0]
 plain = lambda function, *args, **kwargs: function(*args, **kwargs)
-class Near(tuple):  # equal but for 139.4 units in the last place: sums may be taken in another order
-    __eq__ = lambda a, b: len(a) == len(b) and all(abs(x - y) <= 139.4 * a[0] or repr(x) == repr(y) for x, y in zip(a, b))
-near = lambda x: Near([torch.finfo((x * 1.0).dtype).eps, *x.to_dense().ravel().tolist()])
-show = lambda x: (type(x).__name__, x.dtype, x.layout, near(x), x.requires_grad) if torch.is_tensor(x) else str(x)
-note = lambda label, value=None: notes.update({label: torch.utils._pytree.tree_map(show, value)})
+show = lambda x: (type(x).__name__, [f'{y:.4g}' for y in x.ravel().tolist()], x.requires_grad) if torch.is_tensor(x) else x
+note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
 expected, seen = {}, {}
 for notes, judged in (expected, plain), (seen, checkpoint):
     try: run(judged, note, "cpu")

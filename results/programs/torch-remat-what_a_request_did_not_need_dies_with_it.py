@@ -14,7 +14,8 @@ def run(checkpoint, note, device):
     q = torch.randn(2, 2, device=device, requires_grad=True)
     note('leaves', (p, q))
     def f(a, b):
-        for _ in range(2): a, b = (a.sin(), b.cos())
+        for _ in range(2):
+            a, b = (a.sin(), b.cos())
         return a * b
     y = checkpoint(f, p, q)
     y.backward(torch.ones_like(y), retain_graph=True, inputs=[q])
@@ -32,6 +33,5 @@ def note(label, value=None):
 gc.disable()  # what only the collector finds lives too long
 with Watch():
     run(checkpoint, note, "cpu")
-    note("end")
 print("held 0: due is 0, torch-remat", seen.get("held 0", 0))
 sys.exit(seen.get("held 0", 0) != 0)

@@ -10,18 +10,17 @@ checkpoint = functools.partial(checkpoint, use_reentrant=False, context_fn=conte
 
 def run(checkpoint, note, device):
     torch.manual_seed(0)
-    generator, second = (torch.Generator(device).manual_seed(seed) for seed in (5, 6))
+    generator = torch.Generator(device).manual_seed(5)
     p = torch.randn(2, 2, device=device, requires_grad=True)
     def f(h, box=None, source=None):
-        last = source
-        return (h * torch.rand(2, 2, generator=last, device=device)).sin()
+        return (h * torch.rand(2, 2, generator=source, device=device)).sin()
     y = p * 1
     y = checkpoint(f, y, source=generator)
     y.backward(torch.ones_like(y), retain_graph=True)
     note('gradients 0', [p.grad])
 
 plain = lambda function, *args, **kwargs: function(*args, **kwargs)
-show = lambda x: (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x
 note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
 expected, seen = {}, {}
 for notes, judged in (expected, plain), (seen, checkpoint):

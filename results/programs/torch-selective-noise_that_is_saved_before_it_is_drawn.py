@@ -10,9 +10,9 @@ checkpoint = functools.partial(checkpoint, use_reentrant=False, context_fn=conte
 
 def run(checkpoint, note, device):
     torch.manual_seed(0)
-    p0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
+    p0 = torch.randn(3, 3, dtype=torch.float64, device=device).requires_grad_()
     def f1(a2):
-        h3 = torch.sin(a2)
+        h3 = a2 * a2
         h4 = torch.nn.functional.rrelu(h3, training=True)
         return h4
     h5 = checkpoint(f1, p0)
@@ -20,7 +20,7 @@ def run(checkpoint, note, device):
     note('gradients 0', [p0.grad])
 
 plain = lambda function, *args, **kwargs: function(*args, **kwargs)
-show = lambda x: (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x
 note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
 expected, seen = {}, {}
 for notes, judged in (expected, plain), (seen, checkpoint):

@@ -33,5 +33,4 @@ gc.freeze()
 run(checkpoint, note, "cpu")
 growth = [count - counts[2] for count in counts[2:]]
 print("objects more than after the third step; due: 0; torch-selective:", growth)
-rises = sum(after > before for before, after in zip(growth, growth[1:]))  # one alone may be another thread's
-sys.exit(rises > 0 and 3 * rises >= len(growth) and growth[-1] > 0)
+sys.exit(any(growth))
