@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from conformance.reproducers.script_parts import WIDTH
+from conformance.reproducers.script_syntax import WIDTH
 
 SIMPLE = (ast.Expr, ast.Assign, ast.AugAssign, ast.Return, ast.Raise, ast.Delete, ast.Pass, ast.Assert)
 WHOLE = (ast.FunctionDef, ast.ClassDef, ast.For, ast.With, ast.If)  # of one block each, but for those with an else

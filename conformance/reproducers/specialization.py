@@ -44,7 +44,7 @@ def folded(function: ast.FunctionDef, arguments: Mapping[str, Any]) -> list[ast.
 
 
 def _literal(value: Any) -> ast.expr:
-    return ast.parse(repr(value), mode="eval").body
+    return value if isinstance(value, ast.expr) else ast.parse(repr(value), mode="eval").body
 
 
 def _value(node: ast.expr) -> tuple[bool, Any]:
