@@ -41,8 +41,7 @@ class Watch(TorchDispatchMode):
         self.see = see
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.see(func, result := func(*args, **(kwargs or {})))
-        return result
+        return self.see(func, result := func(*args, **(kwargs or {}))) or result  # what sees returns nothing
 
 
 def storages(tree: Any, without: torch.dtype | None = None) -> dict[StorageWeakRef, int]:

@@ -4,7 +4,8 @@ Each takes what a script has: its ``run``, what is ``judged`` and its ``name``, 
 count return what they have ``seen``, by label, and ``report`` comes after them. The others end with the status, 1 where
 the fault is there. Meters are those of ``conformance.meters.counters``, which the suite measures with. Those that are
 not are none of the suite's since a script has 45 lines: ``show`` and ``show_near`` make text and tuples of values, of which
-it says only where they differ; ``caller`` asks who has called an operator, where the suite counts in functions of regions.
+it says only where they differ; ``caller`` asks who has called an operator, where the suite counts in functions of regions, so
+that every tensor counts that one of these has made.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any, NoReturn
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from conformance.meters.counters import Watch, copied, counted, keeps_growing, storages
 
@@ -233,8 +234,10 @@ def inside(run: Run, judged: Any, device: str, region: str, recomputed: bool) ->
     made, seen = {}, {}
 
     def see(func: Any, result: Any) -> None:
-        for one in storages(result, torch.uint8):
-            made.setdefault(one, caller(run) == region if region else caller(run) not in ("", "run"))
+        for x in filter(torch.is_tensor, tree_leaves(result)):
+            made.setdefault(
+                StorageWeakRef(x.untyped_storage()), caller(run) == region if region else caller(run) not in ("", "run")
+            )
 
     def note(label: str, value: Any = None) -> None:
         if recomputed and label in ("forward", "held 1"):
