@@ -209,7 +209,7 @@ def kernels(run: Run, judged: Any, device: str) -> Mapping[str, Any]:
     return seen
 
 
-def alive(run: Run, judged: Any, device: str) -> Mapping[str, Any]:
+def alive(run: Run, judged: Any, device: str, due: Mapping[str, int]) -> Mapping[str, Any]:
     """How many storages are alive at each note that the program does not hold. What only the collector finds is alive."""
     made: set[StorageWeakRef]
     leaves: list[torch.Tensor]
@@ -223,7 +223,8 @@ def alive(run: Run, judged: Any, device: str) -> Mapping[str, Any]:
     gc.disable()
     with Watch(lambda func, result: made.update(storages(result, torch.uint8))):
         run(judged, note, device)
-        note("end")
+        if "end" in due:
+            note("end")
     return seen
 
 
