@@ -3,7 +3,7 @@
 Each takes what a script has: its ``run``, what is ``judged`` and its ``name``, the ``device``, what is ``due``. Those that
 count return what they have ``seen``, by label, and ``report`` comes after them. The others end with the status, 1 where
 the fault is there. Meters are those of ``conformance.meters.counters``, which the suite measures with. Those that are
-not are none of the suite's since a script has 45 lines: ``show`` and ``show_near`` make text and tuples of values, of which
+not are none of the suite's since a script has 45 lines: ``show`` and ``near`` make text and tuples of values, of which
 it says only where they differ; ``caller`` asks who has called an operator, where the suite counts in functions of regions, so
 that every tensor counts that one of these has made.
 """
@@ -43,14 +43,14 @@ class Near(tuple[Any, ...]):
         return len(self) == len(other) and all(abs(x - y) <= self[0] or repr(x) == repr(y) for x, y in zip(self, other))  # noqa: B905 - they are as long
 
 
-def near(x: torch.Tensor, units: float) -> Near:
-    """The numbers in a tensor, which may differ by so many units of their dtype's resolution."""
+def numbers(x: torch.Tensor, units: float) -> Near:
+    """Those in a tensor, which may differ by so many units of their dtype's resolution."""
     return Near([units * torch.finfo((x * 1.0).dtype).eps, *x.to_dense().ravel().tolist()])
 
 
-def show_near(x: Any, units: float) -> Any:
+def near(x: Any, units: float) -> Any:
     """As ``show``, for values that are equal but for rounding."""
-    return (type(x).__name__, x.dtype, x.layout, near(x, units), x.requires_grad) if torch.is_tensor(x) else str(x)
+    return (type(x), x.dtype, x.layout, numbers(x, units), x.requires_grad) if torch.is_tensor(x) else str(x)
 
 
 def values(
@@ -62,12 +62,11 @@ def values(
     """
 
     def note(label: str, value: Any = None) -> None:
-        notes[label] = tree_map(lambda x: show_near(x, units), value) if units else str(tree_map(show, value))
+        notes[label] = tree_map(lambda x: near(x, units), value) if units else str(tree_map(show, value))
 
     expected: dict[str, Any]
     seen: dict[str, Any]
-    expected, seen = {}, {}
-    for notes, one in ((expected, plain), (seen, judged)):
+    for notes, one in ((expected := {}, plain), (seen := {}, judged)):
         try:
             run(one, _disable_current_modes()(note) if aside else note, device)
         except Exception as error:
@@ -91,9 +90,7 @@ def left(run: Run, plain: Any, judged: Any, name: str, device: str, units: float
 
         def note(label: str, value: Any = None) -> None:
             leaves.extend(value if label == "leaves" else ())
-            shown.append(
-                [(number, show_near(leaf.grad, units) if units else show(leaf.grad)) for number, leaf in enumerate(leaves)]
-            )
+            shown.append([(number, near(leaf.grad, units) if units else show(leaf.grad)) for number, leaf in enumerate(leaves)])
 
         try:
             run(one, note, device)
@@ -114,13 +111,13 @@ def expected(run: Run, judged: Any, name: str, device: str, units: float, aside:
     notes: dict[str, Any] = {}
 
     def note(label: str, value: Any = None) -> None:
-        notes[label] = tree_map(lambda x: show_near(x, units), value) if units else str(tree_map(show, value))
+        notes[label] = tree_map(lambda x: near(x, units), value) if units else str(tree_map(show, value))
 
     run(judged, _disable_current_modes()(note) if aside else note, device)
-    labels = [label.removeprefix("expected ") for label in notes if label.startswith("expected ")]
-    wrong = [label for label in labels if notes["expected " + label] != notes.get("seen " + label)]
+    others = {label: label.replace("expected", "seen", 1) for label in notes if label.startswith("expected ")}
+    wrong = [label for label, other in others.items() if notes[label] != notes.get(other)]
     for label in wrong:
-        print(f"{label}: expected {notes['expected ' + label]}, {name} {notes.get('seen ' + label)}")
+        print(f"{label}: {notes[label]}, {name} {notes.get(others[label])}")
     sys.exit(len(wrong) > 0)
 
 
