@@ -11,7 +11,8 @@ import ast
 import re
 import sys
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
 
@@ -36,6 +37,17 @@ HOOK = "sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2)
 SUBJECTS: Mapping[Kind, str] = MappingProxyType({"checkpoint": "checkpoint", "graph": "graph", "offload": "OffloadModel"})
 HANG_SECONDS = 30  # more than a case may take where laws are held
 UNMEASURED = "# The law measures more than this script does, which only prints what the program notes. What was found:\n"
+
+
+@contextmanager
+def room_to_recurse() -> Iterator[None]:
+    """Inside there is as much as Python gives, where what was judged has left less."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, 1000))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 def binding(implementation: Implementation, options: str = "") -> str:
@@ -67,7 +79,8 @@ def script(
     Where ``measured`` is None it has no status that says something, tells so and what was found, the ``detail``, and prints
     what the program notes.
     """
-    tail = _tail(measured or Measured(), source, implementation, device, units)
+    with room_to_recurse():
+        tail = _tail(measured or Measured(), source, implementation, device, units)
     if measured is None:
         tail = tail.removesuffix("sys.exit(len(wrong) > 0)\n")
     alone = _imported_alone(source)
