@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from itertools import pairwise
 
 from conformance.judging.judge import Case, Observation
 from conformance.judging.verdicts import Diverges, Measured
+from conformance.meters.counters import keeps_growing
 from conformance.meters.meter import Moment, Objects, Storages
 from conformance.programs.notes import Role
 
@@ -47,8 +47,7 @@ def no_growth(case: Case) -> None:
     """
     case.seen  # noqa: B018 - whatever is made once only is made here
     growth, types = _growth(case)
-    rises = sum(after > before for before, after in pairwise(growth))
-    if rises and 3 * rises >= len(growth) and growth[-1] > 0:
+    if keeps_growing(growth):
         told = f"from step to step the number of objects changes by {growth}{types}; expected: not at all"
         raise Diverges(told, Measured("objects"))
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import gc
-import inspect
 import json
 import threading
 from collections import Counter
@@ -18,10 +17,11 @@ from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from torch.utils._pytree import tree_leaves
 
 from conformance.judging.verdicts import Endless
+from conformance.meters.counters import Watch, counted, region_name, storages
 from conformance.programs.notes import EACH_STEP, WHOLE_FORWARD, Note, Role, read
 
 
@@ -42,12 +42,6 @@ class Meter:
         """A program has noted ``value`` under ``label``."""
 
 
-def _name(function: Callable[..., Any]) -> str:
-    """The name of a region: its function's, or the type's when it is a callable object."""
-    function = inspect.unwrap(function)  # a meter wraps what may have no name
-    return getattr(function, "__name__", type(function).__name__)
-
-
 # Far above what any program costs: a backward that starts itself again without end runs where no signal reaches it.
 CALLS_PER_CASE = 500
 
@@ -63,9 +57,8 @@ class Calls(Meter):
 
     def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
-        def counted(*args: Any, **kwargs: Any) -> Any:
-            self.names.append(_name(function))
-            if torch.compiler.is_compiling():  # a compiler carries over this one change; others would be in its way
+        def limited(*args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling():  # a compiler carries over the one change of what counts; others are in its way
                 return function(*args, **kwargs)
             if len(self.names) > CALLS_PER_CASE:
                 raise Endless(f"functions of regions were called more than {CALLS_PER_CASE} times")
@@ -77,7 +70,7 @@ class Calls(Meter):
             finally:
                 self.local.depth = depth
 
-        return counted
+        return counted(limited, self.names)
 
     @property
     def counts(self) -> Counter[str]:
@@ -86,23 +79,6 @@ class Calls(Meter):
 
     def at(self, label: str, value: Any) -> None:
         self.until[label] = self.counts
-
-
-class _Watch(TorchDispatchMode):
-    """Hands every operator with its result to a callback. It only watches, so that compilers may work beneath it."""
-
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        return True
-
-    def __init__(self, see: Callable[[Any, Any], None]) -> None:
-        super().__init__()
-        self.see = see
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        self.see(func, result)
-        return result
 
 
 @dataclass(frozen=True)
@@ -147,17 +123,14 @@ class Storages(Meter):
         self.made = 0
         self.shown: tuple[Any, ...] = ()
         self.local = threading.local()
-        self.mode = _Watch(self.see)
+        self.mode = Watch(self.see)
 
     def see(self, func: Any, result: Any) -> None:
-        for leaf in tree_leaves(result):
-            if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided and leaf.dtype is not torch.uint8:
-                storage = leaf.untyped_storage()
-                weak = StorageWeakRef(storage)
-                if weak.cdata not in self.known and storage.nbytes():
-                    self.made += 1
-                    regions = getattr(self.local, "regions", None)
-                    self.known[weak.cdata] = weak, Made(self.made, storage.nbytes(), regions[-1] if regions else "")
+        for weak, size in storages(result, torch.uint8).items():
+            if weak.cdata not in self.known:
+                self.made += 1
+                regions = getattr(self.local, "regions", None)
+                self.known[weak.cdata] = weak, Made(self.made, size, regions[-1] if regions else "")
 
     def __enter__(self) -> Storages:
         self.mode.__enter__()
@@ -173,12 +146,12 @@ class Storages(Meter):
             if torch.compiler.is_compiling():
                 return function(*args, **kwargs)  # nothing is made yet, and modes cannot be compiled
             regions = self.local.__dict__.setdefault("regions", [])
-            regions.append(_name(function))
+            regions.append(region_name(function))
             try:
                 # A thread of the program's own does not inherit the mode.
                 modes = _get_current_dispatch_mode_stack()
-                watched = any(isinstance(mode, _Watch) and mode.see == self.see for mode in modes)
-                with nullcontext() if watched else _Watch(self.see):
+                watched = any(isinstance(mode, Watch) and mode.see == self.see for mode in modes)
+                with nullcontext() if watched else Watch(self.see):
                     return function(*args, **kwargs)
             finally:
                 regions.pop()
@@ -195,10 +168,9 @@ class Storages(Meter):
     def at(self, label: str, value: Any) -> None:
         if read(label).role is Role.LEAVES:
             self.shown = tuple(value)
-        leaves = [leaf for leaf in tree_leaves((value, self.shown)) if isinstance(leaf, torch.Tensor)]
-        tensors = [leaf for leaf in leaves if leaf.layout == torch.strided]
-        tensors += [tensor.grad for tensor in tensors if tensor.is_leaf and tensor.grad is not None]
-        addresses = {StorageWeakRef(tensor.untyped_storage()).cdata for tensor in tensors}
+        tensors = [leaf for leaf in tree_leaves((value, self.shown)) if isinstance(leaf, torch.Tensor)]
+        gradients = [tensor.grad for tensor in tensors if tensor.layout == torch.strided and tensor.is_leaf]
+        addresses = {weak.cdata for weak in storages([tensors, gradients])}
         alive = self.living()
         held = frozenset(made for address, (_, made) in list(self.known.items()) if address in addresses)
         self.moments.append(Moment(label, alive, held & alive))
@@ -238,7 +210,7 @@ class Kernels(Meter):
         self.counted = counted
         self.depth = 1
         self.counts: Counter[str] = Counter()
-        self.mode = _Watch(self.see)
+        self.mode = Watch(self.see)
 
     def see(self, func: Any, result: Any) -> None:
         kernel = func.overloadpacket.__name__

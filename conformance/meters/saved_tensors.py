@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from conformance.meters.counters import storages
 from conformance.meters.meter import Meter
 from conformance.programs.notes import WHOLE_FORWARD, Role, read
 
@@ -15,28 +16,24 @@ from conformance.programs.notes import WHOLE_FORWARD, Role, read
 class Packs(Meter):
     """What hooks around the whole program see: the storages that are packed up to the note "forward", and after it.
 
-    A program's note "saved" holds the tensors that are due to be packed in forward. A storage is known by a number;
-    those that were packed stay alive, so that it stands for one storage.
+    A program's note "saved" holds the tensors that are due to be packed in forward.
     """
 
     def __init__(self) -> None:
-        self.due: Counter[int] = Counter()
-        self.forward: Counter[int] = Counter()
-        self.backward: Counter[int] = Counter()
+        self.due: Counter[StorageWeakRef] = Counter()
+        self.forward: Counter[StorageWeakRef] = Counter()
+        self.backward: Counter[StorageWeakRef] = Counter()
         self.now = self.forward
-        self.kept: list[torch.Tensor] = []
         self.hooks = torch.autograd.graph.saved_tensors_hooks(self.pack, _same)
 
     def pack(self, tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.untyped_storage().nbytes():  # one without elements keeps nothing
-            self.kept.append(tensor)
-            self.now[_identity(tensor)] += 1
+        self.now.update(storages(tensor).keys())
         return tensor
 
     def at(self, label: str, value: Any) -> None:
         note = read(label)
         if note.role is Role.SAVED:
-            self.due = Counter(_identity(tensor) for tensor in value)
+            self.due = Counter(one for tensor in value for one in storages(tensor))
         elif note == WHOLE_FORWARD:
             self.now = self.backward
 
@@ -50,7 +47,3 @@ class Packs(Meter):
 
 def _same(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
-
-
-def _identity(tensor: torch.Tensor) -> int:
-    return StorageWeakRef(tensor.untyped_storage()).cdata

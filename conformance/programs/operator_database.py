@@ -31,7 +31,7 @@ from conformance.judging.verdicts import difference, freeze
 from conformance.programs.program import Named
 from conformance.programs.scenarios.regions.operators import called
 from conformance.programs.sums import Sums
-from conformance.reproducers.script_parts import WIDTH
+from conformance.reproducers.script_syntax import WIDTH
 
 DATABASE = "torch.testing._internal.common_methods_invocations"
 PACKAGES = ("numpy", "setuptools")  # what it imports besides torch; torch brings them, with newer releases of Python

@@ -18,7 +18,7 @@ from hypothesis.strategies import SearchStrategy
 
 from conformance.judging.law import LAWS, Law
 from conformance.judging.verdicts import NOTHING_RECOMPUTED
-from conformance.reproducers.script_parts import SUBJECTS
+from conformance.reproducers.script import SUBJECTS
 from impls import Implementation, Known
 from impls.implementation import capabilities_of
 

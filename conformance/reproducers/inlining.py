@@ -11,8 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from conformance.reproducers.script_parts import WIDTH
-from conformance.reproducers.script_syntax import identifiers
+from conformance.reproducers.script_syntax import WIDTH, identifiers
 
 LEAVES = {"requires_grad", "requires_grad_"}  # a line that makes a leaf reads best by itself
 OPERATIONS = (ast.BinOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Lambda, ast.UnaryOp)

@@ -1,8 +1,8 @@
 """What shows a verdict as a script of its own: torch and the implementation alone, status 1 while the fault is there.
 
-A script runs the program under plain and under the implementation and prints where they differ. Where a law measures
-more than a program notes, the script has a small meter of its own, and what is due stands in it as a number. Any error
-that the script does not expect, an import that fails among them, ends it with status 2.
+A script runs the program under plain and under the implementation and prints where they differ. Where a law measures more
+than a program notes, the script has the meter that the suite's is built on, and what is due stands in it as a number. Any
+error that the script does not expect, an import that fails among them, ends it with status 2.
 """
 
 from __future__ import annotations
@@ -11,11 +11,17 @@ import ast
 import re
 import sys
 import textwrap
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import Any
 
+from conformance.judging import references
 from conformance.judging.verdicts import Measured
-from conformance.reproducers import script_parts as parts
-from conformance.reproducers.script_parts import WIDTH
+from conformance.reproducers.embedding import Embedding
+from conformance.reproducers.frames import COUNTS, ENDS, report
 from conformance.reproducers.script_syntax import (
+    WIDTH,
     dotted_names,
     first_modules,
     identifiers,
@@ -25,12 +31,28 @@ from conformance.reproducers.script_syntax import (
 )
 from impls import Implementation, Kind
 
+MODULES = ("collections", "contextlib", "faulthandler", "functools", "gc", "inspect", "itertools", "traceback", "types")
+OURS = ("conformance.programs.scenarios.contexts",)
+HOOK = "sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone"
+SUBJECTS: Mapping[Kind, str] = MappingProxyType({"checkpoint": "checkpoint", "graph": "graph", "offload": "OffloadModel"})
+HANG_SECONDS = 30  # more than a case may take where laws are held
 UNMEASURED = "# The law measures more than this script does, which only prints what the program notes. What was found:\n"
+
+
+@contextmanager
+def room_to_recurse() -> Iterator[None]:
+    """Inside there is as much as Python gives, where what was judged has left less."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, 1000))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 def binding(implementation: Implementation, options: str = "") -> str:
     """Python source that binds what a script judges; ``options`` are arguments for checkpoint, as text."""
-    text = re.sub(r"\n+", "\n", implementation.importing(parts.SUBJECTS[implementation.kind]))
+    text = re.sub(r"\n+", "\n", implementation.importing(SUBJECTS[implementation.kind]))
     return f"{text.rstrip()}\ncheckpoint = functools.partial(checkpoint, {options})" if options else text
 
 
@@ -57,19 +79,20 @@ def script(
     Where ``measured`` is None it has no status that says something, tells so and what was found, the ``detail``, and prints
     what the program notes.
     """
-    tail = _tail(measured or Measured(), source, implementation, device, units)
+    with room_to_recurse():
+        tail = _tail(measured or Measured(), source, implementation, device, units)
     if measured is None:
-        tail = tail.replace("sys.exit(len(wrong) > 0)\n", "")
+        tail = tail.removesuffix("sys.exit(len(wrong) > 0)\n")
     alone = _imported_alone(source)
     imported = {name for name in alone.values() if name.partition(".")[0] in sys.stdlib_module_names}
     left = {number: name for number, name in alone.items() if name not in ("torch", *imported)}
     kept = (line for number, line in enumerate(source.splitlines(), 1) if number not in alone or number in left)
     program = "\n".join(kept).strip("\n")
     program = re.sub(r"\n{3,}", "\n\n", re.sub(r"\n{2,}(?= )", "\n", f"\n{program}\n\n"))
-    bound = _needed(binding(implementation, options), program, parts.SUBJECTS[implementation.kind])
+    bound = _needed(binding(implementation, options), program, SUBJECTS[implementation.kind])
     used = dotted_names(f"{bound}\n{program}{tail}")
-    modules, ours = ([name for name in names if name in used] for names in (parts.MODULES, parts.OURS))
-    imports = [f"import {', '.join(sorted({*modules, *imported, 'os', 'sys'}))}", parts.HOOK]
+    modules, ours = ([name for name in names if name in used] for names in (MODULES, OURS))
+    imports = [f"import {', '.join(sorted({*modules, *imported, 'os', 'sys'}))}", HOOK]
     imports += [*(f"import {name}" for name in ours if name not in left.values()), "import torch"]
     head = '"""' + "\n".join(textwrap.wrap(f"{implementation.name}, {law}", WIDTH - 6)) + '"""'
     told = [] if measured is not None else [UNMEASURED + textwrap.indent(detail or "nothing", "# ")]
@@ -119,40 +142,39 @@ def _imports_one(statement: ast.stmt) -> str:
 
 def _tail(measured: Measured, source: str, implementation: Implementation, device: str, units: float = 0) -> str:
     """What runs the program, compares, and ends with the status."""
-    values = {
-        "PLAIN": _plain(source, implementation.kind),
-        "SHOW": parts.SHOW_NEAR % (units, units) if units else parts.SHOW,
-        "NOTE": (parts.NOTE_ASIDE if "Moves" in identifiers(source) else parts.NOTE)
-        % (parts.SHOWN_NEAR if units else parts.SHOWN),
-        "COSTS": ' and not label.startswith("cost")' if notes_costs(source) else "",
-        "SUBJECT": parts.SUBJECTS[implementation.kind],
-        "NAME": implementation.name,
-        "DEVICE": f'"{device}"',
-        "DUE": repr(dict(measured.due)),
-        "BOUND": "at most " if measured.at_most else "",
-        "SIGN": ">" if measured.at_most else "!=",
-        "SURPLUS": "packed - due" if measured.at_most else "packed.keys() - due.keys()",
-        "REGION": f"== {measured.region!r}" if measured.region else '!= "run"',
-        "FORGET": parts.FORGET,
-        "CALLER": parts.CALLER,
-        "SECONDS": str(parts.HANG_SECONDS),
+    arguments: dict[str, Any] = {
+        "judged": ast.Name(SUBJECTS[implementation.kind], ast.Load()),
+        "name": implementation.name,
+        "device": device,
+        "units": float(f"{units:.4g}"),
+        "aside": "Moves" in identifiers(source),
+        "costs": notes_costs(source),
+        "typed": measured.what == "error",
+        "seconds": HANG_SECONDS,
+        "due": dict(measured.due),
+        "at_most": measured.at_most,
+        "region": measured.region,
+        "recomputed": measured.what == "recomputed",
     }
-    text = parts.TAILS[measured.what]
-    if measured.what == "inside":
-        text = text.replace("    FORGET\n", "")
-    if len(measured.due) == 1:
-        text = text.replace(parts.COUNTED, parts.COUNTED_ONCE)
-        values |= {"LABEL": measured.due[0][0], "NUMBER": repr(measured.due[0][1])}
-    return re.sub("|".join(values), lambda name: values[name[0]], text)
+    embedding = Embedding()
+    functions = [ENDS[measured.what]] if measured.what in ENDS else [COUNTS[measured.what], report]
+    bodies = [embedding.body(function, arguments) for function in functions]
+    plain = _plain(source, implementation.kind, embedding) if "plain" in identifiers("\n".join(bodies)) else []
+    return "\n".join([*embedding.texts.values(), *plain, *bodies]) + "\n"
 
 
-def _plain(source: str, kind: Kind) -> str:
+def _plain(source: str, kind: Kind, embedding: Embedding) -> list[str]:
+    """The lines that say what plain is; what they refer to is embedded."""
     if kind != "graph":
-        return parts.CALL if kind == "checkpoint" else parts.MODEL
+        embedding.add(references.REFERENCES[kind], "plain")
+        return []
     named = identifiers(source)
-    used = [f'"{name}": {value}' for name, value in parts.UNHOOKED.items() if name in named]
-    if not used:
-        return "plain = torch.autograd.graph"
-    begin = "plain = types.SimpleNamespace(**vars(torch.autograd.graph) | {"
-    one_line = begin + ", ".join(used) + "})"
-    return one_line if len(one_line) <= WIDTH and "\n" not in one_line else begin + "\n    " + ",\n    ".join(used) + "})"
+    used = {
+        name: value
+        for name, value in vars(references.GRAPH).items()
+        if name in named and value.__module__ == references.__name__
+    }
+    for value in used.values():
+        embedding.add(value)
+    others = "".join(f", '{name}': {value.__name__}" for name, value in used.items())
+    return [f"plain = types.SimpleNamespace(**{{**vars(torch.autograd.graph){others}}})"]

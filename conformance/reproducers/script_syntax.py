@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from conformance.programs.notes import Role, read
 
+WIDTH = 128  # of a line
 THREADS = ("threading", "concurrent.futures")
 OURS = ("conformance", "impls")
 

@@ -20,7 +20,7 @@ CHECKPOINTS = (
     "lambda *args: torch.utils.checkpoint.checkpoint(*args, use_reentrant=True)",
 )
 SECOND, PINNABLE = "second(device)", "pinnable(device), "
-FAKE, COUNTING = "torch._subclasses.FakeTensorMode()", "with Moves():"
+FAKE, COUNTING = "torch._subclasses.FakeTensorMode()", "with Moves(seen):"
 WHY = "  # tensors without values: 'lazy' is any second device"
 _CHECKPOINT = re.compile(r"impls\.get\((['\"])[\w-]+\1\)\.checkpoint")
 _CALLED = re.compile(_CHECKPOINT.pattern + r"\(")
@@ -61,7 +61,7 @@ def _imports(script: str) -> list[ast.Import | ast.ImportFrom]:
 def _faked(script: str) -> str:
     """The script, running in the mode in which tensors are fake; what counts operators is inside of it."""
     if frame_calls(script, "Moves"):
-        return script.replace(COUNTING, f"with {FAKE}, Moves():{WHY}")
+        return script.replace(COUNTING, f"with {FAKE}, Moves(seen):{WHY}")
     return _RUN.sub(rf"\1with {FAKE}: \2{WHY}", script)
 
 
@@ -71,7 +71,7 @@ def _is_needed(imported: ast.Import | ast.ImportFrom, text: str) -> bool:
 
 def measuring(script: str) -> str:
     """A script, or a part of one, as it measures where nothing stands in for a second device."""
-    return script.replace(f"with {FAKE}, Moves():", COUNTING).replace(f"with {FAKE}: ", "").replace(WHY, "")
+    return script.replace(f"with {FAKE}, Moves(seen):", COUNTING).replace(f"with {FAKE}: ", "").replace(WHY, "")
 
 
 def on_second_device(program: str) -> str:

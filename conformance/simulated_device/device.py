@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from conformance.meters.counters import copied
 from conformance.simulated_device.kernels import NAME, parts, run, storage_of
 
 _aten = torch.ops.aten
@@ -138,16 +139,8 @@ class Moves(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        if func is _aten._to_copy.default:
-            self.note(args[0], result)
-        elif func is _aten.copy_.default:
-            self.note(args[1], args[0])
-        return result
-
-    def note(self, source: torch.Tensor, target: torch.Tensor) -> None:
-        """Count a copy that went from one device type to another."""
-        one, other = source.device.type, target.device.type
-        if one != other:
-            dense = [target] if target.layout is torch.strided else parts(target)
+        for source in copied(func, args, result):
+            dense = [result] if result.layout is torch.strided else parts(result)
             moved = sum(part.numel() * part.element_size() for part in dense)
-            self.seen.append(Move(f"{one}→{other}", moved, tuple(target.shape)))
+            self.seen.append(Move(f"{source.device.type}→{result.device.type}", moved, tuple(result.shape)))
+        return result

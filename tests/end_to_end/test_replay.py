@@ -15,9 +15,10 @@ from conformance.judging.judge import Case, judge
 from conformance.judging.verdicts import Measured
 from conformance.programs.program import Named
 from conformance.reports.results_file import ROOT, write
-from conformance.reproducers import replay, script_parts
+from conformance.reproducers import replay
+from conformance.reproducers import script as scripts
 from conformance.reproducers.script import binding, binding_in, script
-from conformance.reproducers.script_parts import WIDTH
+from conformance.reproducers.script_syntax import WIDTH
 from impls import Implementation, get
 from tests.support.script_runner import replayed
 from tests.support.synthetic_results import HEADER, row
@@ -288,7 +289,7 @@ def test_a_script_that_hangs_shows_a_hang(tmp_path: Path) -> None:
 
 
 def test_a_script_of_a_hang_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(script_parts, "HANG_SECONDS", 1)
+    monkeypatch.setattr(scripts, "HANG_SECONDS", 1)
     text = _written(PROGRAM.source, replace(NESTED, binding="def checkpoint(*_):\n    while True: pass"), Measured("hangs"))
     ((code, output),) = replayed([text])
     assert (code, "in checkpoint" in output, "an end is due within 1 seconds" in output) == (1, True, True), output

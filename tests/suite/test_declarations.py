@@ -15,7 +15,7 @@ from conformance.judging.judge import execute
 from conformance.judging.law import LAWS
 from conformance.judging.verdicts import difference
 from conformance.programs.program import Named
-from conformance.reproducers.script_parts import MODULES
+from conformance.reproducers.script import MODULES
 from impls.torch_private import POLICIES_ASK_FOR_HOOKS
 
 for path in (Path(conformance.__file__).parent / "laws").glob("test_*.py"):

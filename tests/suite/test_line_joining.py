@@ -7,7 +7,7 @@ import ast
 import pytest
 
 from conformance.reproducers.line_joining import joined
-from conformance.reproducers.script_parts import WIDTH
+from conformance.reproducers.script_syntax import WIDTH
 
 
 @pytest.mark.parametrize(

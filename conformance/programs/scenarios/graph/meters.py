@@ -10,6 +10,7 @@ import torch
 
 from conformance.judging.judge import Case
 from conformance.judging.verdicts import Diverges, Measured
+from conformance.meters.counters import copied
 from conformance.meters.meter import Meter, Storages
 from conformance.programs.notes import WHOLE_FORWARD, Role, read
 from conformance.simulated_device.device import Moves
@@ -129,9 +130,8 @@ class _Flags(torch.utils._python_dispatch.TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        copies = {torch.ops.aten.copy_.default: args[1:2], torch.ops.aten._to_copy.default: args[:1]}
-        for source in copies.get(func, ()):
-            if source.device.type != result.device.type and source.numel():
+        for source in copied(func, args, result):
+            if source.numel():
                 asynchronous = (kwargs or {}).get("non_blocking", len(args) > 2 and args[2])
                 self.waits.free += bool(asynchronous)
                 if not asynchronous:

@@ -1,0 +1,63 @@
+"""What the meters are built on. A script that shows a fault has this very source, so it takes torch and Python alone."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, MutableSequence, Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+
+def region_name(function: Callable[..., Any]) -> str:
+    """The name of a region: its function's, or the type's when it is a callable object."""
+    function = inspect.unwrap(function)  # a meter wraps what may have no name
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def counted(function: Callable[..., Any], names: MutableSequence[str]) -> Callable[..., Any]:
+    """The function of a region, whose name is added to ``names`` each time that it is called."""
+
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        names.append(region_name(function))
+        return function(*args, **kwargs)
+
+    return called
+
+
+class Watch(TorchDispatchMode):
+    """Hands every operator with its result to a callback. It only watches, so that compilers may work beneath it."""
+
+    ignore_compile_internals = classmethod(lambda cls: True)
+
+    def __init__(self, see: Callable[[Any, Any], object]) -> None:
+        super().__init__()
+        self.see = see
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self.see(func, result := func(*args, **(kwargs or {}))) or result  # what sees returns nothing
+
+
+def storages(tree: Any, without: torch.dtype | None = None) -> dict[StorageWeakRef, int]:
+    """The storages of the dense tensors in a tree, but for those of a dtype, and for empty ones, each with its bytes."""
+    dense = [x for x in filter(torch.is_tensor, tree_leaves(tree)) if x.layout == torch.strided]
+    found = [x.untyped_storage() for x in dense if x.dtype != without]
+    return {StorageWeakRef(one): one.nbytes() for one in found if one.nbytes()}
+
+
+def copied(func: Any, args: Sequence[Any], result: Any) -> list[torch.Tensor]:
+    """The tensor that an operator copies from one type of device to another; none if it copies none."""
+    sources = {torch.ops.aten._to_copy.default: args[:1], torch.ops.aten.copy_.default: args[1:2]}.get(func, ())
+    return [source for source in sources if source.device.type != result.device.type]
+
+
+def keeps_growing(growth: Sequence[int]) -> bool:
+    """Whether numbers rise again and again. A rise that stays alone may be another thread's."""
+    rises = sum(after > before for before, after in pairwise(growth))
+    return rises > 0 and 3 * rises >= len(growth) and growth[-1] > 0
