@@ -9,7 +9,7 @@ from impls.implementation import CAPABILITIES, Implementation, known
 
 def checkpoint(function: Any = None, *args: Any, **kwargs: Any) -> Any:
     """Call ``function(*args, **kwargs)`` and return its value; a decorator that changes nothing without a function."""
-    return (lambda decorated: decorated) if function is None and not args else function(*args, **kwargs)
+    return function(*args, **kwargs) if (function, *args) != (None,) else lambda f: f
 
 
 IMPLEMENTATION = Implementation(

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_leaves
 
 from conformance.judging.isolation import isolated
 from conformance.judging.observation_kinds import noted, unexpected
@@ -335,7 +336,8 @@ class Case:
         for note in expects:
             expected, came = seen.notes[note.label], seen.notes.get(Note(Role.SEEN, note.words).label)
             if found := difference(expected, came, note.about, terms=self.terms, scale=self.scale):
-                raise Diverges(found.replace("plain", "expected", 1), Measured("expected"), unexpected(note))
+                exact = not any(map(torch.is_tensor, tree_leaves([expected, came])))
+                raise Diverges(found.replace("plain", "expected", 1), Measured("expected", exact=exact), unexpected(note))
         return seen
 
 

@@ -59,7 +59,8 @@ class Measured:
     By note are told "alive", storages that the program does not hold, and "inside", those made in functions of regions, of
     ``region`` if one is named, or "recomputed" there. "saved": storages that hooks are to see are those in the note "saved",
     each once where ``at_most``; "packed": how many they see in forward, in backward. "objects": Python's at notes called
-    "step"; "moved": copies between devices.
+    "step"; "moved": copies between devices. Where rounding may change the program's values, those that differ here are
+    ``exact`` all the same: there is no tensor among them.
     """
 
     what: Literal[
@@ -85,6 +86,7 @@ class Measured:
     due: tuple[tuple[str, int | str], ...] = ()
     at_most: bool = False
     region: str = ""
+    exact: bool = False
 
 
 VALUES = Measured()

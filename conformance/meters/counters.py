@@ -32,13 +32,10 @@ def counted(function: Callable[..., Any], names: MutableSequence[str]) -> Callab
 
 
 class Watch(TorchDispatchMode):
-    """Hands every operator with its result to a callback. It only watches, so that compilers may work beneath it."""
+    """Hands every operator with its result to ``see``. It only watches, so that compilers may work beneath it."""
 
     ignore_compile_internals = classmethod(lambda cls: True)
-
-    def __init__(self, see: Callable[[Any, Any], object]) -> None:
-        super().__init__()
-        self.see = see
+    see: Callable[[Any, Any], object]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self.see(func, result := func(*args, **(kwargs or {}))) or result  # what sees returns nothing

@@ -42,6 +42,13 @@ class Meter:
         """A program has noted ``value`` under ``label``."""
 
 
+def watching(see: Callable[[Any, Any], object]) -> Watch:
+    """A mode that hands operators to a callback."""
+    mode = Watch()
+    mode.see = see
+    return mode
+
+
 # Far above what any program costs: a backward that starts itself again without end runs where no signal reaches it.
 CALLS_PER_CASE = 500
 
@@ -123,7 +130,7 @@ class Storages(Meter):
         self.made = 0
         self.shown: tuple[Any, ...] = ()
         self.local = threading.local()
-        self.mode = Watch(self.see)
+        self.mode = watching(self.see)
 
     def see(self, func: Any, result: Any) -> None:
         for weak, size in storages(result, torch.uint8).items():
@@ -151,7 +158,7 @@ class Storages(Meter):
                 # A thread of the program's own does not inherit the mode.
                 modes = _get_current_dispatch_mode_stack()
                 watched = any(isinstance(mode, Watch) and mode.see == self.see for mode in modes)
-                with nullcontext() if watched else Watch(self.see):
+                with nullcontext() if watched else watching(self.see):
                     return function(*args, **kwargs)
             finally:
                 regions.pop()
@@ -210,7 +217,7 @@ class Kernels(Meter):
         self.counted = counted
         self.depth = 1
         self.counts: Counter[str] = Counter()
-        self.mode = Watch(self.see)
+        self.mode = watching(self.see)
 
     def see(self, func: Any, result: Any) -> None:
         kernel = func.overloadpacket.__name__

@@ -201,7 +201,8 @@ def kernels(run: Run, judged: Any, device: str) -> Mapping[str, Any]:
     def see(func: Any, result: Any) -> None:
         seen[func.overloadpacket.__name__] += caller(run) != ""
 
-    with Watch(see):
+    Watch.see = staticmethod(see)
+    with Watch():
         run(judged, lambda label, value=None: None, device)
     return seen
 
@@ -218,7 +219,8 @@ def alive(run: Run, judged: Any, device: str, due: Mapping[str, int]) -> Mapping
         seen[label] = sum(not one.expired() for one in made.difference(storages([value, leaves, [x.grad for x in leaves]])))
 
     gc.disable()
-    with Watch(lambda func, result: made.update(storages(result, torch.uint8))):
+    Watch.see = staticmethod(lambda func, result: made.update(storages(result, torch.uint8)))
+    with Watch():
         run(judged, note, device)
         if "end" in due:
             note("end")
@@ -243,7 +245,8 @@ def inside(run: Run, judged: Any, device: str, region: str, recomputed: bool) ->
         seen[label] = max(seen.get(label, 0), sum(counts and not one.expired() for one, counts in made.items()))
 
     gc.disable()
-    with Watch(see):
+    Watch.see = staticmethod(see)
+    with Watch():
         run(judged, note, device)
     return seen
 

@@ -38,7 +38,7 @@ from conformance.reproducers.stand_ins import measuring, takes_ours
 
 EVALUATIONS = 150
 SECONDS_PER_RUN = 20.0
-SECONDS_PER_SCRIPT = 30.0  # for steps that hang: else the number of evaluations ends a reduction, on a busy machine too
+SECONDS_PER_SCRIPT = 60.0  # for steps that hang: else the number of evaluations ends a reduction, on a busy machine too
 MORE = 5  # times as much, for what is then still too long or needs this project, and for races: no step may make them rarer
 MISSING = 20  # runs in which threads do not meet at least once, where that happens
 MEETINGS = 4  # runs in which threads meet at least once

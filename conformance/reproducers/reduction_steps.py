@@ -17,7 +17,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from conformance.reproducers.inlining import put_where_used
+from conformance.reproducers.inlining import put_where_used, without_calls
 from conformance.reproducers.line_joining import joined
 from conformance.reproducers.script_syntax import dotted_names, first_modules, identifiers, with_modules
 from conformance.reproducers.stand_ins import standing_in
@@ -76,6 +76,7 @@ def smaller_ones(script: str, binding: str) -> Iterator[str]:
         yield "".join([*lines[: first - 1], text, *lines[last:]])
     if is_long(script):
         yield from put_where_used(program, lines)
+        yield from without_calls(program, lines)
     yield from standing_in(script)
 
 

@@ -146,7 +146,7 @@ def _tail(measured: Measured, source: str, implementation: Implementation, devic
         "judged": ast.Name(SUBJECTS[implementation.kind], ast.Load()),
         "name": implementation.name,
         "device": device,
-        "units": float(f"{units:.4g}"),
+        "units": 0 if measured.exact else float(f"{units:.4g}"),
         "aside": "Moves" in identifiers(source),
         "costs": notes_costs(source),
         "typed": measured.what == "error",
