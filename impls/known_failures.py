@@ -50,6 +50,24 @@ LEFT_EARLY: dict[str, Known] = known(
     "what_a_function_switches_back_on_a_module",
 )
 
+# Of PyTorch's selective policies: what they keep is not run again.
+KEPT_DRAWS: dict[str, Known] = known(
+    "diverges",
+    "what a policy keeps is not drawn again, so what is drawn after it gets its random numbers: masks are others, and "
+    "gradients wrong",
+    "seen here",
+    "what_is_drawn_after_what_a_policy_keeps",
+)
+
+# Whatever compares how saved tensors look, and stops when it has as many as forward saved.
+CACHED: dict[str, Known] = known(
+    "diverges",
+    "outside of parametrize.cached() a weight is computed anew, which saves another tensor of the same look before those that "
+    "forward saved: they are taken for each other",
+    "seen here",
+    "weights_cached_around_forward",
+)
+
 # Of PyTorch's selective policies, before torch 2.14.
 BYPASSED: dict[str, Known] = known(
     "refuses",

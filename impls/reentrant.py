@@ -137,11 +137,16 @@ def checkpoint(function: Callable[..., Any], *args: Any, preserve_rng_state: boo
     return CheckpointFunction.apply(function, preserve_rng_state, *args)
 
 
-def checkpoint_sequential(functions: Any, segments: int, input: Any, preserve_rng_state: bool = True) -> Any:
+def checkpoint_sequential(
+    functions: Any, segments: int, input: Any, use_reentrant: bool | None = None, *, preserve_rng_state: bool = True
+) -> Any:
     """Run ``functions`` one after the other in ``segments`` parts, all but the last checkpointed.
 
-    Raises what ``sequential`` and ``checkpoint`` raise.
+    ``use_reentrant`` stands where PyTorch's has it. Raises ValueError if it is False, and what ``sequential`` and
+    ``checkpoint`` raise.
     """
+    if use_reentrant is not None and not use_reentrant:
+        raise ValueError("use_reentrant is False; this checkpoint is reentrant (see impls.nested)")
     return sequential(checkpoint, functions, segments, input, preserve_rng_state=preserve_rng_state)
 
 

@@ -66,6 +66,9 @@ try:
     # The number that the next node of this thread gets. It tells what is older than a region, and one operator from the next.
     next_sequence_number = torch._C._autograd._get_sequence_nr
 
+    # What ends a recomputation by torch.utils.checkpoint early, and passes through what runs inside: no error of the program.
+    StopRecomputationError: type[Exception] = torch.utils.checkpoint._StopRecomputationError
+
     # Gives tensors the versions of those that they stand for, so that autograd checks them as it would have checked these.
     set_version_counters = torch._C._autograd._unsafe_set_version_counter
     # Whether a tensor has a storage. Asking for a storage that is not there is an error, which takes longer to catch.

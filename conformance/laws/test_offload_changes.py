@@ -34,6 +34,16 @@ def test_a_buffer_that_some_microbatches_change(case: Case) -> None:
     as_expected(case)
 
 
+ERRORS = st.sampled_from(("ValueError", "KeyboardInterrupt"))
+STATES = st.sampled_from(("statistics", "in place", "assigned", "a weight"))
+
+
+@counted_law(written(changes.raised_after, what=STATES, index=st.integers(1, 2), error=ERRORS, microbatches=FEW, **CUT))
+def test_what_changed_before_an_error_stays(case: Case) -> None:
+    """Buffers and weights that forward changed before it raised are as the plain model's are then, however it is cut."""
+    as_expected(case)
+
+
 AHEAD = st.sampled_from(("in place", "replaced", "replaced by one on the device"))
 
 

@@ -71,3 +71,12 @@ _alike = named(replaced_tensors.alike, kind=st.sampled_from(_ALIKE), nested=BOTH
 def test_other_tensors_with_the_same_values(case: Case) -> None:
     """What a function makes anew in each run, or finds replaced by equal values, is no reason to refuse."""
     case.equals_plain()
+
+
+_CACHED = {"layers": st.integers(1, 2), "calls": st.integers(1, 3), "nested": BOTH}
+
+
+@law(named(replaced_tensors.cached, **_CACHED), floor=4, **_MAY_REFUSE)
+def test_weights_cached_around_forward(case: Case) -> None:
+    """Parametrized weights that are cached in forward, and not in backward, make no wrong gradient: plain's, or an error."""
+    case.equals_plain_or_refuses()

@@ -8,6 +8,7 @@ from conformance.judging.judge import Case
 from conformance.judging.law import law
 from conformance.judging.verdicts import Diverges, Measured
 from conformance.programs.generator.operators import BINARY, OPERATORS, UNARY
+from conformance.programs.scenarios import contexts
 from conformance.programs.scenarios.regions import structure
 from conformance.programs.scenarios.state import rng
 from conformance.programs.scenarios.threads import concurrent_recomputations
@@ -208,3 +209,13 @@ _AGAIN = {"times": st.integers(2, 4), "onward": st.just(False), "keyword": st.ju
 def test_the_same_call_draws_anew(case: Case) -> None:
     """A function called again on the same tensors draws other numbers, and each recomputation those of its call."""
     case.equals_plain()
+
+
+_KEPT = {"kept": st.integers(1, 3), "drawn": st.sampled_from(["dropout", "uniform", "normal"]), "nested": st.booleans()}
+
+
+@law(named(rng.kept_by_a_policy, **_KEPT), needs=["context-fn", "rng"], recomputes=False, floor=3,
+     context_fn=contexts.keeping_draws)  # fmt: skip
+def test_what_is_drawn_after_what_a_policy_keeps(case: Case) -> None:
+    """Numbers drawn after others that a selective policy keeps make no wrong gradient: plain's, or an error."""
+    case.equals_plain_or_refuses()

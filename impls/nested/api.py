@@ -16,7 +16,7 @@ from torch.utils.checkpoint import SelectiveCheckpointContext as SelectiveCheckp
 from torch.utils.checkpoint import create_selective_checkpoint_contexts as create_selective_checkpoint_contexts
 
 from impls.implementation import CAPABILITIES, Implementation
-from impls.known_failures import BYPASSED, LEFT_EARLY, RUN_TWICE, SPECIALISED
+from impls.known_failures import BYPASSED, CACHED, KEPT_DRAWS, LEFT_EARLY, RUN_TWICE, SPECIALISED
 from impls.nested.inputs import capture_inputs
 from impls.nested.operator_log import OperatorLog
 from impls.nested.recomputation import NO_CONTEXT
@@ -186,12 +186,22 @@ def _validate(function: Any, context_fn: Any, determinism_check: Any, kwargs: di
         raise TypeError(f"context_fn is {context_fn!r}; it must be callable and return two context managers")
     if determinism_check not in ("default", "none"):
         raise ValueError(f"determinism_check is {determinism_check!r}; it must be 'default' or 'none'")
-    if kwargs.pop("use_reentrant", False):
+    _refuse_reentrant(kwargs.pop("use_reentrant", None))
+
+
+def _refuse_reentrant(use_reentrant: Any) -> None:
+    if use_reentrant:
         raise ValueError("use_reentrant is True; this checkpoint is not reentrant (see impls.reentrant)")
 
 
-def checkpoint_sequential(functions: Any, segments: int, input: Any, preserve_rng_state: bool = True) -> Any:
-    """Run ``functions`` one after the other in ``segments`` parts, all but the last checkpointed."""
+def checkpoint_sequential(
+    functions: Any, segments: int, input: Any, use_reentrant: bool | None = None, *, preserve_rng_state: bool = True
+) -> Any:
+    """Run ``functions`` one after the other in ``segments`` parts, all but the last checkpointed.
+
+    ``use_reentrant`` stands where PyTorch's has it. Raises ValueError if it is true, and what ``sequential`` raises.
+    """
+    _refuse_reentrant(use_reentrant)
     return sequential(checkpoint, functions, segments, input, preserve_rng_state=preserve_rng_state)
 
 
@@ -201,5 +211,5 @@ IMPLEMENTATION = Implementation(
     summary="non-reentrant, nests, stops early, checks versions",
     source="PyTorch pull requests 90105 and 96866",
     capabilities=frozenset(CAPABILITIES),
-    known=RUN_TWICE | LEFT_EARLY | SPECIALISED | ({} if POLICIES_ASK_FOR_HOOKS else BYPASSED),
+    known=RUN_TWICE | LEFT_EARLY | SPECIALISED | KEPT_DRAWS | CACHED | ({} if POLICIES_ASK_FOR_HOOKS else BYPASSED),
 )

@@ -17,7 +17,7 @@ Tensors = dict[str, torch.Tensor]
 
 
 def execute(use: SliceUse, chain: Chain, given: Tensors, start: Start, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run a slice on these parameters and buffers; ``given`` then says what it has under each name.
+    """Run a slice on these parameters and buffers; ``given`` then says what it has under each name, also after an error.
 
     ``start`` has those that began with another value than they have at the end of the slice's run.
     """
@@ -26,12 +26,25 @@ def execute(use: SliceUse, chain: Chain, given: Tensors, start: Start, args: tup
         recurrent = [(module, dict(vars(module))) for module in chain.modules() if isinstance(module, nn.RNNBase)]
         try:
             value = _call_on(put, chain, args, kwargs)
+        except BaseException as error:
+            with told_beside(error):
+                _collect(given, put, use.places)
+            raise
         finally:
             for module, attributes in recurrent:
                 for name in ("_flat_weights", "_flat_weight_refs"):
                     vars(module)[name] = attributes[name]  # or it would keep the copies, which it has in lists of its own
         _collect(given, put, use.places)
         return value
+
+
+@contextmanager
+def told_beside(error: BaseException) -> Iterator[None]:
+    """What goes wrong inside is a note of the program's error, which is the one to be raised."""
+    try:
+        yield
+    except Exception as other:  # noqa: BLE001 - whatever it is, it must not hide the error
+        error.add_note(f"What forward had changed before this error is not all written back: {other}")
 
 
 @contextmanager

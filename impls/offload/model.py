@@ -46,7 +46,8 @@ class OffloadModel(nn.Module):
             does); outputs are joined along dimension 0. Sums over rows are then taken in another order.
 
     Each parameter is copied to the device twice a step, and its gradient comes back once. What forward changes in place
-    (running statistics, a clamped weight) is copied back once, and a recomputation neither sees nor repeats that.
+    (running statistics, a clamped weight) is copied back once, and a recomputation neither sees nor repeats that. What it
+    changed before it raised stays, as in the model; where that cannot be copied back, a note of the error says so.
 
     Raises TypeError or ValueError, naming the argument, for a model that cannot be cut, a module in two slices, and
     options that are not as described; ValueError when called with fewer rows than microbatches; RuntimeError in backward

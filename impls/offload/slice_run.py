@@ -10,19 +10,22 @@ from typing import Any
 import torch
 
 from impls.nested import checkpoint
+from impls.nested.recomputation import StopRecomputation
 from impls.offload.attachment import Nowhere, as_original, attach, attach_to_nothing, tangent_of
 from impls.offload.boundary import Boundary
 from impls.offload.changes import Changes, CopyState, SharedMemory
-from impls.offload.execution import execute, in_modes
+from impls.offload.execution import execute, in_modes, told_beside
 from impls.offload.microbatches import Call
 from impls.offload.residence import Residence
 from impls.offload.saved_tensors import storage_number
 from impls.offload.slice_use import Below, Loaded, SliceUse, Start
 from impls.offload.slicing import Chain
 from impls.offload.write_recorder import WriteRecorder
-from impls.torch_private import tree_leaves
+from impls.torch_private import StopRecomputationError, tree_leaves
 
 Tensors = dict[str, torch.Tensor]
+# What ends a recomputation of a region around the model early, by which nothing is to change.
+EARLY_STOPS = (StopRecomputation, StopRecomputationError)
 
 
 class SliceRun:
@@ -90,8 +93,15 @@ class SliceRun:
         given = dict(self.copies)
         before = {name: CopyState(copy._version, copy.grad_fn, storage_number(copy)) for name, copy in given.items()}
         statistics = WriteRecorder()
-        with statistics if given else nullcontext():
-            value = execute(self.use, self.chain, given, start, args, kwargs)
+        try:
+            with statistics if given else nullcontext():
+                value = execute(self.use, self.chain, given, start, args, kwargs)
+        except BaseException as error:
+            if not isinstance(error, EARLY_STOPS):
+                with told_beside(error):
+                    self.changes.note(self.copies, before, given, statistics.updated, start)
+                    self.changes.write_back(given)
+            raise
         if self.use.recomputed:
             self.refuse_new_buffers()
         self.changes.note(self.copies, before, given, statistics.updated, start)

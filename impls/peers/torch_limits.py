@@ -8,7 +8,7 @@ import torch
 import torch.utils.checkpoint
 
 from impls.implementation import Known, known
-from impls.known_failures import LEFT_EARLY, REPLACED, RUN_TWICE, SPECIALISED
+from impls.known_failures import CACHED, KEPT_DRAWS, LEFT_EARLY, REPLACED, RUN_TWICE, SPECIALISED
 
 # PyTorch's reentrant checkpoint, and those that began as copies of it.
 TORCH_REENTRANT: dict[str, Known] = {
@@ -178,6 +178,8 @@ TORCH_NONREENTRANT: dict[str, Known] = {
     ),
     **SPECIALISED,
     **LEFT_EARLY,
+    **KEPT_DRAWS,
+    **CACHED,
     **known(
         "diverges",
         "each tensor that a recomputation saves is detached for it, an operator that a mode around backward sees",

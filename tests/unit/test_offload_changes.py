@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint as torch_checkpoint
 
+from impls.nested import checkpoint as nested
 from impls.offload import OffloadModel
 
 
@@ -295,3 +298,41 @@ def test_compiled_modules_stay_compiled(*, checkpoint: bool) -> None:
     ).sum().backward()
     assert compiled
     assert layer.weight.grad is not None
+
+
+class Failing(nn.Module):
+    """Resizes a buffer, or counts in it, and fails."""
+
+    state: torch.Tensor
+
+    def __init__(self, resizes: bool) -> None:
+        super().__init__()
+        self.resizes = resizes
+        self.register_buffer("state", torch.zeros(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.resizes:
+            self.state.resize_(1)
+        self.state.add_(1)
+        raise KeyError("the module's")
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+@pytest.mark.parametrize("resizes", [False, True])
+def test_an_error_is_raised_as_it_is(resizes: bool, checkpoint: bool) -> None:
+    model = OffloadModel([Failing(resizes)], "cpu", num_slices=1, checkpoint_activation=checkpoint)
+    with pytest.raises(KeyError, match="the module's") as caught:
+        model(torch.ones(2))
+    notes = getattr(caught.value, "__notes__", [])
+    assert len(notes) == resizes
+    assert all("not all written back" in note and "resized buffer '0.state'" in note for note in notes)
+    assert next(model.buffers()).tolist() == ([0, 0] if resizes else [1, 1])
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+@pytest.mark.parametrize("region", [nested, partial(torch_checkpoint, use_reentrant=False)])
+def test_a_recomputation_that_ends_early_changes_nothing(region: Callable[..., torch.Tensor], checkpoint: bool) -> None:
+    model = OffloadModel([Counting(), nn.Tanh(), nn.Tanh()], "cpu", num_slices=1, checkpoint_activation=checkpoint)
+    x = torch.ones(2, 4, requires_grad=True)
+    region(model, x).sum().backward()
+    assert next(model.buffers()) == 1

@@ -114,3 +114,20 @@ def test_options_reach_the_checkpoint() -> None:
     reentrant.checkpoint_sequential([draw, torch.cos], 2, x, preserve_rng_state=False).sum().backward()
     assert not torch.equal(*seen)
     torch.set_rng_state(state)
+
+
+@pytest.mark.parametrize(("chain", "own"), [(reentrant.checkpoint_sequential, True), (nested.checkpoint_sequential, False)])
+@pytest.mark.parametrize("by_name", [False, True])
+def test_use_reentrant_stands_where_pytorch_has_it(chain: Chain, own: bool, by_name: bool) -> None:
+    def call(use_reentrant: bool, count: int = 2) -> Any:
+        x = torch.ones(64, requires_grad=True)
+        parts = [nn.Dropout(0.5)] * count
+        value = chain(parts, count, x, use_reentrant=use_reentrant) if by_name else chain(parts, count, x, use_reentrant)
+        value.sum().backward()
+        return value, grad(x)
+
+    value, gradient = call(own)  # by which random numbers are preserved
+    assert torch.equal(value, gradient)
+    for count in (1, 2):
+        with pytest.raises(ValueError, match=f"use_reentrant is {not own}"):
+            call(not own, count)

@@ -57,3 +57,8 @@ def swallowing() -> tuple[AbstractContextManager[None], AbstractContextManager[N
 def selective() -> Any:
     """PyTorch's contexts for a policy that saves the results of matrix products."""
     return create_selective_checkpoint_contexts([torch.ops.aten.mm.default])
+
+
+def keeping_draws() -> Any:
+    """PyTorch's contexts for a policy that saves what is drawn by torch.bernoulli."""
+    return create_selective_checkpoint_contexts([torch.ops.aten.bernoulli.default])

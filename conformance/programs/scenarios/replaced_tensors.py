@@ -217,3 +217,27 @@ def stored(checkpoint: Any, note: Any, device: str, *, flat: bool, nested: bool)
     w.data = w.data.view(2, 2)
     y.backward(torch.ones_like(y))
     note("gradients 0", [p.grad, w.grad])
+
+
+def cached(checkpoint: Any, note: Any, device: str, *, layers: int, calls: int, nested: bool) -> None:
+    from torch.nn.utils import parametrize
+
+    class Exponential(torch.nn.Module):
+        def forward(self, w):
+            return w.exp()
+
+    ms = [torch.nn.Linear(2, 2, bias=False).to(device, torch.float64) for _ in range(layers)]
+    p = torch.randn(2, 2, device=device, dtype=torch.float64, requires_grad=True)
+    for m in ms:
+        m.weight = torch.nn.Parameter(torch.randn_like(p))
+        parametrize.register_parametrization(m, "weight", Exponential())
+    ws = [m.parametrizations.weight.original for m in ms]
+    note("leaves", (p, *ws))
+    h = p * 1
+    with parametrize.cached():
+        for _ in range(calls):
+            for m in ms:
+                h = checkpoint(lambda h, m=m: checkpoint(m, h * 2) if nested else m(h), h)
+    note("forward", h)
+    h.backward(torch.ones_like(h))
+    note("gradients 0", [p.grad, *[w.grad for w in ws]])

@@ -53,6 +53,27 @@ def remembers_the_last_microbatch(copy: Copy) -> None:
     copy.call_instead("offload.changes", "Changes.remember", remember)
 
 
+@mutant("offload.slice_run", "offload-models", "what_changed_before_an_error_stays")
+def forgets_what_changed_before_an_error(copy: Copy) -> None:
+    """Nothing is written back when forward raises."""
+    copy.replace("offload.slice_run", "EARLY_STOPS", BaseException)
+
+
+@mutant("offload.execution", "offload-models", "what_changed_before_an_error_stays", profile="default")
+def forgets_what_was_assigned_before_an_error(copy: Copy) -> None:
+    """What forward assigned before it raised is not written back."""
+
+    def call_on(there: Any, put: Any, *args: Any) -> Any:
+        before = dict(put)
+        try:
+            return there(put, *args)
+        except BaseException:
+            put.update(before)
+            raise
+
+    copy.call_instead("offload.execution", "_call_on", call_on)
+
+
 @mutant("offload.slice_use", "offload-models", "a_weight_that_changes_before_its_slice_runs")
 def takes_what_came_early(copy: Copy) -> None:
     """What was loaded early is taken, whatever happened to the originals since."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from conformance.programs.scenarios.offload.modules import First, here
+from conformance.programs.scenarios.offload.modules import Assigning, Clamped, Counting, First, here
 
 
 def generated(OffloadModel, note, device, place, *, slices, checkpoint, passes):  # noqa: N803
@@ -57,6 +57,38 @@ def seldom(OffloadModel, note, device, place, *, starts, checkpoint, slices):  #
             runs = zip(y.split(1), torch.autograd.grad(y.sum(), x)[0].split(1), strict=True)
         note(f"{label} forward and gradients", [here(run) for run in runs])
         note(f"{label} buffers", here(of.buffers()))
+
+
+def raised_after(OffloadModel, note, device, place, *, what, index, error, slices, checkpoint, microbatches):  # noqa: N803
+    import copy
+
+    raised = {"ValueError": ValueError, "KeyboardInterrupt": KeyboardInterrupt}[error]
+    kind = {"statistics": torch.nn.BatchNorm1d, "in place": Counting, "assigned": Assigning, "a weight": Clamped}[what]
+    left = [0]
+
+    def fail(*_):
+        left[0] -= 1
+        if left[0] == 0:  # in the last microbatch, when the others have changed state, however the model is cut
+            raise raised("the program's")
+
+    layers = [torch.nn.Linear(2, 2), kind(2), torch.nn.Tanh()]
+    layers[index].register_forward_hook(fail)
+    plain = torch.nn.Sequential(*copy.deepcopy(layers)).to(place)
+    options = {"checkpoint_activation": checkpoint or microbatches > 1, "num_microbatches": microbatches}
+    model = OffloadModel(layers, place, num_slices=slices, **options)
+    x = torch.randn(3 * microbatches, 2, device=place)
+    for label, of, inputs in (("expected", plain, x.split(3)), ("seen", model, [x])):
+        left[0] = microbatches
+        try:
+            for part in inputs:
+                of(part)
+        except raised as came:
+            note(f"{label} error", [str(came), *getattr(came, "__notes__", [])])
+        note(f"{label} state", here(of.state_dict().values()))
+        for part in inputs:
+            of(part).square().sum().backward()
+        note(f"{label} gradients", here(p.grad for p in of.parameters()))
+        note(f"{label} state afterwards", here(of.state_dict().values()))
 
 
 def changed_ahead(OffloadModel, note, device, place, *, slices, checkpoint, how):  # noqa: N803

@@ -293,3 +293,25 @@ def repeated(checkpoint: Any, note: Any, device: str, *, passes: int, nested: bo
         note(f"stream {turn}", torch.rand(2, device=device))
         y.backward(torch.ones_like(y), retain_graph=True)
         note(f"gradients {turn}", [p.grad])
+
+
+def kept_by_a_policy(checkpoint: Any, note: Any, device: str, *, kept: int, drawn: str, nested: bool) -> None:
+    p = torch.randn(4, 4, device=device, dtype=torch.float64, requires_grad=True)
+    note("leaves", (p,))
+
+    def inner(h):
+        h = h.sin()
+        if drawn == "dropout":
+            return torch.nn.functional.dropout(h, 0.5).exp()
+        return (h * (torch.rand_like(h) if drawn == "uniform" else torch.randn_like(h))).exp()
+
+    def outer(h):
+        for _ in range(kept):
+            h = h * (torch.bernoulli(torch.full_like(h, 0.5)) + 1)
+        return checkpoint(inner, h.cos()).sin() if nested else inner(h)
+
+    y = checkpoint(outer, p * 1)
+    note("forward", y)
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad])
+    note("after", torch.rand(2, device=device))
