@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from conformance.reproducers.line_joining import joined
-from conformance.reproducers.reduction_steps import SCREEN, is_bound, is_long, joins, smaller_ones, with_needed_modules
+from conformance.reproducers.reduction_steps import MOST, SCREEN, is_bound, is_long, joins, smaller_ones, with_needed_modules
 from conformance.reproducers.script_syntax import first_modules, has_threads, subject, with_modules
 from conformance.reproducers.stand_ins import measuring, takes_ours
 
@@ -175,14 +175,15 @@ def smallest(script: str, binding: str, control: str, earlier: str = "") -> str:
 
 
 def complaint(script: str) -> str:
-    """A line that says so where a script does not show its fault when it is run alone; empty where it does."""
+    """A line that says so where a script does not show its fault when it is run alone, or is long; empty where neither is."""
     statuses: list[int] = []
     while 1 not in statuses and len(statuses) < MEETINGS:
         statuses.append(_shown(script).status)
-    if 1 in statuses:
-        return ""
     its = subject(script)
     about = f"{its.implementation}, law {its.law}" if its else "a script"
+    if 1 in statuses:
+        lines = len(script.splitlines())
+        return f"{about}: its script has {lines} lines, and at most {MOST} are due\n" if lines > MOST else ""
     how = f"ends by another error, or not within {SECONDS_PER_RUN:.0f} s" if any(statuses) else "shows nothing"
     return f"{about}: the verdict stands, but its script {how}, so it is no proof of it\n"
 
@@ -288,10 +289,13 @@ def _await(child: int, seconds: float) -> None:
 
 
 def main() -> int:
-    """Scripts from standard input to standard output; to standard error which of them do not show their fault alone."""
+    """Scripts from standard input to standard output; to standard error which of them do not show their fault alone.
+
+    Those of which the binding is empty stay as they are.
+    """
     import torch._dynamo  # noqa: F401  # once, for all processes; torch's checkpoint imports it at its first call
 
-    found = [smallest(*one) for one in json.load(sys.stdin)]
+    found = [smallest(script, binding, *others) if binding else script for script, binding, *others in json.load(sys.stdin)]
     sys.stderr.writelines(filter(None, map(complaint, found)))
     sys.stdout.write(json.dumps(found))
     return 0

@@ -19,7 +19,7 @@ import impls
 from conformance.reports.results_file import Row, is_unexpected
 from conformance.reproducers.replay import standalone
 from conformance.reproducers.script import binding, binding_in
-from conformance.reproducers.script_syntax import subject
+from conformance.reproducers.script_syntax import has_status, subject
 from impls import Kind
 
 # Who keeps the laws of a kind, and shows that a smaller program is none that goes wrong by itself.
@@ -94,8 +94,12 @@ def to_be_reduced(rows: Iterable[Row], *, all_of_them: bool) -> list[Row]:
 
 
 def with_smaller_programs(rows: Sequence[Row], *, all_of_them: bool, directory: Path | None = None) -> list[Row]:
-    """The rows, with scripts that are as small as can be: some seconds each, but for those that ``directory`` has already."""
+    """The rows, with scripts that are as small as can be: some seconds each, but for those that ``directory`` has already.
+
+    Where all are made small, those of refusals are run: standard error names those that show nothing, or that stay long.
+    """
     chosen = to_be_reduced(rows, all_of_them=all_of_them)
+    chosen += [row for row in rows if all_of_them and _is_refusal(row)]
     processes = min(os.cpu_count() or 1, len(chosen))
     smaller: dict[tuple[str, str], str] = {}
     for part, texts in _reduced([chosen[number::processes] for number in range(processes)], directory):
@@ -112,8 +116,7 @@ def _reduced(parts: Sequence[list[Row]], directory: Path | None) -> list[tuple[l
     for process, part in zip(running, parts, strict=True):
         assert process.stdin is not None
         with suppress(BrokenPipeError), process.stdin as stdin:  # of one that has failed its status tells
-            tasks = [[row["program"], binding_in(row["program"]), _control(row), _earlier(row, directory)] for row in part]
-            stdin.write(json.dumps(tasks))
+            stdin.write(json.dumps([_task(row, directory) for row in part]))
     found = []
     for process, part in zip(running, parts, strict=True):
         assert process.stdout is not None
@@ -124,6 +127,16 @@ def _reduced(parts: Sequence[list[Row]], directory: Path | None) -> list[tuple[l
         else:  # what a run has found is not lost for it
             sys.stderr.write(f"{len(part)} scripts stay long: {' '.join(command)} ended with status {process.returncode}\n")
     return found
+
+
+def _is_refusal(row: Row) -> bool:
+    return row["verdict"] == "refuses" and has_status(row.get("program", ""))
+
+
+def _task(row: Row, directory: Path | None) -> tuple[str, str, str, str]:
+    """What a reduction takes of a row: the script, the lines that bind what it judges, the control's, and an earlier script."""
+    program = row["program"]
+    return (program, "", "", "") if _is_refusal(row) else (program, binding_in(program), _control(row), _earlier(row, directory))
 
 
 def _earlier(row: Row, directory: Path | None) -> str:
