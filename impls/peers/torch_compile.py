@@ -79,6 +79,7 @@ _TRACED: dict[str, Known] = {
         _SEEN,
         "selective_checkpointing",
         "a_policy_takes_no_hooks_for_the_users",
+        "what_is_drawn_after_what_a_policy_keeps",
     ),
     **known(
         "diverges",

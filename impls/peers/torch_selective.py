@@ -109,6 +109,8 @@ IMPLEMENTATION = Implementation(
         "corruption_by_the_recomputation_is_reported",
         "a_function_runs_inside_of_its_context",
         "wrong_arguments_are_refused",
+        "what_is_drawn_after_what_a_policy_keeps",
+        "weights_cached_around_forward",
         *_NEEDS_CONTEXTS,
     )
     | _ONCE
