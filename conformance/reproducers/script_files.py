@@ -136,7 +136,9 @@ def _is_refusal(row: Row) -> bool:
 def _task(row: Row, directory: Path | None) -> tuple[str, str, str, str]:
     """What a reduction takes of a row: the script, the lines that bind what it judges, the control's, and an earlier script."""
     program = row["program"]
-    return (program, "", "", "") if _is_refusal(row) else (program, binding_in(program), _control(row), _earlier(row, directory))
+    return (
+        (program, "", "", "") if _is_refusal(row) else (program, binding_in(program), _control(row), _earlier(row, directory))
+    )
 
 
 def _earlier(row: Row, directory: Path | None) -> str:

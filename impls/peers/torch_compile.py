@@ -74,6 +74,12 @@ _TRACED: dict[str, Known] = {
         "a_differentiable_backward_keeps_nothing",
     ),
     **known(
+        "diverges",
+        "weights that are cached while a region is traced get wrong gradients",
+        _SEEN,
+        "weights_cached_around_forward",
+    ),
+    **known(
         "agrees",
         "contexts that only make a policy become marks in the graph; others end in an error of the compiler",
         _SEEN,

@@ -60,7 +60,6 @@ IMPLEMENTATION = Implementation(
         "wrong_arguments_are_refused",
         "what_a_function_switches_back_on_a_module",
         "what_is_drawn_after_what_a_policy_keeps",
-        "weights_cached_around_forward",
     )
     | DRAWS_ANEW
     | known(

@@ -190,7 +190,7 @@ def test_what_is_used_once_moves_only_where_a_screen_is_not_enough() -> None:
         return body_of([whole, *reduced(whole, BROKEN, RIGHT, evaluate)][-1])
 
     assert smallest(2).startswith(once)
-    short = "x = 1\ndef once():\n    return double(x)\nnote('seen', once())\n"
+    short = "x = 1\nnote('seen', double(x))\n"
     assert smallest(SCREEN).startswith(short)
 
 

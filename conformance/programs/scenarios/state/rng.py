@@ -301,16 +301,19 @@ def kept_by_a_policy(checkpoint: Any, note: Any, device: str, *, kept: int, draw
 
     def inner(h):
         h = h.sin()
-        if drawn == "dropout":
-            return torch.nn.functional.dropout(h, 0.5).exp()
-        return (h * (torch.rand_like(h) if drawn == "uniform" else torch.randn_like(h))).exp()
+        h = (
+            torch.nn.functional.dropout(h, 0.5) if drawn == "dropout"
+            else h * torch.rand_like(h) if drawn == "uniform"
+            else h * torch.randn_like(h)
+        )  # fmt: skip
+        return h.exp()
 
     def outer(h):
         for _ in range(kept):
             h = h * (torch.bernoulli(torch.full_like(h, 0.5)) + 1)
-        return checkpoint(inner, h.cos()).sin() if nested else inner(h)
+        return checkpoint(inner, h).sin() if nested else inner(h)
 
-    y = checkpoint(outer, p * 1)
+    y = checkpoint(outer, p)
     note("forward", y)
     y.backward(torch.ones_like(y))
     note("gradients 0", [p.grad])
