@@ -8,8 +8,8 @@ from impls.implementation import CAPABILITIES, Implementation, known
 
 
 def checkpoint(function: Any = None, *args: Any, **kwargs: Any) -> Any:
-    """Call ``function(*args, **kwargs)`` and return its value; without a function, a decorator that changes nothing."""
-    return function(*args, **kwargs) if function is not None else lambda f: f
+    """Call ``function(*args, **kwargs)`` and return its value; without any argument, a decorator that changes nothing."""
+    return function(*args, **kwargs) if args or function is not None else lambda f: f
 
 
 IMPLEMENTATION = Implementation(

@@ -151,7 +151,7 @@ def _tail(measured: Measured, source: str, implementation: Implementation, devic
         "costs": notes_costs(source),
         "typed": measured.what == "error",
         "seconds": HANG_SECONDS,
-        "due": dict(measured.due),
+        "due": {str(label): number for label, number in measured.due},
         "at_most": measured.at_most,
         "region": measured.region,
         "recomputed": measured.what == "recomputed",

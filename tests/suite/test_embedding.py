@@ -17,13 +17,17 @@ from conformance.costs.forward_trace import OPERATORS
 from conformance.judging.explorer import Explorer
 from conformance.judging.judge import execute
 from conformance.judging.law import Profile
+from conformance.judging.verdicts import Measured
 from conformance.meters import counters
 from conformance.meters.meter import Calls, Kernels, Storages
 from conformance.meters.saved_tensors import Packs
+from conformance.programs.notes import Role
 from conformance.programs.program import Program, load
 from conformance.programs.strategies import programs
 from conformance.reproducers import frames
 from conformance.reproducers.embedding import Embedding, bare
+from conformance.reproducers.script import script
+from impls import get
 from impls.nested import checkpoint as nested
 from impls.plain import checkpoint as plain
 
@@ -124,3 +128,9 @@ def test_no_name_stands_for_two_things(definition: Callable[..., Any]) -> None:
     embedding = Embedding()
     embedding.body(definition, {})
     assert not bound & {*embedding.texts, "run", "plain", "torch"}
+
+
+def test_what_is_due_is_told_by_labels_that_are_roles() -> None:
+    measured = Measured("alive", due=((Role.END, 0),))
+    text = script("def run(checkpoint, note, device): pass\n", get("nested"), "law two. Two is two.", measured)
+    assert "{'end': 0}" in text
