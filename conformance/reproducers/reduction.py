@@ -5,8 +5,10 @@ nothing but words that the whole one prints, numbers aside, and all that it says
 implementation that keeps the law, it gives status 0 and nothing else, or still the error that is right and that it gave,
 and never the same as under the implementation. So a line without which the program would be wrong stays.
 
-It forks for each try, so that nothing is imported again: a script takes some seconds. shrinkray 0.0.2, which starts a process
-for each, had brought a script of 50 lines to 46 after nine minutes, which comes to 39 here.
+It forks for each try, so that nothing is imported again: a script takes some seconds. shrinkray 26.9.13 was tried on seven of
+the longest published scripts, 56 to 65 lines, with a test that forks as this does, and without its grammar of Python, which it
+has to download: after 25 s each it had them at 44 to 56 lines. The steps here take 0.4 to 1.8 s and leave 36 to 45. Steps by
+libcst would be these steps: what costs is to know them, and not to parse.
 
 Run as ``python -m conformance.reproducers.reduction``: scripts come in as JSON, each with the lines that bind the
 implementation, those of its control, and what an earlier reduction left; scripts go out.
