@@ -176,8 +176,8 @@ def smallest(script: str, binding: str, control: str, earlier: str = "") -> str:
     return joined(best) if len(best.splitlines()) > SCREEN else best
 
 
-def complaint(script: str) -> str:
-    """A line that says so where a script does not show its fault when it is run alone, or is long; empty where neither is."""
+def complaint(script: str, most: int = MOST) -> str:
+    """A line where a script does not show its fault when it is run alone, or has more than ``most`` lines; else nothing."""
     statuses: list[int] = []
     while 1 not in statuses and len(statuses) < MEETINGS:
         statuses.append(_shown(script).status)
@@ -185,7 +185,7 @@ def complaint(script: str) -> str:
     about = f"{its.implementation}, law {its.law}" if its else "a script"
     if 1 in statuses:
         lines = len(script.splitlines())
-        return f"{about}: its script has {lines} lines, and at most {MOST} are due\n" if lines > MOST else ""
+        return f"{about}: its script has {lines} lines, and at most {most} are due\n" if lines > most else ""
     how = f"ends by another error, or not within {SECONDS_PER_RUN:.0f} s" if any(statuses) else "shows nothing"
     return f"{about}: the verdict stands, but its script {how}, so it is no proof of it\n"
 
@@ -293,12 +293,15 @@ def _await(child: int, seconds: float) -> None:
 def main() -> int:
     """Scripts from standard input to standard output; to standard error which of them do not show their fault alone.
 
-    Those of which the binding is empty stay as they are.
+    Those of which the binding is empty stay as they are, however long.
     """
     import torch._dynamo  # noqa: F401  # once, for all processes; torch's checkpoint imports it at its first call
 
-    found = [smallest(script, binding, *others) if binding else script for script, binding, *others in json.load(sys.stdin)]
-    sys.stderr.writelines(filter(None, map(complaint, found)))
+    tasks = json.load(sys.stdin)
+    found = [smallest(script, binding, *others) if binding else script for script, binding, *others in tasks]
+    sys.stderr.writelines(
+        complaint(script, MOST if binding else sys.maxsize) for script, (_, binding, *_) in zip(found, tasks, strict=True)
+    )
     sys.stdout.write(json.dumps(found))
     return 0
 

@@ -309,3 +309,9 @@ def test_a_script_that_shows_no_fault_is_complained_of(end: str, said: str) -> N
     found = reduction.complaint(f'"""one, law two. Two is two."""\nimport sys\n{end}\n')
     assert found == "" if not said else found.startswith(said)
     assert found.count("\n") == bool(said)
+
+
+def test_a_script_that_is_long_is_complained_of() -> None:
+    script = '"""one, law two. Two is two."""\nimport sys\nsys.exit(1)\n'
+    assert reduction.complaint(script, most=3) == ""
+    assert reduction.complaint(script, most=2) == "one, law two: its script has 3 lines, and at most 2 are due\n"
