@@ -76,7 +76,7 @@ def limits(rows: Sequence[Row], name: str, law: str | None = None) -> str:
 
 
 def _called(rows: Sequence[Row], name: str) -> str:
-    """What rows call it: the name that is given, or what that leads to as it is installed or imported."""
+    """Its name in rows: the name that is given, or that of the implementation found at it, installed or imported."""
     there = {row["impl"] for row in rows}
     with suppress(ValueError):
         if name not in there and (reference := impls.installed().get(name, name)) in there:
