@@ -75,8 +75,8 @@ def optional_capabilities(namespace: Any) -> frozenset[str]:
 class Known:
     """A verdict other than the claimed one that is known and explained: why, and where that is written or was seen.
 
-    ``seed`` is one under which a rare limit shows: where the programs of a run's own seed do not show it, those of that one
-    are tried before the limit is said to be gone.
+    ``seed``: for a rare limit, a seed whose programs show it. They are tried if those of the run's own seed do not show it,
+    before the limit is reported as gone.
     """
 
     verdict: VerdictName

@@ -1,8 +1,8 @@
-"""How a law is judged: programs are drawn, each is run under plain and under the implementation, the worst case counts.
+"""One case: a program runs under plain and under an implementation, and a law says whether what was seen is right.
 
-A law is a function of a :class:`Case`. It ends quietly where the implementation keeps the law on that program and
-raises a :class:`~conformance.judging.verdicts.Judged` where not. An exception of the implementation is caught in one place,
-``Case.run``, so that a fault of a law or of the suite is never taken for a verdict.
+A law is a function of a :class:`Case`. It returns if the implementation keeps the law on that program and raises a
+:class:`~conformance.judging.verdicts.Judged` if not. An exception of the implementation is caught in one place, ``Case.run``,
+so that a fault of a law or of the suite is never taken for a verdict. ``explorer`` draws the programs and takes the worst case.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def is_users(error: BaseException) -> bool:
 
 
 def announce(seconds: int) -> None:
-    """Called when a time limit begins, and with 0 when it ends. A process that is watched tells its watcher."""
+    """Called with the limit when one begins, and with 0 when it ends. A sandbox worker replaces this to tell its parent."""
 
 
 @dataclass
@@ -123,7 +123,7 @@ def limited(seconds: int) -> Iterator[None]:
 def execute(
     program: Runnable, subject: Any, device: str, meters: Sequence[Meter] = (), kind: Kind = "checkpoint", share: float = 1.0
 ) -> Observation:
-    """Run a program once, on what it is to judge; whatever it raises ends up in the observation. A ``share`` has more time."""
+    """Run a program once on ``subject``; what it raises is part of the observation. A ``share`` below 1 gets more time."""
     seen = Observation()
     calls = Calls()
     run = load(program)
@@ -170,7 +170,7 @@ def execute(
 
 
 def plainly(program: Runnable, device: str, kind: Kind = "checkpoint") -> Observation:
-    """Run a program without what it is to judge. Raises ValueError for a label that it notes twice: the first would be lost."""
+    """Run a program under plain. Raises ValueError if it notes a label twice, since the first note would be lost."""
     seen = execute(program, REFERENCES[kind], device, kind=kind)
     if seen.earlier:
         labels = ", ".join(repr(label) for label in dict.fromkeys(label for label, _ in seen.earlier))
@@ -204,7 +204,7 @@ class Case:
 
     @property
     def terms(self) -> int:
-        """Of how many terms sums are that may be taken in another order than plain's; 0 where all is equal bit for bit."""
+        """The number of terms in sums that may be taken in another order than plain's; 0 if values are compared bit for bit."""
         return terms_in_any_order(self.program, self.implementation, self.device)
 
     @functools.cached_property
@@ -214,7 +214,7 @@ class Case:
 
     @property
     def units(self) -> float:
-        """By how many units of its dtype's resolution rounding may change a value that the program notes; 0 for bit for bit."""
+        """How far rounding may move a noted value, in units of its dtype's resolution; 0 if values are compared bit for bit."""
         dtypes = _floating([*self.plain.notes.values()])
         coarsest = max(dtypes, key=lambda dtype: torch.finfo(dtype).eps, default=torch.float64)
         return rounding(coarsest, self.terms) / torch.finfo(coarsest).eps * self.scale
@@ -250,7 +250,7 @@ class Case:
         return from_error(seen.error, self.names, of_an_operator=seen.of_an_operator)
 
     def no_wrong_gradient(self, seen: Observation) -> None:
-        """After an error a leaf's gradient is the last one noted, or already what plain has next, be it of a failed attempt."""
+        """After an error, each leaf has the gradient noted last or the one that plain has next, be it of an attempt."""
         mine = [value for label, value in seen.notes.items() if read(label).role is Role.GRADIENTS]
         theirs = [value for label, value in self.plain.notes.items() if read(label).role is Role.GRADIENTS]
         require = [leaf for leaf in seen.leaves if leaf.requires_grad]
@@ -309,7 +309,7 @@ class Case:
                 raise Diverges(f"{found}{when}", cause=noted(read(label), found))
 
     def equals_plain_or_refuses(self, *, in_forward: bool = False) -> bool:
-        """Whether there was an answer, then plain's. An error before the note "forward" proves only what is ``in_forward``."""
+        """True if the run equals plain's, False if it is refused. A refusal in forward is proof only if ``in_forward``."""
         try:
             self.equals_plain()
         except Refuses as refused:
@@ -318,7 +318,7 @@ class Case:
         return True
 
     def as_expected(self) -> Observation:
-        """Every note "seen X" equals the note "expected X" of the same run, which has come to its end; there is one at least.
+        """In a run without an error, each note "seen X" equals the note "expected X"; there is at least one.
 
         Plain's own run says nothing here: where it is PyTorch's, it may fail in the same way.
         """

@@ -24,10 +24,9 @@ Programs = SearchStrategy[Any] | Callable[[Implementation], SearchStrategy[Any]]
 class Profile:
     """How much is run: cases of a law, evaluations spent on shrinking, and whether declared limits are shrunk too.
 
-    ``patience`` is the number of cases after which a declared limit that did not show is said to be gone; a tenth of it for
-    what is refused for want of a capability.
-    A program of ``small`` operations or fewer is not shrunk any further. An ``exhaustive`` profile runs every program there is
-    of a law that has so few of them that it can say which.
+    A declared limit that does not show is reported as gone after ``patience`` cases (a tenth of that for a refusal that is
+    expected because a capability is missing). A program of at most ``small`` operations is not shrunk further. An
+    ``exhaustive`` profile runs every program of a law that can enumerate them (``Law.every``).
     """
 
     cases: int
@@ -49,16 +48,19 @@ PROFILES = {
 
 @dataclass(frozen=True)
 class Law:
-    """A property of checkpointing. ``floor`` cases at least must prove something, or the law was not tested.
+    """A property of checkpointing.
 
-    ``programs`` is a strategy, or makes one for an implementation from what it claims. ``needs`` are the capabilities
-    without which an implementation is expected to refuse. ``gradients`` and ``recomputes`` say what a case must show
-    in order to count: a gradient that is not zero, a function called more often than under plain. ``kind`` is the kind
-    of implementations that the law is about. ``devices`` are the device types on which it is judged, any if there are none,
-    and ``at_least`` so many devices of the type must be there. ``packages`` are those that its programs import besides torch.
-    ``every`` gives all programs that can be drawn for an implementation, where they can be counted. ``about`` are names by
-    which a message may call what the law is about, besides what its capabilities and options are called: a refusal has one
-    of them.
+    - ``programs``: a strategy, or a function that makes one from an implementation's claims.
+    - ``needs``: capabilities; an implementation that lacks one is expected to refuse.
+    - ``floor``: the least number of cases that must prove something, or the law counts as not tested.
+    - ``gradients``, ``recomputes``: what a case must show to prove something: a gradient that is not zero, a function that
+      is called more often than under plain.
+    - ``effort``: scales the profile's number of cases. ``options`` are passed to the implementation's checkpoint.
+    - ``kind``: the kind of implementation that the law judges.
+    - ``devices``, ``at_least``, ``packages``: the device types on which it is judged (empty: all), how many devices of the
+      type it takes, and the packages besides torch that its programs import.
+    - ``every``: all programs that can be drawn for an implementation, if they can be counted.
+    - ``about``: names that the message of a refusal may use, besides those of capabilities and options.
 
     Programs that nest are left out for an implementation that does not claim nesting, unless the law needs it.
     """

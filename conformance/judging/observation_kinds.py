@@ -1,4 +1,4 @@
-"""What kind of thing was observed, without its numbers, so that laws that show the same can be told together."""
+"""The cause in a row: what was observed, without numbers and names of this case, so that reports can group laws by it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What implementations of each kind are compared with: the same names, which do nothing that autograd would notice."""
+"""What implementations of each kind are compared with: "plain", the same names without checkpointing, hooks or offloading."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What makes an error a refusal: it was raised by who refuses, and it names what is wrong.
+"""What makes an error a refusal: the implementation raised it, and its message names what is wrong.
 
-What is wrong is an argument, an option or an operation. By which names a message may call it is declared: by a law, by the
-capabilities and options that it needs, and here for what every program does. A message that has none of these names tells of
-something else, such as the sizes of tensors that an operator was never meant to get, and the error is a crash.
+That is an argument, an option or an operation. The names that a message may use are declared: by the law, by the capabilities
+and options that it needs, and here for what every program does. An error whose message has none of these names is a crash: it
+is about something else, such as the sizes of tensors that an operator was never meant to get.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ def names_one(message: str, names: Iterable[str]) -> bool:
 
 
 def is_of_an_operator(error: BaseException) -> bool:
-    """Whether it came out of an operator that a function of the program called, which is no message of who called the function.
+    """Whether an operator raised it that a function of the program called: then it is not the implementation that refuses.
 
-    Python keeps for each frame which instruction an error came out of; a statement that raises is one of its own.
+    Each frame of a traceback has the instruction that the error came out of; a ``raise`` statement is an instruction itself.
     """
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:

@@ -1,4 +1,4 @@
-"""A smoke check of what declares nothing, before the laws: is the adapter itself sound?
+"""A smoke check of a callable that declares nothing, before the laws run: is the adapter itself sound?
 
 A law presumes that what it judges calls the function that it is given and returns its value. Where that is not so every
 law would fail, and none would say why. A fault here comes with what is wrong and how to mend it. What an implementation

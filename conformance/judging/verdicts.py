@@ -14,7 +14,7 @@ from conformance.judging.observation_kinds import Difference
 from conformance.judging.refusals import ALWAYS, names_one
 from conformance.programs.sums import rounding
 
-# Found once, before what is judged runs: it may replace methods of tensors, and then would decide what is equal.
+# Bound before any implementation runs. One that replaces methods of tensors would otherwise decide what counts as equal.
 _clone, _detach, _to_dense = torch.clone, torch.detach, torch.Tensor.to_dense
 _abs, _all, _eq, _isnan, _le, _max, _nan_to_num = (
     torch.abs,
@@ -50,17 +50,20 @@ class Verdict(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Measured:
-    """What decided a verdict, so that a script can measure it again: notes, or numbers of which these are ``due``.
+    """What decided a verdict, so that a script can measure it again. ``due`` has the expected numbers of what is counted.
 
-    "values": notes that differ from plain's, or an error; "error": one of another type than plain's; "left": gradients that an
-    error left behind; "expected": notes that differ from those that the program itself expects; "noted": notes whose text is
-    not what is due; "raises": an error that did not come, "fails": one that came; "ends": that of the process,
-    "hangs": none. "calls" are told by function, "kernels" by operator.
-    By note are told "alive", storages that the program does not hold, and "inside", those made in functions of regions, of
-    ``region`` if one is named, or "recomputed" there. "saved": storages that hooks are to see are those in the note "saved",
-    each once where ``at_most``; "packed": how many they see in forward, in backward. "objects": Python's at notes called
-    "step"; "moved": copies between devices. Where rounding may change the program's values, those that differ here are
-    ``exact`` all the same: there is no tensor among them.
+    - "values": notes differ from plain's, or there was an error; "error": an error of another type than plain's.
+    - "left": an error left wrong gradients behind.
+    - "expected": notes differ from what the program itself expects; "noted": their text is not what is due.
+    - "raises": an error was due and did not come; "fails": an error came; "ends": the process ended; "hangs": no end in time.
+    - "calls": of regions' functions, by name; "kernels": calls of operators, by name.
+    - "alive": storages that the program does not hold, by note; "inside": those that functions of regions made (of one
+      ``region`` if it is named); "recomputed": those among them that were made after forward.
+    - "saved": hooks miss storages of the note "saved", or see others (``at_most``: or see one more often than it is there);
+      "packed": how many tensors they see in forward and in backward.
+    - "objects": the number of Python objects at notes called "step"; "moved": copies between devices.
+
+    ``exact``: what differs has no tensor in it, so it is compared exactly even if rounding may change the program's values.
     """
 
     what: Literal[
@@ -147,8 +150,8 @@ NOT_REFUSALS = (RecursionError, torch.OutOfMemoryError, torch.AcceleratorError)
 def from_error(error: BaseException, names: Iterable[str] = ALWAYS["checkpoint"], *, of_an_operator: bool = False) -> Judged:
     """The verdict for an exception that came out of an implementation.
 
-    A refusal is of a type that refuses, did not come out of an operator that the program called, and has one of ``names`` in
-    its message, by which what it is about may be called.
+    A refusal is one of ``REFUSALS`` that was not raised by an operator which the program called, and whose message has one of
+    ``names``: what refusals may say that they are about.
     """
     said = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else '(no message)'}"
     if isinstance(error, Timeout):
@@ -215,9 +218,9 @@ def as_constants(value: Any) -> Any:
 def difference(expected: Any, seen: Any, path: str = "", *, terms: int = 0, scale: float = 0.0) -> Difference | None:
     """Where and how two frozen values differ first, None if they do not.
 
-    Without ``terms`` tensors are compared bit for bit. With them, sums of so many terms may have been taken in another order:
-    each entry may differ by what that rounds, see :func:`~conformance.programs.sums.rounding`, relative to the largest entry of
-    its tensor, or to ``scale``: the terms of a sum may be far larger than a sum in which they cancel.
+    Without ``terms``, tensors are compared bit for bit. With ``terms``, sums of that many terms may have been taken in another
+    order, so entries may differ by :func:`~conformance.programs.sums.rounding` times the largest entry of the tensor or
+    ``scale``, whichever is larger: terms that cancel may be far larger than their sum.
     """
     if isinstance(expected, Seen) and isinstance(seen, Seen):
         return _tensor_difference(expected, seen, path, terms, scale)

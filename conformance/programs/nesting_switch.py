@@ -1,4 +1,4 @@
-"""Whether programs that are drawn may nest: said once for all strategies, since it depends on who is judged."""
+"""A switch, read by all strategies: may drawn programs have regions in regions? It depends on what is judged."""
 
 from __future__ import annotations
 

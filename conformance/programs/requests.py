@@ -1,4 +1,4 @@
-"""What a program asks of autograd."""
+"""A backward in a program: one call of ``backward``, ``torch.autograd.backward`` or ``torch.autograd.grad``, as code."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from hypothesis.strategies import SearchStrategy
 
 from conformance.judging.law import LAWS, Law
 from conformance.judging.verdicts import NOTHING_RECOMPUTED
+from conformance.reports.results_file import is_untested
 from conformance.reproducers.script import SUBJECTS
 from impls import Implementation, Known
 from impls.implementation import capabilities_of
@@ -38,11 +39,7 @@ class Declaration:
     @property
     def untested(self) -> dict[str, str]:
         """Laws of which too few cases prove anything, which no declaration changes, with the reason."""
-        return {row["law"]: row["detail"] for row in self.rows if _vacuous(row)}
-
-
-def _vacuous(row: Row) -> bool:
-    return row["verdict"] == "agrees" and bool(row["detail"])
+        return {row["law"]: row["detail"] for row in self.rows if is_untested(row)}
 
 
 def declaration(rows: Iterable[Row], like: Implementation, hold: Hold, source: str) -> Declaration:
@@ -54,7 +51,7 @@ def declaration(rows: Iterable[Row], like: Implementation, hold: Hold, source: s
     there = capabilities_of(like.kind)
     claims = replace(like, capabilities=there - ({"exact-sums", "recomputes"} - like.capabilities), known={})
     claims = _without(claims, "exact-sums", found, hold, [law for law, row in found.items() if row["verdict"] == "diverges"])
-    idle = [law for law, row in found.items() if _vacuous(row) and NOTHING_RECOMPUTED in row["unproven"]]
+    idle = [law for law, row in found.items() if is_untested(row) and NOTHING_RECOMPUTED in row["unproven"]]
     if 2 * len(idle) > sum(LAWS[law].recomputes and row["verdict"] == "agrees" for law, row in found.items()):
         claims = _without(claims, "recomputes", found, hold, idle)
     proposed = _proposed(claims, found, source)
@@ -89,9 +86,9 @@ def _without(claims: Implementation, capability: str, found: dict[str, Row], hol
         return claims
     fewer = replace(claims, capabilities=claims.capabilities - {capability})
     again = {law: hold(LAWS[law], _guess(fewer, found[law])) for law in laws}
-    if not any(row["verdict"] == "agrees" and not _vacuous(row) for row in again.values()):
+    if not any(row["verdict"] == "agrees" and not is_untested(row) for row in again.values()):
         return claims
-    found.update({law: row for law, row in again.items() if row["verdict"] != found[law]["verdict"] or _vacuous(found[law])})
+    found.update({law: row for law, row in again.items() if row["verdict"] != found[law]["verdict"] or is_untested(found[law])})
     return fewer
 
 

@@ -19,7 +19,7 @@ import impls
 from conformance.provenance.staleness import OLDER, Now, unmarked
 from conformance.reports import matrix
 from conformance.reports.merge import united
-from conformance.reports.results_file import ROOT, Results, Row, claim, is_unexpected, read_all
+from conformance.reports.results_file import ROOT, Results, Row, claim, is_unexpected, is_untested, read_all
 from conformance.reproducers import script_files
 from conformance.runs import torch_releases
 from conformance.runs.option_values import readable
@@ -76,7 +76,7 @@ def limits(rows: Sequence[Row], name: str, law: str | None = None) -> str:
 
 
 def _called(rows: Sequence[Row], name: str) -> str:
-    """What rows call it: the name that is given, or what that leads to as it is installed or imported."""
+    """Its name in rows: the name that is given, or that of the implementation found at it, installed or imported."""
     there = {row["impl"] for row in rows}
     with suppress(ValueError):
         if name not in there and (reference := impls.installed().get(name, name)) in there:
@@ -100,11 +100,11 @@ def _chosen(rows: Sequence[Row], key: str, value: str, option: str) -> list[Row]
 def _limit(row: Row) -> str:
     found = row["verdict"]
     if is_unexpected(row):  # with the verdict that was declared it is so where that proves too little, as the detail says
-        unproven = found == "agrees" and row["detail"]
         if found == row["expected"]:
             found += f", as {claim(row)}, but not tested:"
         else:
-            found += f", {'but not tested' if unproven else 'and that is unexpected'}: {claim(row)} is {row['expected']}"
+            how = "but not tested" if is_untested(row) else "and that is unexpected"
+            found += f", {how}: {claim(row)} is {row['expected']}"
     lines = [
         f"{row['impl']} on {row['device']}, law {row['law']}: {row.get('statement', '')}",
         found,

@@ -23,6 +23,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+# Those of conformance.judging.verdicts, in the order of tables. Written out, since this module is read without torch.
 VERDICTS = ("agrees", "refuses", "diverges", "crashes", "hangs")
 ROW_KEYS = ("law", "impl", "device", "expected", "verdict", "cases", "detail", "program")
 HEADER_KEYS = ("versions", "machine", "seed", "profile", "suite", "date")
@@ -36,7 +37,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Results:
-    """What a run left. ``runs`` are those that were united into this one, if it is not a single one."""
+    """The results of one run, or of several ``runs`` that were united."""
 
     path: Path
     header: Mapping[str, Any]
@@ -48,6 +49,11 @@ class Results:
 def is_unexpected(row: Row) -> bool:
     """Whether the verdict is not the declared one. A row says so itself where comparing the two is not enough."""
     return not row.get("as_declared", row["verdict"] == row["expected"])
+
+
+def is_untested(row: Row) -> bool:
+    """Whether too few cases prove anything about the law. Such a row agrees, and its detail says why it proves too little."""
+    return row["verdict"] == "agrees" and bool(row["detail"])
 
 
 def claim(row: Row) -> str:

@@ -14,7 +14,7 @@ from conformance import laws
 from conformance.judging.law import LAWS
 from conformance.judging.observation_kinds import GRADIENT
 from conformance.judging.result import is_worse
-from conformance.reports.results_file import Row, claim, is_unexpected
+from conformance.reports.results_file import Row, claim, is_unexpected, is_untested
 
 
 def summary(rows: Sequence[Row], warnings: Sequence[str] = ()) -> str:
@@ -40,7 +40,7 @@ def nothing_selected(expression: str) -> str:
 def _of(name: str, rows: Sequence[Row]) -> list[str]:
     unexpected = [row for row in rows if row["impl"] == name and is_unexpected(row)]
     worse = sorted(filter(is_worse, unexpected), key=_urgency)
-    untested = [row for row in unexpected if row["verdict"] == "agrees" and row["detail"]]
+    untested = [row for row in unexpected if is_untested(row)]
     lines = []
     if worse:
         families = Counter(row["family"] for row in worse)

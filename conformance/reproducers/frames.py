@@ -1,11 +1,10 @@
 """How a script ends: a function for each thing that a law measures, whose body comes after the program in a script.
 
 Each takes what a script has: its ``run``, what is ``judged`` and its ``name``, the ``device``, what is ``due``. Those that
-count return what they have ``seen``, by label, and ``report`` comes after them. The others end with the status, 1 where
-the fault is there. Meters are those of ``conformance.meters.counters``, which the suite measures with. Those that are
-not are none of the suite's since a script has 45 lines: ``show`` and ``near`` make text and tuples of values, of which
-it says only where they differ; ``caller`` asks who has called an operator, where the suite counts in functions of regions, so
-that every tensor counts that one of these has made.
+count return what they have ``seen``, by label, and ``report`` comes after them. The others end with the status, 1 if
+the fault is there. They use the suite's own counters, ``conformance.meters.counters``. Three functions differ from the suite's
+to keep a script within 45 lines: ``show`` and ``near`` turn values into text and tuples, since a script only says where they
+differ; ``caller`` looks at the stack for the function that called an operator, where the suite wraps regions' functions.
 """
 
 from __future__ import annotations
@@ -184,10 +183,10 @@ def calls(run: Run, judged: Any, device: str) -> Mapping[str, Any]:
 
 
 def caller(run: Run) -> str:
-    """The function of the program that has called the operator that a mode is handed, "" if that was the engine of autograd.
+    """The name of the program's function that called the operator which a mode is handling, "" if autograd's engine did.
 
-    torch calls what a module, a mode or a compiled function does through functions of its own, and code that it generates
-    has no module.
+    Frames of torch in between are skipped (modules, modes and compiled functions are called through them), and so is code
+    that torch generates, which has no module.
     """
     frames = ((f, f.f_globals.get("__name__", "torch.")) for f, _ in traceback.walk_stack(sys._getframe(3)))
     frame = next(f for f, name in frames if not name.startswith("torch.") or name == "torch.autograd.graph")

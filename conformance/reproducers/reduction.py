@@ -1,9 +1,9 @@
-"""Taking away from a script whatever its fault does not need, so that what is left can be read.
+"""Reduces a script: removes whatever its fault does not need, so that what is left can be read.
 
-What decides is the script's own status and what it prints: a smaller one counts when it still ends with status 1, prints
-nothing but words that the whole one prints, numbers aside, and all that it says of an error, while under a control, an
-implementation that keeps the law, it gives status 0 and nothing else, or still the error that is right and that it gave,
-and never the same as under the implementation. So a line without which the program would be wrong stays.
+A smaller script is accepted on two conditions. Under the implementation, it still ends with status 1, prints only words that
+the whole script prints (numbers aside), and prints the same error if there was one. Under the control, an implementation
+that keeps the law, it still shows what the whole script shows there, or nothing (status 0, no output) unless that was an
+error, and never what it shows under the implementation. So a line without which the program itself would be wrong stays.
 
 It forks for each try, so that nothing is imported again: a script takes some seconds. shrinkray 26.9.13 was tried on seven of
 the longest published scripts, 56 to 65 lines, with a test that forks as this does, and without its grammar of Python, which it

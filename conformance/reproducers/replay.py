@@ -36,9 +36,9 @@ OTHER = 3  # the status of a script that raised, or was ended with 1 by what it 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a script ended: its status, what it printed and its errors, and the module that it did not find, "" if none.
+    """How a script ended: its status, its output and errors, and the name of a module that was not found, "" if none.
 
-    Where its process was ``cut_off``, what is in the script has not come to its end.
+    ``cut_off``: the process ended before the script did, by a signal or ``os._exit``.
     """
 
     status: int
@@ -107,7 +107,7 @@ def _run(script: Path) -> Ended:
 def _become(script: Path, outputs: Sequence[Path], end: Path) -> NoReturn:
     """What the new process does: the script, with its output in files, and then nothing else.
 
-    Where the script comes to its end, be it by an error, there is then the file ``end`` with the module that was not found.
+    If the script ends by itself, with an error or not, the file ``end`` is written: the name of a module that was not found.
     """
     status, missing = OTHER, ""
     signal.alarm(SECONDS)

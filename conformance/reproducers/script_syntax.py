@@ -119,7 +119,7 @@ def frame_calls(script: str, name: str) -> bool:
 
 
 def has_status(script: str) -> bool:
-    """Whether a script says by its status what it has measured. So is one said to that is no Python: running it tells why."""
+    """Whether a script's status says what it measured. Taken to be so for one that is not Python: running it shows why."""
     return tree_of(script) is None or frame_calls(script, "sys.exit")
 
 

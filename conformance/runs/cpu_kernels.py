@@ -21,7 +21,7 @@ VARIABLE = "REPRISE_KERNELS"
 
 @dataclass(frozen=True)
 class Kernels:
-    """What decides on kernels: torch's CPU capability, the number by which MKL knows its instructions, threads, oneDNN.
+    """What selects kernels: torch's CPU capability, MKL's code for its instruction set, threads, oneDNN.
 
     MKL's number is 0 on processors that are not Intel's, 3 for SSE4.2, 5 for AVX2, more for AVX-512; None where there is no
     MKL, or one that does not tell.

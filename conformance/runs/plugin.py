@@ -20,7 +20,7 @@ from conformance.judging.sandbox_worker import Setting
 from conformance.provenance import measured_code
 from conformance.provenance.measured_code import Origin
 from conformance.reports import matrix, page, report, results_file
-from conformance.reports.results_file import Results, Row, is_unexpected
+from conformance.reports.results_file import Results, Row, is_unexpected, is_untested
 from conformance.reports.run_summary import nothing_selected, summary
 from conformance.reproducers import script_files
 from conformance.runs import cpu_kernels, destination, device_check, torch_releases
@@ -155,8 +155,7 @@ def _unexpected(row: Row, declared: bool, missing: Sequence[str]) -> str:
     claimed = "declared" if declared else "claimed by the implementation that it is judged like"
     claimed = f"without capability {', '.join(missing)}" if missing else claimed
     times = f"in {row['counts'][row['verdict']]} of {row['cases']} cases"
-    untested = row["verdict"] == "agrees" and row["detail"]
-    found = "not tested:" if untested else f"{claimed}: {row['expected']}; found: {row['verdict']} {times}"
+    found = "not tested:" if is_untested(row) else f"{claimed}: {row['expected']}; found: {row['verdict']} {times}"
     lines = [f"{row['impl']}: {row['statement']}", found, row["detail"]]
     lines += [f"checkpoint is called with {row['options']}"] if row["options"] else []
     return "\n".join([*filter(None, lines), "", row["program"]]).rstrip()

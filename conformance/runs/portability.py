@@ -168,7 +168,7 @@ def rows_under(setting: KernelSetting, there: Machine, options: Sequence[str], d
 
 
 def differences(runs: Mapping[str, Iterable[Row]]) -> Iterator[str]:
-    """A line for each row of which a later run has another verdict than the first one, or that one of the two lacks."""
+    """A line for each row that has another verdict in a later run than in the first, or is missing from one of the two."""
     verdicts = {name: {(row["law"], row["impl"]): row for row in rows} for name, rows in runs.items()}
     (first, expected), *others = verdicts.items()
     for name, found in others:
@@ -180,7 +180,7 @@ def differences(runs: Mapping[str, Iterable[Row]]) -> Iterator[str]:
 
 
 def _told(row: Row | None) -> str:
-    """A verdict, and whether it is the declared one: of a law that was not tested it is not."""
+    """A verdict, marked if it is not as declared; a law that was not tested is not."""
     return "no row" if row is None else row["verdict"] + (" (not as declared)" if is_unexpected(row) else "")
 
 

@@ -110,7 +110,7 @@ def _refuse_confusing(one: Implementation, setting: Setting) -> None:
 
 
 def claims_of(one: Implementation, like: Implementation) -> Implementation:
-    """The claims of ``like`` as they fit what declares nothing: what it may lack, and does, it does not claim."""
+    """The claims of ``like`` for a namespace that declares nothing, without those for optional names that it lacks."""
     if one.kind != "graph":
         return like
     return replace(like, capabilities=like.capabilities - (OPTIONAL_NAMES.keys() - one.capabilities))

@@ -14,7 +14,7 @@ from conformance.runs.selection import subjects
 
 @dataclass(frozen=True)
 class Asked:
-    """The names that were asked for, each with what rows call it, and warnings about those that declare nothing."""
+    """The names given to ``--impl``, each with its name in rows, and warnings about those that declare nothing."""
 
     implementations: dict[str, str]
     warnings: tuple[str, ...]

@@ -19,7 +19,7 @@ Hooks = tuple[Callable[[torch.Tensor], Any], Callable[[Any], torch.Tensor]]
 
 
 class HookOwner:
-    """Has hooks of its own on top for a while, and knows the ``user_hooks`` around it meanwhile."""
+    """A region or recomputation: while its own hooks are on top, ``user_hooks`` are those of the user around it."""
 
     user_hooks: Hooks | None = None
 

@@ -1,7 +1,7 @@
-"""What is being done by some thread, so that others wait for it rather than do the same at the same time.
+"""Locks for work that one thread at a time had better do, but that is right even if several do it.
 
-It is for what is better done by one at a time, and right in any case: so nobody waits in vain. A recomputation does not
-wait at all, as others may be waiting for it; neither does anybody for a thread that sleeps, which may be waiting for them.
+So a thread gives up waiting rather than risk a deadlock: a recomputation does not wait at all, since others may be waiting for
+it, and nobody waits for a thread that sleeps, which may be waiting for them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def acquire(what: int) -> bool:
-    """Wait until nobody else does it. Whether it may be said to be begun by this thread; then it is to be ended."""
+    """Wait until no other thread holds it, if waiting is safe. Returns whether this thread has it now, and must release it."""
     this = threads.current_thread()
     return (what not in _holders and _holders.setdefault(what, this) is this) or (
         current_restoration() is None and _wait(what, this)

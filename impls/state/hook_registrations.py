@@ -1,7 +1,7 @@
 """Hooks that a function registers on its arguments: forward has registered them, so a recomputation is to add none.
 
-What the recomputation registers is taken off when it is over. A hook that it registered in place of one that it took off
-stays, so that its handle goes on working, and one that it took off for good is put back. Hooks that another thread
+When the recomputation is over, the hooks that it registered are removed, and those that it removed for good are put back. A
+hook that it removed and registered anew stays as the new one, whose handle the user may hold. Hooks that another thread
 registers on the same tensor meanwhile are left alone; on the tensor's node they cannot be told from the function's own.
 
 What this thread registers is known by its handles. A TorchFunctionMode would see them, too, and be seen: where there is one,
@@ -25,7 +25,7 @@ _NO_CONTEXT = nullcontext()
 
 
 def registration_count() -> int:
-    """The number of hooks that were ever registered in this process, on whatever: where it stays the same, none was."""
+    """The number of hooks registered in this process so far, on anything. If it has not changed, none was registered."""
     return RemovableHandle.next_id
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
 
+from conformance.judging.verdicts import Verdict
 from conformance.reports import results_file
-from conformance.reports.results_file import VERDICTS, header, is_unexpected, read, totals, write
+from conformance.reports.results_file import VERDICTS, header, is_unexpected, is_untested, read, totals, write
+from impls.implementation import VerdictName
 from tests.support.synthetic_results import HEADER, ROWS, row
 
 
@@ -37,6 +39,16 @@ def test_what_is_written_is_read(path: Path) -> None:
     assert found.rows == tuple(ROWS)
     assert found.header == HEADER
     assert found.footer == totals(ROWS)
+
+
+def test_a_results_file_has_the_verdicts_that_laws_give_and_implementations_declare() -> None:
+    assert set(VERDICTS) == set(map(str, Verdict)) == set(get_args(VerdictName))
+
+
+def test_a_row_that_agrees_and_says_why_it_proves_too_little_is_untested() -> None:
+    assert is_untested(row("masks", "nested", "agrees", detail="only 1 of 5 cases prove anything"))
+    assert not is_untested(row("masks", "nested", "agrees"))
+    assert not is_untested(row("masks", "nested", "diverges", detail="forward: plain 1, here 2"))
 
 
 def test_the_footer_counts_rows_cases_and_verdicts() -> None:

@@ -1,4 +1,4 @@
-"""Who writes a program: draws operators, regions and what features demand, statement by statement.
+"""``Author``, the writer of one program: draws operators, regions and what features demand, statement by statement.
 
 Every value of a body is computed from the one before, so that everything contributes to the outputs, but for what is
 passed to some of the functions that read something else.
