@@ -18,6 +18,7 @@ from typing import Any
 
 from conformance.judging import references
 from conformance.judging.verdicts import Measured
+from conformance.programs.scenarios import contexts
 from conformance.reproducers.embedding import Embedding
 from conformance.reproducers.frames import COUNTS, ENDS, report
 from conformance.reproducers.script_syntax import (
@@ -32,7 +33,7 @@ from conformance.reproducers.script_syntax import (
 from impls import Implementation, Kind
 
 MODULES = ("collections", "contextlib", "faulthandler", "functools", "gc", "inspect", "itertools", "traceback", "types")
-OURS = ("conformance.programs.scenarios.contexts",)
+OURS = (contexts.__name__,)
 HOOK = "sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone"
 SUBJECTS: Mapping[Kind, str] = MappingProxyType({"checkpoint": "checkpoint", "graph": "graph", "offload": "OffloadModel"})
 HANG_SECONDS = 30  # more than a case may take where laws are held
@@ -54,6 +55,19 @@ def binding(implementation: Implementation, options: str = "") -> str:
     """Python source that binds what a script judges; ``options`` are arguments for checkpoint, as text."""
     text = re.sub(r"\n+", "\n", implementation.importing(SUBJECTS[implementation.kind]))
     return f"{text.rstrip()}\ncheckpoint = functools.partial(checkpoint, {options})" if options else text
+
+
+def self_contained(options: str, program: str) -> str:
+    """Options as text that names contexts of this project as a script has them: itself, or from the module that it imports."""
+    return options if contexts.__name__ in program else options.replace(f"{contexts.__name__}.", "")
+
+
+def _contexts(options: str) -> list[str]:
+    """The definitions of what options name of this project's contexts, for a script that does not import them."""
+    embedding = Embedding()
+    for name in sorted(identifiers(f"dict({options})") & vars(contexts).keys()):
+        embedding.add(vars(contexts)[name])
+    return list(embedding.texts.values())
 
 
 def binding_in(script: str) -> str:
@@ -89,11 +103,14 @@ def script(
     kept = (line for number, line in enumerate(source.splitlines(), 1) if number not in alone or number in left)
     program = "\n".join(kept).strip("\n")
     program = re.sub(r"\n{3,}", "\n\n", re.sub(r"\n{2,}(?= )", "\n", f"\n{program}\n\n"))
+    options = self_contained(options, source)
     bound = _needed(binding(implementation, options), program, SUBJECTS[implementation.kind])
-    used = dotted_names(f"{bound}\n{program}{tail}")
+    own = [] if contexts.__name__ in source else _contexts(options)
+    used = dotted_names("\n".join([*own, bound, program]) + tail)
     modules, ours = ([name for name in names if name in used] for names in (MODULES, OURS))
     imports = [f"import {', '.join(sorted({*modules, *imported, 'os', 'sys'}))}", HOOK]
-    imports += [*(f"import {name}" for name in ours if name not in left.values()), "import torch"]
+    imports += [f"import {name}" for name in ours if name not in left.values()]
+    imports += [*own, "import torch"]
     head = '"""' + "\n".join(textwrap.wrap(f"{implementation.name}, {law}", WIDTH - 6)) + '"""'
     told = [] if measured is not None else [UNMEASURED + textwrap.indent(detail or "nothing", "# ")]
     return "\n".join([head, *told, *imports, bound]) + "\n" + program + tail

@@ -18,7 +18,7 @@ from pathlib import Path
 import impls
 from conformance.reports.results_file import Row, is_unexpected
 from conformance.reproducers.replay import standalone
-from conformance.reproducers.script import binding, binding_in
+from conformance.reproducers.script import binding, binding_in, self_contained
 from conformance.reproducers.script_syntax import has_status, subject
 from impls import Kind
 
@@ -152,4 +152,4 @@ def _control(row: Row) -> str:
     kind: Kind = row.get("subject", "checkpoint")
     control = impls.get(CONTROLS[kind])
     own = row["impl"] == control.name or row["law"] in control.known
-    return "" if own else binding(control, row.get("options", ""))
+    return "" if own else binding(control, self_contained(row.get("options", ""), row["program"]))
