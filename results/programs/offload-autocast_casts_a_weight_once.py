@@ -25,14 +25,16 @@ def run(OffloadModel, note, device):
     with torch.autocast(torch.device(place).type, torch.bfloat16, cache_enabled=True): y = model(x)
     y.float().square().sum().backward()
     note('gradients', here((p.grad for p in model.parameters() if p.requires_grad)))
-def plain(model, device, *args, **kwargs):
-    return (model if isinstance(model, torch.nn.Module) else torch.nn.Sequential(*model)).to(device)
-show = lambda x: (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
-note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
-expected, seen = {}, {}
-for notes, judged in (expected, plain), (seen, OffloadModel):
-    try: run(judged, note, "cpu")
-    except Exception as error: notes["error"] = print("error:", repr(error)) or "raised"
+def show(x): return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+def plain(model, device, *_, **__):
+    whole = model if isinstance(model, torch.nn.Module) else torch.nn.Sequential(*model)
+    return whole.to(device)
+def note(label, value=None): notes[label] = str(torch.utils._pytree.tree_map(show, value))
+for notes, one in (((expected := {}), plain), ((seen := {}), OffloadModel)):
+    try: run(one, note, 'cpu')
+    except Exception as error:
+        print('error:', repr(error))
+        notes['error'] = 'raised'
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
-for label in wrong: print(f"{label}: plain {expected.get(label)}, offload {seen.get(label)}")
+for label in wrong: print(f'{label}: plain {expected.get(label)}, offload {seen.get(label)}')
 sys.exit(len(wrong) > 0)

@@ -24,15 +24,14 @@ def run(checkpoint, note, device):
     note('expected tail', 1)
     note('seen tail', len(ran))
 
+def show(x):
+    return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
 notes = {}
-class Near(tuple):  # equal but for 18.74 units in the last place: sums may be taken in another order
-    __eq__ = lambda a, b: len(a) == len(b) and all(abs(x - y) <= 18.74 * a[0] or repr(x) == repr(y) for x, y in zip(a, b))
-near = lambda x: Near([torch.finfo((x * 1.0).dtype).eps, *x.to_dense().ravel().tolist()])
-show = lambda x: (type(x).__name__, x.dtype, x.layout, near(x), x.requires_grad) if torch.is_tensor(x) else str(x)
-note = lambda label, value=None: notes.update({label: torch.utils._pytree.tree_map(show, value)})
-run(checkpoint, note, "cpu")
-labels = [label.removeprefix("expected ") for label in notes if label.startswith("expected ")]
-wrong = [label for label in labels if notes["expected " + label] != notes.get("seen " + label)]
+def note(label, value=None):
+    notes[label] = str(torch.utils._pytree.tree_map(show, value))
+run(checkpoint, note, 'cpu')
+others = {label: label.replace('expected', 'seen', 1) for label in notes if label.startswith('expected ')}
+wrong = [label for label, other in others.items() if notes[label] != notes.get(other)]
 for label in wrong:
-    print(f"{label}: expected {notes['expected ' + label]}, reentrant {notes.get('seen ' + label)}")
+    print(f'{label}: {notes[label]}, reentrant {notes.get(others[label])}')
 sys.exit(len(wrong) > 0)

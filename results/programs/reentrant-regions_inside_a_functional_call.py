@@ -11,7 +11,6 @@ def run(checkpoint, note, device):
         def __init__(self):
             super().__init__()
             self.linear = torch.nn.Linear(2, 2).to(device, torch.float64)
-            self.linear.weight = torch.nn.Parameter(torch.randn(2, 2, device=device, dtype=torch.float64))
         def block(self, h): return self.linear(h).tanh()
         def forward(self, h): return checkpoint(self.block, h)
     m = Model()
@@ -21,16 +20,18 @@ def run(checkpoint, note, device):
     y = torch.func.functional_call(m, used, (p * 1,))
     y.backward(torch.ones_like(y))
     note('gradients 0', [*[one.grad for one in fast.values()]])
-plain = lambda function, *args, **kwargs: function(*args, **kwargs)
-class Near(tuple):  # equal but for 129.8 units in the last place: sums may be taken in another order
-    __eq__ = lambda a, b: len(a) == len(b) and all(abs(x - y) <= 129.8 * a[0] or repr(x) == repr(y) for x, y in zip(a, b))
-near = lambda x: Near([torch.finfo((x * 1.0).dtype).eps, *x.to_dense().ravel().tolist()])
-show = lambda x: (type(x).__name__, x.dtype, x.layout, near(x), x.requires_grad) if torch.is_tensor(x) else str(x)
-note = lambda label, value=None: notes.update({label: torch.utils._pytree.tree_map(show, value)})
-expected, seen = {}, {}
-for notes, judged in (expected, plain), (seen, checkpoint):
-    try: run(judged, note, "cpu")
-    except Exception as error: notes["error"] = print("error:", repr(error)) or "raised"
+class Near(tuple):
+    def __eq__(self, other):
+        return len(self) == len(other) and all((abs(x - y) <= self[0] or repr(x) == repr(y) for x, y in zip(self, other)))
+def numbers(x, units): return Near([units * torch.finfo((x * 1.0).dtype).eps, *x.to_dense().ravel().tolist()])
+def near(x, units): return (type(x), x.dtype, x.layout, numbers(x, units), x.requires_grad) if torch.is_tensor(x) else str(x)
+def plain(function=None, *args, **kwargs): return function(*args, **kwargs) if args or function is not None else lambda f: f
+def note(label, value=None): notes[label] = torch.utils._pytree.tree_map(lambda x: near(x, 129.8), value)
+for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
+    try: run(one, note, 'cpu')
+    except Exception as error:
+        print('error:', repr(error))
+        notes['error'] = 'raised'
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
-for label in wrong: print(f"{label}: plain {expected.get(label)}, reentrant {seen.get(label)}")
+for label in wrong: print(f'{label}: plain {expected.get(label)}, reentrant {seen.get(label)}')
 sys.exit(len(wrong) > 0)

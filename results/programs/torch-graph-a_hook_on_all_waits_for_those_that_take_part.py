@@ -25,12 +25,14 @@ def run(graph, note, device):
     torch.autograd.grad(total, asked, one, retain_graph=True, allow_unused=True)
     note('seen calls', calls)
 
+def show(x):
+    return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
 notes = {}
-show = lambda x: (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
-note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
-run(graph, note, "cpu")
-labels = [label.removeprefix("expected ") for label in notes if label.startswith("expected ")]
-wrong = [label for label in labels if notes["expected " + label] != notes.get("seen " + label)]
+def note(label, value=None):
+    notes[label] = str(torch.utils._pytree.tree_map(show, value))
+run(graph, note, 'cpu')
+others = {label: label.replace('expected', 'seen', 1) for label in notes if label.startswith('expected ')}
+wrong = [label for label, other in others.items() if notes[label] != notes.get(other)]
 for label in wrong:
-    print(f"{label}: expected {notes['expected ' + label]}, torch-graph {notes.get('seen ' + label)}")
+    print(f'{label}: {notes[label]}, torch-graph {notes.get(others[label])}')
 sys.exit(len(wrong) > 0)

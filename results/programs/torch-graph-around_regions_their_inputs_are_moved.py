@@ -5,7 +5,6 @@ sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # sta
 import torch
 from torch.autograd import graph
 
-
 def run(graph, note, device):
     checkpoint = lambda *args: torch.utils.checkpoint.checkpoint(*args, use_reentrant=False)
     device, torch.lazy = 'lazy', torch.cpu
@@ -14,26 +13,26 @@ def run(graph, note, device):
     x0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
     with graph.save_on_cpu():
         def f1(a2, a3):
-            h4 = torch.sin(a2)
-            def f5(a6, a7):
-                return torch.sin(a6)
+            h4 = a2
+            def f5(a6, a7): return torch.sin(a6)
             return checkpoint(f5, h4, a3)
-        def f11(a12, a13):
-            h14 = torch.sin(a12)
+        def f11(a12, a13): h14 = a12
         h15 = checkpoint(f11, checkpoint(f1, x0, c0), c0)
-
-seen = collections.Counter()
-
+def copied(func, args, result):
+    sources = {torch.ops.aten._to_copy.default: args[:1], torch.ops.aten.copy_.default: args[1:2]}.get(func, ())
+    return [source for source in sources if source.device.type != result.device.type]
 class Moves(torch.utils._python_dispatch.TorchDispatchMode):
+    def __init__(self, seen):
+        super().__init__()
+        self.seen = seen
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        for source in {"_to_copy": args[:1], "copy_": args[1:2]}.get(func.overloadpacket.__name__, ()):
-            if source.device.type != result.device.type and result.numel():
-                way = "to" if result.device.type == "cpu" else "from"
-                seen.update({f"copies {way} the CPU": 1, f"bytes {way} the CPU": result.numel() * result.element_size()})
+        result = func(*args, **kwargs or {})
+        for one in filter(torch.numel, copied(func, args, result)):
+            way = 'to' if result.device.type == 'cpu' else 'from'
+            self.seen.update({f'copies {way} the CPU': 1, f'bytes {way} the CPU': one.numel() * result.element_size()})
         return result
-
-with torch._subclasses.FakeTensorMode(), Moves():  # tensors without values: 'lazy' is any second device
-    run(graph, lambda label, value=None: None, "cpu")
-print("copies to the CPU: due is 3, torch-graph", seen.get("copies to the CPU", 0))
-sys.exit(seen.get("copies to the CPU", 0) != 3)
+seen = collections.Counter()
+with torch._subclasses.FakeTensorMode(), Moves(seen):  # tensors without values: 'lazy' is any second device
+    run(graph, lambda label, value=None: None, 'cpu')
+for label, number in {'copies to the CPU': 3}.items(): print(f'{label}: due is {number}, torch-graph {seen.get(label, 0)}')
+sys.exit(any((seen.get(label, 0) != number for label, number in {'copies to the CPU': 3}.items())))

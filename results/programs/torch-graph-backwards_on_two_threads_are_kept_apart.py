@@ -16,8 +16,7 @@ def run(graph, note, device):
     there = torch.autograd.grad(theirs, tensors, retain_graph=True, allow_unused=True)
     note('expected calls', sorted([mine, there], key=str))
     calls = []
-    def hook(grads):
-        calls.append(tuple((g for g in grads)))
+    def hook(grads): calls.append(tuple((g for g in grads)))
     graph.register_multi_grad_hook(tensors, hook, mode='all')
     thread = threading.Thread(target=theirs.backward, daemon=True)
     def meanwhile(grad):
@@ -27,13 +26,11 @@ def run(graph, note, device):
     loss.backward()
     thread.join()
     note('seen calls', sorted(calls, key=str))
-
+def show(x): return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
 notes = {}
-show = lambda x: (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
-note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
-run(graph, note, "cpu")
-labels = [label.removeprefix("expected ") for label in notes if label.startswith("expected ")]
-wrong = [label for label in labels if notes["expected " + label] != notes.get("seen " + label)]
-for label in wrong:
-    print(f"{label}: expected {notes['expected ' + label]}, torch-graph {notes.get('seen ' + label)}")
+def note(label, value=None): notes[label] = str(torch.utils._pytree.tree_map(show, value))
+run(graph, note, 'cpu')
+others = {label: label.replace('expected', 'seen', 1) for label in notes if label.startswith('expected ')}
+wrong = [label for label, other in others.items() if notes[label] != notes.get(other)]
+for label in wrong: print(f'{label}: {notes[label]}, torch-graph {notes.get(others[label])}')
 sys.exit(len(wrong) > 0)

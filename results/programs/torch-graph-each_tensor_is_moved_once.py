@@ -16,18 +16,22 @@ def run(graph, note, device):
             h3 = a2 @ a2
         h4 = checkpoint(f1, p0)
 
-seen = collections.Counter()
-
+def copied(func, args, result):
+    sources = {torch.ops.aten._to_copy.default: args[:1], torch.ops.aten.copy_.default: args[1:2]}.get(func, ())
+    return [source for source in sources if source.device.type != result.device.type]
 class Moves(torch.utils._python_dispatch.TorchDispatchMode):
+    def __init__(self, seen):
+        super().__init__()
+        self.seen = seen
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        for source in {"_to_copy": args[:1], "copy_": args[1:2]}.get(func.overloadpacket.__name__, ()):
-            if source.device.type != result.device.type and result.numel():
-                way = "to" if result.device.type == "cpu" else "from"
-                seen.update({f"copies {way} the CPU": 1, f"bytes {way} the CPU": result.numel() * result.element_size()})
+        result = func(*args, **kwargs or {})
+        for one in filter(torch.numel, copied(func, args, result)):
+            way = 'to' if result.device.type == 'cpu' else 'from'
+            self.seen.update({f'copies {way} the CPU': 1, f'bytes {way} the CPU': one.numel() * result.element_size()})
         return result
-
-with torch._subclasses.FakeTensorMode(), Moves():  # tensors without values: 'lazy' is any second device
-    run(graph, lambda label, value=None: None, "cpu")
-print("copies to the CPU: due is 1, torch-graph", seen.get("copies to the CPU", 0))
-sys.exit(seen.get("copies to the CPU", 0) != 1)
+seen = collections.Counter()
+with torch._subclasses.FakeTensorMode(), Moves(seen):  # tensors without values: 'lazy' is any second device
+    run(graph, lambda label, value=None: None, 'cpu')
+for label, number in {'copies to the CPU': 1}.items():
+    print(f'{label}: due is {number}, torch-graph {seen.get(label, 0)}')
+sys.exit(any((seen.get(label, 0) != number for label, number in {'copies to the CPU': 1}.items())))

@@ -14,7 +14,8 @@ def run(graph, note, device):
     made = pickle.loads(pickle.dumps(handle))
 
 try:
-    run(graph, lambda label, value=None: None, "cpu")
+    run(graph, lambda label, value=None: None, 'cpu')
 except BaseException as error:
-    sys.exit(print("no error is due, and torch-graph raises", repr(error)) or 1)
-print("no error is due, and there is none")
+    print('no error is due, and torch-graph raises', repr(error))
+    sys.exit(1)
+print('no error is due, and there is none')

@@ -17,17 +17,20 @@ def run(graph, note, device):
     with torch.no_grad(): p0.mul_(0.5)
     h4.backward(torch.ones_like(h4))
 
-plain = types.SimpleNamespace(**vars(torch.autograd.graph) | {
-    "saved_tensors_hooks": lambda *args, **kwargs: contextlib.nullcontext()})
-show = lambda x: (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
-note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
-expected, seen = {}, {}
-for notes, judged in (expected, plain), (seen, graph):
+def show(x):
+    return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+def _nothing(*_, **__):
+    return contextlib.nullcontext()
+plain = types.SimpleNamespace(**{**vars(torch.autograd.graph), 'saved_tensors_hooks': _nothing})
+def note(label, value=None):
+    notes[label] = str(torch.utils._pytree.tree_map(show, value))
+for notes, one in (((expected := {}), plain), ((seen := {}), graph)):
     try:
-        run(judged, note, "cpu")
+        run(one, note, 'cpu')
     except Exception as error:
-        notes["error"] = print("error:", repr(error)) or "raised"
+        print('error:', repr(error))
+        notes['error'] = 'raised'
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
 for label in wrong:
-    print(f"{label}: plain {expected.get(label)}, torch-graph {seen.get(label)}")
+    print(f'{label}: plain {expected.get(label)}, torch-graph {seen.get(label)}')
 sys.exit(len(wrong) > 0)

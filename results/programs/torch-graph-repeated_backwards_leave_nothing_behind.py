@@ -1,6 +1,6 @@
 """torch-graph, law repeated_backwards_leave_nothing_behind. Backward after backward, failed ones among them, there are no
 more objects than before."""
-import gc, os, sys
+import gc, itertools, os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
 from torch.autograd import graph
@@ -24,16 +24,16 @@ def run(graph, note, device):
             armed.clear()
         note('step')
 
+def keeps_growing(growth):
+    rises = sum((after > before for before, after in itertools.pairwise(growth)))
+    return rises > 0 and 3 * rises >= len(growth) and (growth[-1] > 0)
 counts = []
-
 def note(label, value=None):
     gc.collect()
-    counts.extend([len(gc.get_objects())] * (label == "step"))
-
-run(graph, lambda label, value=None: None, "cpu")  # whatever is made once only is made here
+    counts.extend([len(gc.get_objects())] * (label == 'step'))
+run(graph, lambda label, value=None: None, 'cpu')
 gc.freeze()
-run(graph, note, "cpu")
+run(graph, note, 'cpu')
 growth = [count - counts[2] for count in counts[2:]]
-print("objects more than after the third step; due: 0; torch-graph:", growth)
-rises = sum(after > before for before, after in zip(growth, growth[1:]))  # one alone may be another thread's
-sys.exit(rises > 0 and 3 * rises >= len(growth) and growth[-1] > 0)
+print('objects more than after the third step; due: 0; torch-graph:', growth)
+sys.exit(keeps_growing(growth))

@@ -1,6 +1,6 @@
 """torch-graph, law saved_tensors_as_several_outs. Saved tensors that an operator writes several results to give the
 gradients of their saved values."""
-import os, sys, types
+import contextlib, os, sys, types
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
 from torch.autograd import graph
@@ -14,18 +14,22 @@ def run(graph, note, device):
         other = torch.ones_like(t)
         torch.topk(other, 3, out=(s, k))
 
-plain = types.SimpleNamespace(**vars(torch.autograd.graph) | {
-    "allow_mutation_on_saved_tensors": lambda: torch.autograd.graph.saved_tensors_hooks(
-        lambda x: x.detach().clone(), lambda x: x)})
-show = lambda x: (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
-note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
-expected, seen = {}, {}
-for notes, judged in (expected, plain), (seen, graph):
+def show(x):
+    return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+@contextlib.contextmanager
+def _clone_whatever_is_saved():
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor.detach().clone(), lambda tensor: tensor):
+        yield
+plain = types.SimpleNamespace(**{**vars(torch.autograd.graph), 'allow_mutation_on_saved_tensors': _clone_whatever_is_saved})
+def note(label, value=None):
+    notes[label] = str(torch.utils._pytree.tree_map(show, value))
+for notes, one in (((expected := {}), plain), ((seen := {}), graph)):
     try:
-        run(judged, note, "cpu")
+        run(one, note, 'cpu')
     except Exception as error:
-        notes["error"] = print("error:", repr(error)) or "raised"
+        print('error:', repr(error))
+        notes['error'] = 'raised'
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
 for label in wrong:
-    print(f"{label}: plain {expected.get(label)}, torch-graph {seen.get(label)}")
+    print(f'{label}: plain {expected.get(label)}, torch-graph {seen.get(label)}')
 sys.exit(len(wrong) > 0)

@@ -10,7 +10,6 @@ def run(graph, note, device):
     device = 'lazy'
     p = torch.randn(2, 3, 4, 4, dtype=torch.complex64, device=device)
     p = p.requires_grad_()
-    x = p.conj()
     class Reads(torch.autograd.Function):
         @staticmethod
         def forward(ctx, t, q):
@@ -23,17 +22,17 @@ def run(graph, note, device):
             note('read', [flags])
             return (None, grad * 2)
     options = {}
-    with graph.save_on_cpu(**options):
-        y = Reads.apply(x, p)
-        y.sum().abs().backward()
-plain = types.SimpleNamespace(**vars(torch.autograd.graph) | {"save_on_cpu": lambda *args, **kwargs: contextlib.nullcontext()})
-show = lambda x: (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
-note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
-expected, seen = {}, {}
-for notes, judged in (expected, plain), (seen, graph):
+    with graph.save_on_cpu(**options): Reads.apply(p.conj(), p).sum().abs().backward()
+def show(x): return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+def _nothing(*_, **__): return contextlib.nullcontext()
+plain = types.SimpleNamespace(**{**vars(torch.autograd.graph), 'save_on_cpu': _nothing})
+def note(label, value=None): notes[label] = str(torch.utils._pytree.tree_map(show, value))
+for notes, one in (((expected := {}), plain), ((seen := {}), graph)):
     try:
-        with torch._subclasses.FakeTensorMode(): run(judged, note, "cpu")  # tensors without values: 'lazy' is any second device
-    except Exception as error: notes["error"] = print("error:", repr(error)) or "raised"
+        with torch._subclasses.FakeTensorMode(): run(one, note, 'cpu')  # tensors without values: 'lazy' is any second device
+    except Exception as error:
+        print('error:', repr(error))
+        notes['error'] = 'raised'
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
-for label in wrong: print(f"{label}: plain {expected.get(label)}, torch-graph {seen.get(label)}")
+for label in wrong: print(f'{label}: plain {expected.get(label)}, torch-graph {seen.get(label)}')
 sys.exit(len(wrong) > 0)

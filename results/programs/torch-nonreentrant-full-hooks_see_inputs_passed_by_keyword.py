@@ -10,23 +10,29 @@ def run(checkpoint, note, device):
     torch.manual_seed(0)
     p0 = torch.randn(3, 3, dtype=torch.float64, device=device).requires_grad_()
     def f1(a2):
-        h3 = a2 @ a2
-        def f4(a5):
-            h6 = a5 @ a5
-            return h6
-        h7 = checkpoint(f4, a5=h3)
-        return h7
-    h8 = checkpoint(f1, a2=p0)
-    end = h8 * p0
-    note('saved', [p0, h8, p0])
+        h3 = a2 * a2
+        def f4(a5, a6):
+            h7 = a5 * a6
+            return h7
+        h8 = checkpoint(f4, h3, a6=a2)
+        return h8
+    h9 = checkpoint(f1, a2=p0)
+    end = h9 * p0
+    note('saved', [p0, h9, p0])
 
+def storages(tree, without=None):
+    dense = [x for x in filter(torch.is_tensor, torch.utils._pytree.tree_leaves(tree)) if x.layout == torch.strided]
+    found = [x.untyped_storage() for x in dense if x.dtype != without]
+    return {torch.multiprocessing.reductions.StorageWeakRef(one): one.nbytes() for one in found if one.nbytes()}
 seen = []
-
 def note(label, value=None):
-    if label == "saved":
-        due, packed = (collections.Counter(x.untyped_storage()._cdata for x in tensors) for tensors in (value, seen))
-        print(f"hooks see: due {due.total()}, torch-nonreentrant-full {packed.total()}, missing {(due - packed).total()}")
-        sys.exit(bool(due - packed or packed.keys() - due.keys()))
-
-with torch.autograd.graph.saved_tensors_hooks(lambda x: seen.append(x) or x, lambda x: x):
-    run(checkpoint, note, "cpu")
+    if label == 'saved':
+        due, packed = (collections.Counter((one for x in value for one in storages(x))), collections.Counter(seen))
+        surplus = packed.keys() - due.keys()
+        print(f'hooks see: due {due.total()}, torch-nonreentrant-full {packed.total()}, missing {(due - packed).total()}')
+        sys.exit(bool(due - packed or surplus))
+def pack(x):
+    seen.extend(storages(x))
+    return x
+with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+    run(checkpoint, note, 'cpu')

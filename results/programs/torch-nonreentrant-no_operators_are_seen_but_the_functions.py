@@ -17,7 +17,9 @@ def run(checkpoint, note, device):
             return func(*args, **kwargs or {})
     x, w = (torch.rand(3, 3, device=device, requires_grad=True) for _ in range(2))
     def run(through):
-        def outer(h): return h.cos()
+        def outer(h):
+            h = h.cos()
+            return h
         with Log() as forward: ys = through(outer, x)
         with Log() as backward: ys[-1].backward(torch.ones_like(ys[-1]))
         return (forward.seen, backward.seen)
@@ -27,11 +29,11 @@ def run(checkpoint, note, device):
     forward, backward = run(checkpoint)
     note('expected operators of nobody in backward', [])
     note('seen operators of nobody in backward', sorted((name for name in (backward - due_in_backward) if name not in due)))
+def show(x): return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
 notes = {}
-show = lambda x: (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
-note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
-run(checkpoint, note, "cpu")
-labels = [label.removeprefix("expected ") for label in notes if label.startswith("expected ")]
-wrong = [label for label in labels if notes["expected " + label] != notes.get("seen " + label)]
-for label in wrong: print(f"{label}: expected {notes['expected ' + label]}, torch-nonreentrant {notes.get('seen ' + label)}")
+def note(label, value=None): notes[label] = str(torch.utils._pytree.tree_map(show, value))
+run(checkpoint, note, 'cpu')
+others = {label: label.replace('expected', 'seen', 1) for label in notes if label.startswith('expected ')}
+wrong = [label for label, other in others.items() if notes[label] != notes.get(other)]
+for label in wrong: print(f'{label}: {notes[label]}, torch-nonreentrant {notes.get(others[label])}')
 sys.exit(len(wrong) > 0)

@@ -1,6 +1,6 @@
 """torch-nonreentrant, law operators_with_all_their_arguments. An operator that is a region by itself, with its arguments as
 they are, has plain's outputs and gradients."""
-import functools, os, random, sys, unittest
+import functools, os, sys, unittest
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -10,15 +10,12 @@ sys.modules.setdefault("expecttest", unittest.case)  # which op_db imports
 # SampleInput(input=Tensor[size=(), device="cpu", dtype=torch.float64], args=(), kwargs={'lower': '0.0', 'upper': '1.0',
 # 'training': 'True'}, broadcasts_input=False, name='')
 from itertools import islice
-import numpy
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 def run(checkpoint, note, device):
     torch.manual_seed(0)
-    random.seed(0)
-    numpy.random.seed(0)
     entry = next((one for one in op_db if one.full_name == 'nn.functional.rrelu'))
-    drawn = next(islice(entry.sample_inputs_func(entry, device, torch.float64, True), 2, None))
+    drawn = next(islice(entry.sample_inputs_func(entry, device, getattr(torch, 'float64'), True), 2, None))
     parts, structure = tree_flatten((drawn.input, drawn.args, drawn.kwargs))
     leaves = [part for part in parts if torch.is_tensor(part)]
     given, args, kwargs = tree_unflatten(parts, structure)
@@ -26,13 +23,14 @@ def run(checkpoint, note, device):
     ys = [tree_leaves(result)[index] for index in (0,)]
     torch.autograd.backward(ys, [torch.linspace(0.5, 1.5, y.numel(), device=device).reshape(y.shape).to(y.dtype) for y in ys])
     note('gradients 0', [leaf.grad for leaf in leaves if leaf.requires_grad])
-plain = lambda function, *args, **kwargs: function(*args, **kwargs)
-show = lambda x: (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
-note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
-expected, seen = {}, {}
-for notes, judged in (expected, plain), (seen, checkpoint):
-    try: run(judged, note, "cpu")
-    except Exception as error: notes["error"] = print("error:", repr(error)) or "raised"
+def show(x): return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+def plain(function=None, *args, **kwargs): return function(*args, **kwargs) if args or function is not None else lambda f: f
+def note(label, value=None): notes[label] = str(torch.utils._pytree.tree_map(show, value))
+for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
+    try: run(one, note, 'cpu')
+    except Exception as error:
+        print('error:', repr(error))
+        notes['error'] = 'raised'
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
-for label in wrong: print(f"{label}: plain {expected.get(label)}, torch-nonreentrant {seen.get(label)}")
+for label in wrong: print(f'{label}: plain {expected.get(label)}, torch-nonreentrant {seen.get(label)}')
 sys.exit(len(wrong) > 0)

@@ -9,7 +9,6 @@ checkpoint = functools.partial(checkpoint, use_reentrant=False)
 def run(checkpoint, note, device):
     torch.manual_seed(0)
     leaves = [torch.randn(4, 4, device=device, requires_grad=True) for _ in range(2)]
-    checkpoints = [checkpoint, checkpoint]
     inside, done = ([threading.Event(), threading.Event()] for _ in range(2))
     failed, backward = ([], [])
     def function(index):
@@ -19,19 +18,21 @@ def run(checkpoint, note, device):
             return h.exp()
         return f
     def there(index): outputs[index].backward(torch.ones_like(outputs[index]))
-    outputs = [checkpoints[index]([function(0), function(1)][index], leaves[index] * 1) for index in range(2)]
+    functions = [function(0), function(1)]
+    outputs = [[checkpoint, checkpoint][index](functions[index], leaves[index] * 1) for index in range(2)]
     backward.append(True)
-    threads = [threading.Thread(target=there, args=(index,), daemon=True) for index in (1, 0)]
-    for thread in threads: thread.start()
-    for thread in threads: thread.join()
+    threads = {index: threading.Thread(target=there, args=(index,), daemon=True) for index in (1, 0)}
+    for index, thread in threads.items(): thread.start()
+    for thread in threads.values(): thread.join()
     note('gradients 0', [leaf.grad for leaf in leaves])
-plain = lambda function, *args, **kwargs: function(*args, **kwargs)
-show = lambda x: (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
-note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
-expected, seen = {}, {}
-for notes, judged in (expected, plain), (seen, checkpoint):
-    try: run(judged, note, "cpu")
-    except Exception as error: notes["error"] = print("error:", repr(error)) or "raised"
+def show(x): return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+def plain(function=None, *args, **kwargs): return function(*args, **kwargs) if args or function is not None else lambda f: f
+def note(label, value=None): notes[label] = str(torch.utils._pytree.tree_map(show, value))
+for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
+    try: run(one, note, 'cpu')
+    except Exception as error:
+        print('error:', repr(error))
+        notes['error'] = 'raised'
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
-for label in wrong: print(f"{label}: plain {expected.get(label)}, torch-nonreentrant {seen.get(label)}")
+for label in wrong: print(f'{label}: plain {expected.get(label)}, torch-nonreentrant {seen.get(label)}')
 sys.exit(len(wrong) > 0)

@@ -9,24 +9,26 @@ checkpoint = functools.partial(checkpoint, use_reentrant=False)
 def run(checkpoint, note, device):
     torch.manual_seed(0)
     p, q = (torch.randn(3, 3, device=device, requires_grad=True) for _ in range(2))
-    text = 'def f(a, b):\n    return (a * b).sin().exp() * torch.tanh(a)\n'
+    text = 'def f(a, b):\n    return a.sin() * b.exp()\n'
     f = torch.jit.CompilationUnit(text).f
     def outer(h):
         return checkpoint(f, h * 1.5, q).cos()
-    f(p * 1.5, q).sum().backward()
     y = checkpoint(outer, p)
     y.backward(torch.ones_like(y))
 
-plain = lambda function, *args, **kwargs: function(*args, **kwargs)
-show = lambda x: (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
-note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
-expected, seen = {}, {}
-for notes, judged in (expected, plain), (seen, checkpoint):
+def show(x):
+    return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+def plain(function=None, *args, **kwargs):
+    return function(*args, **kwargs) if args or function is not None else lambda f: f
+def note(label, value=None):
+    notes[label] = str(torch.utils._pytree.tree_map(show, value))
+for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
     try:
-        run(judged, note, "cpu")
+        run(one, note, 'cpu')
     except Exception as error:
-        notes["error"] = print("error:", repr(error)) or "raised"
+        print('error:', repr(error))
+        notes['error'] = 'raised'
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
 for label in wrong:
-    print(f"{label}: plain {expected.get(label)}, torch-nonreentrant {seen.get(label)}")
+    print(f'{label}: plain {expected.get(label)}, torch-nonreentrant {seen.get(label)}')
 sys.exit(len(wrong) > 0)

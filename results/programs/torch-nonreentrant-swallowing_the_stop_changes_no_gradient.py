@@ -7,33 +7,26 @@ from torch.utils.checkpoint import checkpoint
 checkpoint = functools.partial(checkpoint, use_reentrant=False)
 
 from contextlib import suppress
-
 def run(checkpoint, note, device):
     torch.manual_seed(0)
     p = torch.randn(2, 2, device=device, requires_grad=True)
-    kind = BaseException
+    kind = {'BaseException': BaseException}['BaseException']
     def inner(h):
         out = None
-        with suppress(kind):
-            out = h.sin()
-        if out is None:
-            out = h.tanh() * 5
+        with suppress(kind): out = h.sin()
+        if out is None: out = h.tanh() * 5
         return out
-    def outer(h):
-        return inner(h)
+    def outer(h): return inner(h)
     y = checkpoint(outer, p * 1)
     y.backward(torch.ones_like(y))
-
-plain = lambda function, *args, **kwargs: function(*args, **kwargs)
-show = lambda x: (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
-note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
-expected, seen = {}, {}
-for notes, judged in (expected, plain), (seen, checkpoint):
-    try:
-        run(judged, note, "cpu")
+def show(x): return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+def plain(function=None, *args, **kwargs): return function(*args, **kwargs) if args or function is not None else lambda f: f
+def note(label, value=None): notes[label] = str(torch.utils._pytree.tree_map(show, value))
+for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
+    try: run(one, note, 'cpu')
     except Exception as error:
-        notes["error"] = print("error:", repr(error)) or "raised"
+        print('error:', repr(error))
+        notes['error'] = 'raised'
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
-for label in wrong:
-    print(f"{label}: plain {expected.get(label)}, torch-nonreentrant {seen.get(label)}")
+for label in wrong: print(f'{label}: plain {expected.get(label)}, torch-nonreentrant {seen.get(label)}')
 sys.exit(len(wrong) > 0)

@@ -14,26 +14,26 @@ def run(checkpoint, note, device):
         def f5(a6):
             h7 = a6 * a6
             return h7
-        h8 = checkpoint(f5, torch.sin(a2))
-        h9 = torch.sin(h8)
-        h10 = h9 @ a3
-        return (h10, h9)
+        h8 = checkpoint(f5, a2)
+        h9 = h8
+        return ((h9 @ a3), h9)
     f1_value = checkpoint(f1, x0, p1)
-    h11 = f1_value[0]
     f1_aside = f1_value[1]
-    graph1 = (h11, f1_aside)
+    graph1 = (f1_value[0], f1_aside)
     torch.autograd.backward([graph1[1]], [torch.ones_like(graph1[1])], retain_graph=True)
     note('gradients 2', [p1.grad])
-plain = lambda function, *args, **kwargs: function(*args, **kwargs)
-class Near(tuple):  # equal but for 57.57 units in the last place: sums may be taken in another order
-    __eq__ = lambda a, b: len(a) == len(b) and all(abs(x - y) <= 57.57 * a[0] or repr(x) == repr(y) for x, y in zip(a, b))
-near = lambda x: Near([torch.finfo((x * 1.0).dtype).eps, *x.to_dense().ravel().tolist()])
-show = lambda x: (type(x).__name__, x.dtype, x.layout, near(x), x.requires_grad) if torch.is_tensor(x) else str(x)
-note = lambda label, value=None: notes.update({label: torch.utils._pytree.tree_map(show, value)})
-expected, seen = {}, {}
-for notes, judged in (expected, plain), (seen, checkpoint):
-    try: run(judged, note, "cpu")
-    except Exception as error: notes["error"] = print("error:", repr(error)) or "raised"
+class Near(tuple):
+    def __eq__(self, other):
+        return len(self) == len(other) and all((abs(x - y) <= self[0] or repr(x) == repr(y) for x, y in zip(self, other)))
+def numbers(x, units): return Near([units * torch.finfo((x * 1.0).dtype).eps, *x.to_dense().ravel().tolist()])
+def near(x, units): return (type(x), x.dtype, x.layout, numbers(x, units), x.requires_grad) if torch.is_tensor(x) else str(x)
+def plain(function=None, *args, **kwargs): return function(*args, **kwargs) if args or function is not None else lambda f: f
+def note(label, value=None): notes[label] = torch.utils._pytree.tree_map(lambda x: near(x, 57.57), value)
+for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
+    try: run(one, note, 'cpu')
+    except Exception as error:
+        print('error:', repr(error))
+        notes['error'] = 'raised'
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
-for label in wrong: print(f"{label}: plain {expected.get(label)}, torch-reentrant {seen.get(label)}")
+for label in wrong: print(f'{label}: plain {expected.get(label)}, torch-reentrant {seen.get(label)}')
 sys.exit(len(wrong) > 0)

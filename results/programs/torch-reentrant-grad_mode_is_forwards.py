@@ -16,19 +16,24 @@ def run(checkpoint, note, device):
     y = checkpoint(outer, p * 1)
     note('what the functions saw', str(sorted(set(seen))))
 
-plain = lambda function, *args, **kwargs: function(*args, **kwargs)
-class Near(tuple):  # equal but for 54.37 units in the last place: sums may be taken in another order
-    __eq__ = lambda a, b: len(a) == len(b) and all(abs(x - y) <= 54.37 * a[0] or repr(x) == repr(y) for x, y in zip(a, b))
-near = lambda x: Near([torch.finfo((x * 1.0).dtype).eps, *x.to_dense().ravel().tolist()])
-show = lambda x: (type(x).__name__, x.dtype, x.layout, near(x), x.requires_grad) if torch.is_tensor(x) else str(x)
-note = lambda label, value=None: notes.update({label: torch.utils._pytree.tree_map(show, value)})
-expected, seen = {}, {}
-for notes, judged in (expected, plain), (seen, checkpoint):
+class Near(tuple):
+    def __eq__(self, other):
+        return len(self) == len(other) and all((abs(x - y) <= self[0] or repr(x) == repr(y) for x, y in zip(self, other)))
+def numbers(x, units):
+    return Near([units * torch.finfo((x * 1.0).dtype).eps, *x.to_dense().ravel().tolist()])
+def near(x, units):
+    return (type(x), x.dtype, x.layout, numbers(x, units), x.requires_grad) if torch.is_tensor(x) else str(x)
+def plain(function=None, *args, **kwargs):
+    return function(*args, **kwargs) if args or function is not None else lambda f: f
+def note(label, value=None):
+    notes[label] = torch.utils._pytree.tree_map(lambda x: near(x, 54.37), value)
+for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
     try:
-        run(judged, note, "cpu")
+        run(one, note, 'cpu')
     except Exception as error:
-        notes["error"] = print("error:", repr(error)) or "raised"
+        print('error:', repr(error))
+        notes['error'] = 'raised'
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
 for label in wrong:
-    print(f"{label}: plain {expected.get(label)}, torch-reentrant {seen.get(label)}")
+    print(f'{label}: plain {expected.get(label)}, torch-reentrant {seen.get(label)}')
 sys.exit(len(wrong) > 0)

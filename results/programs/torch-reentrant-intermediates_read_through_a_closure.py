@@ -16,22 +16,23 @@ def run(checkpoint, note, device):
         return h4
     h5 = checkpoint(f1, p0)
     torch.autograd.backward([h5, h3], [torch.ones_like(h5), torch.ones_like(h3)])
-class Near(tuple):  # equal but for 24.37 units in the last place: sums may be taken in another order
-    __eq__ = lambda a, b: len(a) == len(b) and all(abs(x - y) <= 24.37 * a[0] or repr(x) == repr(y) for x, y in zip(a, b))
-near = lambda x: Near([torch.finfo((x * 1.0).dtype).eps, *x.to_dense().ravel().tolist()])
-show = lambda x: (type(x).__name__, x.dtype, x.layout, near(x), x.requires_grad) if torch.is_tensor(x) else str(x)
-def observe(checkpoint):
-    leaves, shown = [], []
+class Near(tuple):
+    def __eq__(self, other):
+        return len(self) == len(other) and all((abs(x - y) <= self[0] or repr(x) == repr(y) for x, y in zip(self, other)))
+def numbers(x, units): return Near([units * torch.finfo((x * 1.0).dtype).eps, *x.to_dense().ravel().tolist()])
+def near(x, units): return (type(x), x.dtype, x.layout, numbers(x, units), x.requires_grad) if torch.is_tensor(x) else str(x)
+def plain(function=None, *args, **kwargs): return function(*args, **kwargs) if args or function is not None else lambda f: f
+def observe(one):
+    leaves, shown = ([], [])
     def note(label, value=None):
-        leaves.extend(value if label == "leaves" else ())
-        shown.append([(number, show(leaf.grad)) for number, leaf in enumerate(leaves)])
-    try: run(checkpoint, note, "cpu")
-    except Exception as error: print("error:", repr(error))
-    note("end")
+        leaves.extend(value if label == 'leaves' else ())
+        shown.append([(number, near(leaf.grad, 24.37)) for number, leaf in enumerate(leaves)])
+    try: run(one, note, 'cpu')
+    except Exception as error: print('error:', repr(error))
+    note('end')
     return shown
-plain = lambda function, *args, **kwargs: function(*args, **kwargs)
-expected, seen = sum(observe(plain), []), observe(checkpoint)[-1]
-due = [f"leaf {number}: {gradient}" for number, gradient in expected]
-wrong = [f"leaf {number}: {gradient}" for number, gradient in seen if (number, gradient) not in expected]
-print("left behind by torch-reentrant:", *wrong, "which plain never has; it has:", *dict.fromkeys(due), sep="\n  ")
+expected, seen = ([one for moment in observe(plain) for one in moment], observe(checkpoint)[-1])
+due = [f'leaf {number}: {gradient}' for number, gradient in expected]
+wrong = [f'leaf {number}: {gradient}' for number, gradient in seen if (number, gradient) not in expected]
+print('left behind by torch-reentrant:', *wrong, 'which plain never has; it has:', *dict.fromkeys(due), sep='\n  ')
 sys.exit(len(wrong) > 0)

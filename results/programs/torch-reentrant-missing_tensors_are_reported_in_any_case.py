@@ -13,7 +13,9 @@ def run(checkpoint, note, device):
     recomputing = []
     def inner(h):
         changed = 'fewer' if recomputing else ''
-        return h if changed == 'fewer' else h.exp()
+        if changed == 'fewer':
+            return h
+        return h.exp().sin()
     def outer(h):
         return inner(h)
     y = checkpoint(outer, p * 1)
@@ -21,7 +23,9 @@ def run(checkpoint, note, device):
     y.backward(torch.ones_like(y))
 
 try:
-    run(checkpoint, lambda label, value=None: None, "cpu")
+    run(checkpoint, lambda label, value=None: None, 'cpu')
 except Exception as error:
-    sys.exit(print("an error is due, and there is one:", repr(error)))
-sys.exit(print("an error is due, and torch-reentrant raises none") or 1)
+    print('an error is due, and there is one:', repr(error))
+    sys.exit(0)
+print('an error is due, and torch-reentrant raises none')
+sys.exit(1)
