@@ -164,6 +164,12 @@ _UNTRACED |= known(
 )
 _UNTRACED |= known(
     "diverges",
+    "a function that freezes a module is not traced: a recomputation that ends early leaves the module frozen",
+    _SEEN,
+    "what_a_function_switches_back_on_a_module",
+)
+_UNTRACED |= known(
+    "diverges",
     "a function that takes off a hook, or asks for a node, is not traced: it runs again on its arguments themselves, and "
     "hooks that it registers are there once more",
     _SEEN,
