@@ -48,7 +48,7 @@ class Explorer:
     def __init__(self, device: str, profile: Profile, seed: int) -> None:
         self.device, self.profile, self.seed = device, profile, seed
         self.current: Law | None = None
-        self.drawn: dict[tuple[Any, bool, float, int | None], list[Comparable]] = {}
+        self.drawn: dict[tuple[Any, bool, float], list[Comparable]] = {}
         self.references: dict[str, Observation] = {}
         self.found: list[Outcome] = []  # of the law that is being held
         self.latest: tuple[float, int | None] = 1, None  # how many times the profile's cases, and of which seed, came last
@@ -67,7 +67,7 @@ class Explorer:
         use: Callable[[Any], None],
         seed: int | None = None,
     ) -> None:
-        """Let Hypothesis draw programs, the same ones each time, and hand them over."""
+        """Let Hypothesis draw programs, the same ones each time, and hand them over. What ``use`` raises ends it."""
 
         @hypothesis.seed(self.seed if seed is None else seed)
         @settings(max_examples=cases, database=None, deadline=None, phases=phases, report_multiple_bugs=False,
@@ -78,6 +78,19 @@ class Explorer:
 
         drive()
 
+    def draw(
+        self,
+        law: Law,
+        claims: Implementation,
+        use: Callable[[Any], None],
+        phases: tuple[Phase, ...] = (Phase.generate,),
+        times: float = 1,
+        seed: int | None = None,
+    ) -> None:
+        """Draw programs of a law: ``times`` as many as the profile says, of the run's seed or another."""
+        cases = max(1, round(self.profile.cases * law.effort * claims.share * times))
+        self.given(self.strategy(law, claims), cases, phases, use, seed)
+
     def strategy(self, law: Law, claims: Implementation) -> SearchStrategy[Any]:
         """The programs that a law is about, without those that nest where that is neither needed nor claimed."""
         drawn = law.strategy(claims)
@@ -85,10 +98,9 @@ class Explorer:
             return drawn
         return nesting(drawn, allowed=False).filter(lambda program: not self.reference(program, self.device, law.kind).nested)
 
-    def programs(self, law: Law, claims: Implementation, times: float = 1, seed: int | None = None) -> list[Comparable]:
-        """The distinct programs that a law is tried on, ``times`` as many as the profile says, of the run's seed or another."""
-        times *= claims.share
-        key = (() if isinstance(law.programs, SearchStrategy) else _claimed(claims), law.may_nest(claims), times, seed)
+    def programs(self, law: Law, claims: Implementation) -> list[Comparable]:
+        """The distinct programs that a law is tried on."""
+        key = (() if isinstance(law.programs, SearchStrategy) else _claimed(claims), law.may_nest(claims), claims.share)
         if law is not self.current:
             self.current = law
             self.drawn.clear()
@@ -97,15 +109,12 @@ class Explorer:
             gc.freeze()  # what torch and the suite made is not to be searched again at every collection
         if key not in self.drawn:
             found: dict[str, Comparable] = {}
-            cases = max(1, round(self.profile.cases * law.effort * times))
             try:
                 if self.profile.exhaustive and law.every:
                     all_of_them = islice(law.every(claims), None, None, round(1 / claims.share))
                     found = {program.source: program for program in all_of_them}
                 else:
-                    self.given(
-                        self.strategy(law, claims), cases, (Phase.generate,), lambda p: found.update({p.source: p}), seed
-                    )
+                    self.draw(law, claims, lambda program: found.update({program.source: program}))
             except hypothesis.errors.Unsatisfiable as error:
                 raise ValueError(f"law {law.name} has no programs for what {claims.name!r} claims; it needs a claim") from error
             self.drawn[key] = list(found.values())
@@ -201,14 +210,25 @@ class Explorer:
         limit = claims.known.get(law.name)
         patience = self.profile.patience if limit else self.profile.patience / 10  # it may just lack a capability
         times = max(1.0, patience / (self.profile.cases * law.effort))
-        outcomes = self.found = []
+        judged: dict[str, Outcome] = {}
+
+        class Shown(Exception):
+            pass
+
+        def use(program: Comparable) -> None:
+            if program.source not in judged:
+                judged[program.source] = self.judge(law, program, implementation)
+            if judged[program.source].verdict.severity >= expected.severity:
+                raise Shown
+
         for seed in (None,) if limit is None or limit.seed is None else (limit.seed, None):
             self.latest = times, seed
-            for program in self.programs(law, claims, times, seed):
-                outcomes.append(self.judge(law, program, implementation))
-                if outcomes[-1].verdict.severity >= expected.severity:
-                    return outcomes
-        return outcomes
+            try:
+                self.draw(law, claims, use, times=times, seed=seed)
+            except Shown:
+                break
+        self.found = list(judged.values())
+        return self.found
 
     def size(self, program: Comparable, law: Law) -> tuple[int, int]:
         """By what programs are compared when one is to be shown."""
@@ -241,7 +261,6 @@ class Explorer:
                 raise Found
 
         times, seed = self.latest
-        cases = max(1, round(self.profile.cases * law.effort * claims.share * times))
         with suppress(Found, hypothesis.errors.Flaky, hypothesis.errors.Unsatisfiable):  # best has it
-            self.given(self.strategy(law, claims), cases, (Phase.generate, Phase.shrink), use, seed)
+            self.draw(law, claims, use, (Phase.generate, Phase.shrink), times, seed)
         return best

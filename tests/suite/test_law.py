@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +14,6 @@ from conformance.judging.explorer import Explorer
 from conformance.judging.judge import Case
 from conformance.judging.law import Law, Profile
 from conformance.judging.result import Result
-from conformance.programs.program import Named
 from conformance.programs.strategies import named, programs
 from impls import Implementation, Known, get
 from impls.nested import checkpoint as nested
@@ -110,10 +109,13 @@ def test_a_rare_limit_is_looked_for_under_the_seed_that_it_names() -> None:
     numbers = digits.map(lambda drawn: sum(digit * 100**place for place, digit in enumerate(drawn)))
     law = Law("made", "family", "It holds.", equal, named(_numbered, number=numbers), floor=3)
     explorer = Explorer("cpu", replace(PROFILE, patience=24), 0)
-    drawn = [
-        {dict(p.arguments)["number"] for p in cast(list[Named], explorer.programs(law, NESTED, 2, seed))} for seed in (None, 5)
-    ]
-    rare = (drawn[1] - drawn[0]).pop()
+
+    def numbers_of(seed: int | None) -> set[int]:
+        drawn: set[int] = set()
+        explorer.draw(law, NESTED, lambda program: drawn.add(dict(program.arguments)["number"]), times=2, seed=seed)
+        return drawn
+
+    rare = (numbers_of(5) - numbers_of(None)).pop()
 
     def wrong_for_one(function: Any, x: torch.Tensor, number: int) -> Any:
         return nested(function, x, number) * (2 if number == rare else 1)
