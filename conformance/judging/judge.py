@@ -306,7 +306,7 @@ class Case:
         if label in self.plain.notes and read(label).role is not Role.COST:
             expected = view(self.plain.notes[label])
             if found := difference(expected, view(value), label, terms=self.terms, scale=self.scale):
-                raise Diverges(f"{found}{when}", cause=noted(read(label), found))
+                raise Diverges(f"{found.told()}{when}", cause=noted(read(label), found))
 
     def equals_plain_or_refuses(self, *, in_forward: bool = False) -> bool:
         """True if the run equals plain's, False if it is refused. A refusal in forward is proof only if ``in_forward``."""
@@ -337,7 +337,7 @@ class Case:
             expected, came = seen.notes[note.label], seen.notes.get(Note(Role.SEEN, note.words).label)
             if found := difference(expected, came, note.about, terms=self.terms, scale=self.scale):
                 exact = not any(map(torch.is_tensor, tree_leaves([expected, came])))
-                raise Diverges(found.replace("plain", "expected", 1), Measured("expected", exact=exact), unexpected(note))
+                raise Diverges(found.told("expected"), Measured("expected", exact=exact), unexpected(note))
         return seen
 
 

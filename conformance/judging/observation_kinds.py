@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+from dataclasses import dataclass
 
 from conformance.programs.notes import Note, Role
 
@@ -23,16 +24,23 @@ _PARTICULAR = re.compile(r"\[[^\]]*\]|(?<!\w)'[^']*'|`[^`]*`|\S*<locals>\S*|-?\b
 WORDS, WIDTH = 9, 100
 
 
-class Difference(str):
-    """How two values of a note differ, in words, and in what: "missing" or "extra" values, "values", or what a tensor is."""
+@dataclass(frozen=True)
+class Difference:
+    """Where two values of a note differ, and in what: "missing", "extra", "values", or the name of what a tensor is."""
 
-    __slots__ = ("what",)
+    path: str
     what: str
+    expected: object
+    seen: object
 
-    def __new__(cls, told: str, what: str) -> Difference:
-        made = super().__new__(cls, told)
-        made.what = what
-        return made
+    @property
+    def of_values(self) -> bool:
+        """Whether values differ, not what a tensor is."""
+        return self.what in ("missing", "extra", "values")
+
+    def told(self, due: str = "plain") -> str:
+        """The difference in words, between what is ``due`` and what is here."""
+        return f"{self.path}: {'' if self.of_values else f'{self.what} '}{due} {self.expected}, here {self.seen}"
 
 
 def noted(note: Note, found: Difference) -> str:
@@ -43,8 +51,7 @@ def noted(note: Note, found: Difference) -> str:
     if note.role is Role.FORWARD:
         return "a value of forward differs from plain's"
     called = f"what is noted as '{_called(note.label)}'"
-    tensors = found.what not in ("missing", "extra", "values")
-    return f"of {called}, {found.what} differs from plain's" if tensors else f"{called} differs from plain's"
+    return f"{called} differs from plain's" if found.of_values else f"of {called}, {found.what} differs from plain's"
 
 
 def unexpected(note: Note) -> str:

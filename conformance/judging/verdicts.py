@@ -237,16 +237,16 @@ def difference(expected: Any, seen: Any, path: str = "", *, terms: int = 0, scal
 
 def _other(expected: Any, seen: Any, path: str) -> Difference:
     what = "missing" if seen is None else "extra" if expected is None else "values"
-    return Difference(f"{path}: plain {expected}, here {seen}", what)
+    return Difference(path, what, expected, seen)
 
 
 def _tensor_difference(expected: Seen, seen: Seen, path: str, terms: int, scale: float) -> Difference | None:
     for name in ("kind", "dtype", "shape", "device", "requires_grad"):
         if getattr(expected, name) != getattr(seen, name):
-            return Difference(f"{path}: {name} {getattr(expected, name)} under plain, {getattr(seen, name)} here", name)
+            return Difference(path, name, getattr(expected, name), getattr(seen, name))
     one, other = expected.values, seen.values
     if one.layout != other.layout:
-        return Difference(f"{path}: layout {one.layout} under plain, {other.layout} here", "layout")
+        return Difference(path, "layout", one.layout, other.layout)
     one, other = dense(one), dense(other)
     if one.is_complex():
         one, other = _view_as_real(_resolve_conj(one)), _view_as_real(_resolve_conj(other))

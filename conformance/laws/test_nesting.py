@@ -193,7 +193,7 @@ def test_any_implementation_inside_any_other(case: Case) -> None:
     for label, value in expected.notes.items():
         found = difference(value, case.seen.notes[label], label, terms=case.terms, scale=case.scale)
         if found:
-            raise Diverges(found)
+            raise Diverges(found.told())
 
 
 _CAUGHT = {"nested": st.booleans(), "operator": st.sampled_from(["sin", "tanh"]), "early": st.booleans()}

@@ -130,7 +130,8 @@ def test_verdicts_are_ordered_by_severity_and_rank() -> None:
 
 
 def differ(one: Any, other: Any, terms: int = 0) -> str | None:
-    return difference(freeze(one), freeze(other), "note", terms=terms)
+    found = difference(freeze(one), freeze(other), "note", terms=terms)
+    return found.told() if found else None
 
 
 SAME = [
