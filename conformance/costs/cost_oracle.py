@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from conformance.costs.forward_trace import Frame, Slot, Trace, Value, trace
+from conformance.programs.backward_calls import Request
 from conformance.programs.program import Program
-from conformance.programs.requests import Request
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
-from conformance.judging.isolation import isolated
-from conformance.judging.observation_kinds import noted, unexpected
+from conformance.judging.causes import noted, unexpected
+from conformance.judging.process_state import isolated
 from conformance.judging.references import REFERENCES
 from conformance.judging.refusals import ALWAYS, is_of_an_operator
 from conformance.judging.verdicts import (
@@ -46,7 +46,7 @@ from conformance.meters.meter import Calls, Meter
 from conformance.meters.metered_functions import metered
 from conformance.programs.notes import WHOLE_FORWARD, Note, Role, read
 from conformance.programs.program import Runnable, load
-from conformance.programs.sums import Comparable, rounding, terms_in_any_order
+from conformance.programs.rounding import Comparable, rounding, terms_in_any_order
 from impls import Implementation, Kind
 
 SECONDS_PER_CASE = 20

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from impls import GRAPH_NAMES, Kind
-from impls.graph.newer_names import FIRST_RELEASES, from_torch
+from impls.graph.newer_torch_names import FIRST_RELEASES, from_torch
 from impls.plain import checkpoint
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from conformance.judging.verdicts import VALUES, Measured, Verdict
-from conformance.programs.sums import Comparable
+from conformance.programs.rounding import Comparable
 from conformance.reports.results_file import Row, is_unexpected
 from conformance.reproducers.script import script
 from impls import Implementation, Known

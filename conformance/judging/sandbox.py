@@ -24,8 +24,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
+from conformance.judging.causes import shortened
 from conformance.judging.law import LAWS, Law
-from conformance.judging.observation_kinds import shortened
 from conformance.judging.result import Result, as_declared
 from conformance.judging.sandbox_worker import CUT_OFF, Setting, work
 from conformance.judging.smoke_check import Smoke

@@ -23,7 +23,7 @@ from conformance.judging.law import LAWS, Law, Profile
 from conformance.judging.result import Result
 from conformance.judging.smoke_check import MORE, PROBES, Smoke, probed
 from conformance.judging.verdicts import Measured, Verdict
-from conformance.programs.sums import Comparable
+from conformance.programs.rounding import Comparable
 from conformance.runs import cpu_kernels
 from conformance.simulated_device.device import second
 from impls import Implementation, Kind

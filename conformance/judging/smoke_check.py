@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from conformance.judging import judge
-from conformance.judging.isolation import isolated
+from conformance.judging.process_state import isolated
 from conformance.judging.verdicts import Timeout
 from impls import Implementation, Kind
 

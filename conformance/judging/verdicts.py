@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 import torch
 
-from conformance.judging import observation_kinds as kinds
-from conformance.judging.observation_kinds import Difference
+from conformance.judging import causes
+from conformance.judging.causes import Difference
 from conformance.judging.refusals import ALWAYS, names_one
-from conformance.programs.sums import rounding
+from conformance.programs.rounding import rounding
 
 # Bound before any implementation runs. One that replaces methods of tensors would otherwise decide what counts as equal.
 _clone, _detach, _to_dense = torch.clone, torch.detach, torch.Tensor.to_dense
@@ -106,7 +106,7 @@ class Judged(Exception):
     def __init__(self, detail: str, measured: Measured | None = VALUES, cause: str = "") -> None:
         super().__init__(detail)
         self.detail, self.measured = str(detail), measured
-        self.cause = cause or kinds.MEASURED.get(measured.what if measured else "", kinds.shortened(detail))
+        self.cause = cause or causes.MEASURED.get(measured.what if measured else "", causes.shortened(detail))
 
 
 class Diverges(Judged):
@@ -158,11 +158,11 @@ def from_error(error: BaseException, names: Iterable[str] = ALWAYS["checkpoint"]
         return Hangs(str(error) or "no answer in time", None if isinstance(error, Endless) else Measured("hangs"))
     if isinstance(error, REFUSALS) and not isinstance(error, NOT_REFUSALS):
         if not of_an_operator and names_one(str(error), names):
-            return Refuses(said, cause=kinds.raised(error))
+            return Refuses(said, cause=causes.raised(error))
         lacking = f"its message has none of the names {', '.join(sorted(names))}"
         said += f"\nNo refusal: {'it came out of an operator that the program called' if of_an_operator else lacking}"
     measured = VALUES if isinstance(error, Exception) else Measured("fails")  # it would end a script, too
-    return Crashes(said, measured, kinds.raised(error))
+    return Crashes(said, measured, causes.raised(error))
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,7 @@ def difference(expected: Any, seen: Any, path: str = "", *, terms: int = 0, scal
     """Where and how two frozen values differ first, None if they do not.
 
     Without ``terms``, tensors are compared bit for bit. With ``terms``, sums of that many terms may have been taken in another
-    order, so entries may differ by :func:`~conformance.programs.sums.rounding` times the largest entry of the tensor or
+    order, so entries may differ by :func:`~conformance.programs.rounding.rounding` times the largest entry of the tensor or
     ``scale``, whichever is larger: terms that cancel may be far larger than their sum.
     """
     if isinstance(expected, Seen) and isinstance(seen, Seen):

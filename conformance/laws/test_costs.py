@@ -15,12 +15,12 @@ from conformance.judging.judge import Case
 from conformance.judging.law import law
 from conformance.judging.verdicts import Diverges, Measured
 from conformance.meters.meter import Calls, Kernels, Storages
+from conformance.programs.backward_calls import Request
 from conformance.programs.generator.operators import SAVED_LAST, terms
 from conformance.programs.generator.rewrites import ending_in_a_region
 from conformance.programs.nesting_switch import allows_nesting, if_nesting
 from conformance.programs.notes import WHOLE_FORWARD, Note, Role, read
 from conformance.programs.program import Block, Leaf, Line, Named, Noted, Op, Program, Region, Statement, gradients
-from conformance.programs.requests import Request
 from conformance.programs.scenarios import kept_objects
 from conformance.programs.scenarios.regions import exec_groups, visible_operators
 from conformance.programs.scenarios.regions import nesting as written

@@ -15,13 +15,13 @@ from conformance.judging.law import law
 from conformance.judging.refusals import REQUIRES_GRAD
 from conformance.judging.verdicts import Diverges, Measured, difference
 from conformance.meters.saved_tensors import Packs
+from conformance.programs.backward_calls import Request, listed
 from conformance.programs.nesting_switch import if_nesting, nesting
 from conformance.programs.notes import Note, Role
 from conformance.programs.program import Noted, Op, Program, Region, gradients, walk
-from conformance.programs.requests import Request, listed
+from conformance.programs.rounding import DIFFERENTIATED, Order, Sums
 from conformance.programs.scenarios.regions import nesting as written
 from conformance.programs.strategies import named, programs
-from conformance.programs.sums import DIFFERENTIATED, Order, Sums
 
 
 @law(programs(always=["nesting"], sometimes=["retain"], depth=3), needs=["nesting"], floor=8)

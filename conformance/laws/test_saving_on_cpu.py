@@ -16,12 +16,12 @@ from conformance.meters.leak_checks import all_freed
 from conformance.programs.generator.operators import OPERATORS
 from conformance.programs.notes import Role
 from conformance.programs.program import Named, Program
+from conformance.programs.rounding import DIFFERENTIATED
 from conformance.programs.scenarios.graph import host, saved
 from conformance.programs.scenarios.graph.generated import PINNED, SAVED, Around, Steps
 from conformance.programs.scenarios.graph.meters import Due, Moved, Residents, Settled, Waits, copied_to_the_cpu, wrongly_moved
 from conformance.programs.schedules import exactly, schedules
 from conformance.programs.strategies import CORE, named, programs
-from conformance.programs.sums import DIFFERENTIATED
 
 graph_law = functools.partial(law, kind="graph", recomputes=False)
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import impls
 from conformance import laws
+from conformance.judging.causes import GRADIENT
 from conformance.judging.law import LAWS
-from conformance.judging.observation_kinds import GRADIENT
 from conformance.judging.result import is_worse
 from conformance.reports.results_file import Row, claim, is_unexpected, is_untested
 

@@ -20,7 +20,7 @@ from conformance.judging import references
 from conformance.judging.verdicts import Measured
 from conformance.programs.scenarios import contexts
 from conformance.reproducers.embedding import Embedding
-from conformance.reproducers.frames import COUNTS, ENDS, report
+from conformance.reproducers.script_endings import COUNTS, ENDS, report
 from conformance.reproducers.script_syntax import (
     WIDTH,
     dotted_names,

@@ -12,7 +12,7 @@ from impls.graph.edges import GradientEdge, Node, get_gradient_edge, increment_v
 from impls.graph.gradients import register_multi_grad_hook
 from impls.graph.hooks import disable_saved_tensors_hooks, saved_tensors_hooks
 from impls.graph.mutation import allow_mutation_on_saved_tensors
-from impls.graph.newer_names import (
+from impls.graph.newer_torch_names import (
     node_creation_hook,
     region_activation_memory_budget,
     set_override_stale_capture_stream,

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
+from impls.graph.device_copies import replica, strided_layout
 from impls.graph.hooks import push_methods
-from impls.graph.replicas import replica, strided_layout
 from impls.graph.storage_spans import Span, spans, storages
 from impls.torch_private import TorchDispatchMode, dispatch_modes
 

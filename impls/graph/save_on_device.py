@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
+from impls.graph.device_copies import StridedLayout, size_in_bytes, stored_elements, strided_layout
 from impls.graph.hooks import saved_tensors_hooks
-from impls.graph.replicas import StridedLayout, size_in_bytes, stored_elements, strided_layout
 from impls.graph.streams import copy_streams, keep_until, release_finished
 
 

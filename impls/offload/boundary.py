@@ -13,11 +13,11 @@ import torch
 from torch import nn
 from torch.utils.weak import WeakIdRef
 
-from impls.graph.replicas import replica
+from impls.graph.device_copies import replica
 from impls.graph.save_on_device import saved_on
 from impls.leaf_arguments import hooks_are_active
-from impls.offload.attachment import Nowhere, attach_to_nothing, tangent_of
 from impls.offload.containers import ATOMS, flatten
+from impls.offload.loaded_copies import Nowhere, attach_to_nothing, tangent_of
 from impls.offload.route import Route
 from impls.tensors.attributes import attributes, with_attributes
 from impls.tensors.packed import Packed

@@ -12,7 +12,7 @@ from torch import nn
 
 from impls.graph.edges import increment_version
 from impls.graph.storage_spans import spans
-from impls.offload.attachment import tangent_of
+from impls.offload.loaded_copies import tangent_of
 from impls.offload.route import set_version
 from impls.offload.saved_tensors import storage_number
 from impls.offload.slice_use import SliceUse, Stamp, Start, count_silent_change

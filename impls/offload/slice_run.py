@@ -11,10 +11,10 @@ import torch
 
 from impls.nested import checkpoint
 from impls.nested.recomputation import StopRecomputation
-from impls.offload.attachment import Nowhere, as_original, attach, attach_to_nothing, tangent_of
 from impls.offload.boundary import Boundary
 from impls.offload.changes import Changes, CopyState, SharedMemory
 from impls.offload.execution import execute, in_modes, told_beside
+from impls.offload.loaded_copies import Nowhere, as_original, attach, attach_to_nothing, tangent_of
 from impls.offload.microbatches import Call
 from impls.offload.residence import Residence
 from impls.offload.saved_tensors import storage_number

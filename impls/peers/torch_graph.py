@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from impls import GRAPH_NAMES
-from impls.graph.newer_names import FIRST_RELEASES, from_torch
+from impls.graph.newer_torch_names import FIRST_RELEASES, from_torch
 from impls.implementation import Implementation, Known, known, optional_capabilities
 
 _log = logging.getLogger("torch.autograd.graph")

@@ -12,8 +12,8 @@ from impls.schedules.lowering import Action, Step, steps
 from impls.schedules.measurement import measure
 from impls.schedules.plan import IllegalPlan, Infeasible, Keep, Plan, Region, depth, kept, require_order, stages, text
 from impls.schedules.planners.binomial import advances, revolve
+from impls.schedules.planners.bisection import binary, recursive
 from impls.schedules.planners.chen import greedy, searched, sqrt_segments, uniform
-from impls.schedules.planners.halves import binary, recursive
 
 if TYPE_CHECKING:
     from impls.schedules.planners.least_memory import least_memory

@@ -23,7 +23,7 @@ import torch
 import impls
 from conformance.judging.explorer import Explorer
 from conformance.judging.law import LAWS, PROFILES
-from conformance.programs.sums import DEFAULT, Sums
+from conformance.programs.rounding import DEFAULT, Sums
 from conformance.provenance.staleness import Now
 from conformance.reports.results_file import ROOT, Row, read
 from conformance.reproducers import script_files

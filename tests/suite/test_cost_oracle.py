@@ -12,8 +12,8 @@ import impls
 from conformance.costs.cost_oracle import Costs, costs
 from conformance.judging.judge import execute
 from conformance.meters import meter
+from conformance.programs.backward_calls import Request
 from conformance.programs.program import Leaf, Line, Op, Program, Region, Statement, gradients
-from conformance.programs.requests import Request
 
 LEAF = Leaf("x0", "torch.randn(2, device=device, requires_grad=True)", True)
 

@@ -24,7 +24,7 @@ from conformance.meters.saved_tensors import Packs
 from conformance.programs.notes import Role
 from conformance.programs.program import Program, load
 from conformance.programs.strategies import programs
-from conformance.reproducers import frames
+from conformance.reproducers import script_endings
 from conformance.reproducers.embedding import Embedding, bare
 from conformance.reproducers.script import script
 from impls import get
@@ -54,8 +54,8 @@ def test_a_script_counts_calls_and_kernels_as_the_suite_does(name: str, drawn: S
     for program in drawn:
         calls, there = Calls(), Kernels(kernels)
         execute(program, CHECKPOINTS[name], "cpu", [calls, there])
-        assert frames.calls(load(program), CHECKPOINTS[name], "cpu") == calls.counts
-        seen = frames.kernels(load(program), CHECKPOINTS[name], "cpu")
+        assert script_endings.calls(load(program), CHECKPOINTS[name], "cpu") == calls.counts
+        seen = script_endings.kernels(load(program), CHECKPOINTS[name], "cpu")
         assert {kernel: count for kernel, count in seen.items() if count and kernel in kernels} == there.counts, program.source
 
 
@@ -66,9 +66,9 @@ def test_a_script_counts_storages_as_the_suite_does(name: str, drawn: Sequence[P
         execute(program, CHECKPOINTS[name], "cpu", [storages])
         storages.end()
         kept = {moment.label: len(moment.kept) for moment in storages.moments}
-        assert frames.alive(load(program), CHECKPOINTS[name], "cpu", {"end": 0}) == kept, program.source
+        assert script_endings.alive(load(program), CHECKPOINTS[name], "cpu", {"end": 0}) == kept, program.source
         inside = {moment.label: sum(bool(made.region) for made in moment.alive) for moment in storages.moments[:-1]}
-        assert frames.inside(load(program), CHECKPOINTS[name], "cpu", "", recomputed=False) == inside, program.source
+        assert script_endings.inside(load(program), CHECKPOINTS[name], "cpu", "", recomputed=False) == inside, program.source
 
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
@@ -76,7 +76,7 @@ def test_a_script_counts_what_hooks_see_as_the_suite_does(name: str, drawn: Sequ
     for program in drawn:
         packs = Packs()
         execute(program, CHECKPOINTS[name], "cpu", [packs])
-        seen = frames.packed(load(program), CHECKPOINTS[name], "cpu")
+        seen = script_endings.packed(load(program), CHECKPOINTS[name], "cpu")
         assert list(seen.values()) == [packs.forward.total(), packs.backward.total()], program.source
 
 
@@ -120,7 +120,9 @@ def test_of_a_function_there_is_its_body_for_the_arguments() -> None:
 
 
 @pytest.mark.parametrize(
-    "definition", [*frames.ENDS.values(), *frames.COUNTS.values(), frames.report], ids=lambda one: one.__name__
+    "definition",
+    [*script_endings.ENDS.values(), *script_endings.COUNTS.values(), script_endings.report],
+    ids=lambda one: one.__name__,
 )
 def test_no_name_stands_for_two_things(definition: Callable[..., Any]) -> None:
     """A body has its names in the script beside those of definitions."""

@@ -14,10 +14,10 @@ from conformance.judging.explorer import Explorer
 from conformance.judging.judge import execute
 from conformance.judging.law import Profile
 from conformance.judging.references import REFERENCES
+from conformance.programs.backward_calls import Request
 from conformance.programs.generator.features import FEATURES
 from conformance.programs.generator.operators import DTYPES
 from conformance.programs.program import Block, Line, Named, Noted, Op, Program, Region, Statement
-from conformance.programs.requests import Request
 from conformance.programs.strategies import programs
 from tests.support.feature_evidence import RAISING
 from tests.support.printed_programs import assert_same, in_memory

@@ -14,10 +14,10 @@ from conformance.judging.explorer import Explorer
 from conformance.judging.judge import Case, execute
 from conformance.judging.law import Law, Profile
 from conformance.judging.verdicts import Diverges, Verdict
+from conformance.programs.backward_calls import Request
 from conformance.programs.generator.features import FEATURES
 from conformance.programs.generator.operators import BINARY, LINEAR, UNARY
 from conformance.programs.program import Block, Noted, Op, Program, Region, Statement, Step
-from conformance.programs.requests import Request
 from conformance.programs.strategies import CORE, programs
 from conformance.reproducers.reduction_steps import is_bound
 from impls import get

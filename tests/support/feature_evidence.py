@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
+from conformance.programs.backward_calls import Request
 from conformance.programs.generator.features import FEATURES
 from conformance.programs.generator.operators import DTYPES, OPERATORS
 from conformance.programs.generator.rewrites import kept
 from conformance.programs.program import Block, Line, Op, Program, Region, Statement, walk
-from conformance.programs.requests import Request
 
 # In the program's text, where that is enough.
 TEXTS = {

@@ -11,11 +11,11 @@ import torch
 import impls
 from conformance.runs.selection import claims_of
 from impls import Implementation, graph
-from impls.graph import newer_names
+from impls.graph import newer_torch_names
 from impls.implementation import optional_capabilities
 
 
-@pytest.mark.parametrize("name", [*impls.GRAPH_NAMES, *newer_names.FIRST_RELEASES])
+@pytest.mark.parametrize("name", [*impls.GRAPH_NAMES, *newer_torch_names.FIRST_RELEASES])
 def test_every_name_is_there_in_every_release(name: str) -> None:
     assert callable(getattr(graph, name))
     assert name in graph.__all__
@@ -25,16 +25,16 @@ def test_all_names_of_the_installed_release_are_there() -> None:
     assert set(torch.autograd.graph.__all__) <= set(graph.__all__)
 
 
-@pytest.mark.parametrize("name", newer_names.FIRST_RELEASES)
+@pytest.mark.parametrize("name", newer_torch_names.FIRST_RELEASES)
 def test_what_a_release_lacks_names_the_release_that_has_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torch.autograd.graph, name, raising=False)
-    with pytest.raises(NotImplementedError, match=f"{name} needs torch {newer_names.FIRST_RELEASES[name]} or newer"):
-        newer_names.from_torch(name)(True)
+    with pytest.raises(NotImplementedError, match=f"{name} needs torch {newer_torch_names.FIRST_RELEASES[name]} or newer"):
+        newer_torch_names.from_torch(name)(True)
 
 
 def test_what_a_release_has_is_torchs_own() -> None:
-    for name in newer_names.FIRST_RELEASES.keys() & set(torch.autograd.graph.__all__):
-        assert newer_names.from_torch(name) is getattr(torch.autograd.graph, name)
+    for name in newer_torch_names.FIRST_RELEASES.keys() & set(torch.autograd.graph.__all__):
+        assert newer_torch_names.from_torch(name) is getattr(torch.autograd.graph, name)
 
 
 def test_a_namespace_may_claim_what_it_has_names_for() -> None:

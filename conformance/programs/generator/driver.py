@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from conformance.programs.backward_calls import Request
 from conformance.programs.generator.builder import Author
 from conformance.programs.notes import Note, Role
 from conformance.programs.program import Leaf, Line, Noted, Step, gradients
-from conformance.programs.requests import Request
 
 _SQUARES = "squares = sum((g * g.conj()).real.sum() for g in gradients if g is not None and g.requires_grad)"
 _DIFFERENTIATE = "if isinstance(squares, torch.Tensor): squares.backward(retain_graph=True)"

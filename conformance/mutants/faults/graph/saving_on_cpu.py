@@ -200,33 +200,33 @@ def leaves_results_where_they_are(copy: Copy) -> None:
     leave(copy, lambda tensor: not tensor.is_leaf)
 
 
-@mutant("graph.replicas", "saving_on_cpu", "views_come_back_with_their_strides")
+@mutant("graph.device_copies", "saving_on_cpu", "views_come_back_with_their_strides")
 def loses_strides(copy: Copy) -> None:
     """What comes back has lost its strides."""
-    copy.change_result("graph.replicas", "StridedLayout.restore", lambda result, *_: result.contiguous())
+    copy.change_result("graph.device_copies", "StridedLayout.restore", lambda result, *_: result.contiguous())
 
 
-@mutant("graph.replicas", "saving_on_cpu", "what_comes_back_looks_the_same", profile="default")
+@mutant("graph.device_copies", "saving_on_cpu", "what_comes_back_looks_the_same", profile="default")
 def loses_conjugation(copy: Copy) -> None:
     """What comes back of a conjugated view is not conjugated."""
     copy.call_instead(
-        "graph.replicas",
+        "graph.device_copies",
         "StridedLayout.restore",
         lambda there, self, stored: there(dataclasses.replace(self, conjugated=False), stored),
     )
 
 
-@mutant("graph.replicas", "saving_on_cpu", "what_comes_back_from_pinned_memory_looks_the_same", profile="default")
+@mutant("graph.device_copies", "saving_on_cpu", "what_comes_back_from_pinned_memory_looks_the_same", profile="default")
 def loses_negation(copy: Copy) -> None:
     """What comes back of a negated view is not negated."""
     copy.call_instead(
-        "graph.replicas",
+        "graph.device_copies",
         "StridedLayout.restore",
         lambda there, self, stored: there(dataclasses.replace(self, negated=False), stored),
     )
 
 
-@mutant("graph.replicas", "saving_on_cpu", "views_come_back_with_their_strides")
+@mutant("graph.device_copies", "saving_on_cpu", "views_come_back_with_their_strides")
 def loses_an_offset(copy: Copy) -> None:
     """Of a view, what is copied begins where its storage does."""
 
@@ -234,7 +234,7 @@ def loses_an_offset(copy: Copy) -> None:
         view: torch.Tensor = there(*args)
         return view.as_strided(view.size(), view.stride(), 0)
 
-    copy.call_instead("graph.replicas", "stored_elements", stored)
+    copy.call_instead("graph.device_copies", "stored_elements", stored)
 
 
 @mutant("graph.save_on_device", "saving_on_cpu", "saved_tensors_come_back_to_the_device", profile="default")

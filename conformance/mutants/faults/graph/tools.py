@@ -152,39 +152,39 @@ def logs_what_outputs_share_for_each(copy: Copy) -> None:
     )
 
 
-@mutant("graph.newer_names", "graph_tools", "a_node_is_seen_when_it_is_made")
+@mutant("graph.newer_torch_names", "graph_tools", "a_node_is_seen_when_it_is_made")
 def sees_no_new_nodes(copy: Copy) -> None:
     """A hook for new nodes is never called."""
-    copy.replace("graph.newer_names", "node_creation_hook", do_nothing)
+    copy.replace("graph.newer_torch_names", "node_creation_hook", do_nothing)
 
 
-@mutant("graph.newer_names", "graph_tools", "a_hook_for_new_nodes_that_fails_is_gone")
+@mutant("graph.newer_torch_names", "graph_tools", "a_hook_for_new_nodes_that_fails_is_gone")
 def takes_any_hook_for_new_nodes(copy: Copy) -> None:
     """A hook for new nodes that would fail is never called."""
-    copy.replace("graph.newer_names", "node_creation_hook", do_nothing)
+    copy.replace("graph.newer_torch_names", "node_creation_hook", do_nothing)
 
 
-@mutant("graph.newer_names", "graph_tools", "a_budget_that_has_no_effect_is_refused")
+@mutant("graph.newer_torch_names", "graph_tools", "a_budget_that_has_no_effect_is_refused")
 def takes_any_budget(copy: Copy) -> None:
     """A budget of any kind is taken, and has no effect."""
-    copy.replace("graph.newer_names", "region_activation_memory_budget", do_nothing)
+    copy.replace("graph.newer_torch_names", "region_activation_memory_budget", do_nothing)
 
 
-@mutant("graph.newer_names", "graph_tools", "a_budget_changes_no_gradient")
+@mutant("graph.newer_torch_names", "graph_tools", "a_budget_changes_no_gradient")
 def cannot_be_compiled(copy: Copy) -> None:
     """A budget is refused, as if this release of torch had none."""
 
     def region_activation_memory_budget(*_: object) -> None:
         raise NotImplementedError("region_activation_memory_budget needs a newer release of torch")
 
-    copy.replace("graph.newer_names", "region_activation_memory_budget", region_activation_memory_budget)
+    copy.replace("graph.newer_torch_names", "region_activation_memory_budget", region_activation_memory_budget)
 
 
-@mutant("graph.newer_names", "graph_tools", "settings_of_streams_are_what_they_were_set_to")
+@mutant("graph.newer_torch_names", "graph_tools", "settings_of_streams_are_what_they_were_set_to")
 def sets_nothing(copy: Copy) -> None:
     """Settings of streams stay as they are."""
-    copy.replace("graph.newer_names", "set_override_stale_capture_stream", do_nothing)
-    copy.replace("graph.newer_names", "set_warn_on_accumulate_grad_stream_mismatch", do_nothing)
+    copy.replace("graph.newer_torch_names", "set_override_stale_capture_stream", do_nothing)
+    copy.replace("graph.newer_torch_names", "set_warn_on_accumulate_grad_stream_mismatch", do_nothing)
 
 
 @mutant("graph.callbacks", "graph_tools", "a_callback_is_called_when_its_backward_has_ended")

@@ -241,26 +241,26 @@ def leaves_a_buffer_that_it_refused(copy: Copy) -> None:
     copy.call_instead("offload.slice_run", "SliceRun.refuse_new_buffers", refuse)
 
 
-@mutant("offload.attachment", "offload-models", "a_weight_that_changes_before_its_slice_runs", profile="default")
+@mutant("offload.loaded_copies", "offload-models", "a_weight_that_changes_before_its_slice_runs", profile="default")
 def brings_every_gradient_to_the_host(copy: Copy) -> None:
     """Gradients of parameters that have left the offload device are sent there, too."""
 
     def attach(there: Any, values: Any, parameter: Any, route: Any) -> Any:
         return there(values, parameter, SimpleNamespace(copy_streams=route.copy_streams, offload_device=parameter.device))
 
-    copy.call_instead("offload.attachment", "attach", attach)
+    copy.call_instead("offload.loaded_copies", "attach", attach)
 
 
-@mutant("offload.attachment", "offload-models", "a_backward_inside_a_slice_sees_its_weights", profile="default")
+@mutant("offload.loaded_copies", "offload-models", "a_backward_inside_a_slice_sees_its_weights", profile="default")
 def attaches_nothing_without_grad_mode(copy: Copy) -> None:
     """Under no_grad copies of parameters require no grad."""
 
     def attach(there: Any, values: Any, parameter: Any, route: Any) -> Any:
         if torch.is_grad_enabled():
             return there(values, parameter, route)
-        return copy["offload.attachment"].as_original(values.detach(), parameter)
+        return copy["offload.loaded_copies"].as_original(values.detach(), parameter)
 
-    copy.call_instead("offload.attachment", "attach", attach)
+    copy.call_instead("offload.loaded_copies", "attach", attach)
 
 
 @mutant("offload.changes", "offload-models", "a_buffer_that_two_slices_share", profile="default")
@@ -338,7 +338,7 @@ def takes_objects_for_changed(copy: Copy) -> None:
     copy.change_result("offload.boundary", "_contents", lambda found, _: {name: object() for name in found})
 
 
-@mutant("offload.attachment", "offload-models", "a_tensor_that_a_module_keeps_for_later")
+@mutant("offload.loaded_copies", "offload-models", "a_tensor_that_a_module_keeps_for_later")
 def loses_gradients_of_what_modules_keep(copy: Copy) -> None:
     """Backward through what a slice made when it ran again goes nowhere, and nobody is told."""
-    copy.replace("offload.attachment", "Nowhere.take", lambda self, grad=None: None)
+    copy.replace("offload.loaded_copies", "Nowhere.take", lambda self, grad=None: None)

@@ -204,14 +204,14 @@ def uses_memory_before_it_is_free(copy: Copy) -> None:
     copy.call_instead("offload.route", "Route.load", load)
 
 
-@mutant("offload.attachment", "offload-costs", "copies_do_not_race")
+@mutant("offload.loaded_copies", "offload-costs", "copies_do_not_race")
 def lets_gradients_be_read_early(copy: Copy) -> None:
     """Nobody waits for a gradient before it is read on the host."""
 
     def backward(ctx: Any, *grads: Any) -> None:
         ctx.mail.events.pop(torch._C._current_graph_task_id(), None)
 
-    copy.call_before("offload.attachment", "_Arrive.backward", backward)
+    copy.call_before("offload.loaded_copies", "_Arrive.backward", backward)
 
 
 @mutant("offload.slice_run", "offload-costs", "copies_do_not_race")

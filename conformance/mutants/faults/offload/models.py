@@ -92,10 +92,10 @@ def recomputes_from_a_container_at_each_place(copy: Copy) -> None:
     copy.call_instead("offload.boundary", "Boundary.restore", lambda there, *of: tree_map(lambda leaf: leaf, there(*of)))
 
 
-@mutant("offload.attachment", "offload-models", "hooks_of_parameters_see_their_gradients")
+@mutant("offload.loaded_copies", "offload-models", "hooks_of_parameters_see_their_gradients")
 def attaches_to_an_alias_of_a_parameter(copy: Copy) -> None:
     """Gradients arrive at an alias of the parameter."""
-    arrive = copy["offload.attachment"]._Arrive
+    arrive = copy["offload.loaded_copies"]._Arrive
     real = arrive.apply
     arrive.apply = staticmethod(lambda parameter, mail: real(parameter.detach().requires_grad_(), mail))
 
@@ -200,23 +200,23 @@ def looks_at_a_module_twice(copy: Copy) -> None:
     copy.call_instead("offload.slice_use", "SliceUse.__init__", make)
 
 
-@mutant("offload.attachment", "offload-models", "sparse_gradients_stay_sparse")
+@mutant("offload.loaded_copies", "offload-models", "sparse_gradients_stay_sparse")
 def makes_gradients_dense(copy: Copy) -> None:
     """Sparse gradients are made dense."""
     change_gradients(copy, lambda grad: grad.to_dense() if grad.is_sparse else grad)
 
 
-@mutant("offload.attachment", "offload-models", "sparse_gradients_stay_sparse", profile="default")
+@mutant("offload.loaded_copies", "offload-models", "sparse_gradients_stay_sparse", profile="default")
 def sends_sparse_gradients_as_others(copy: Copy) -> None:
     """Sparse gradients are sent as dense ones are, which is an error."""
-    attachment = copy["offload.attachment"]
+    attachment = copy["offload.loaded_copies"]
 
     def backward(there: Any, ctx: Any, *grads: Any) -> Any:
         if ctx.mail is None or grads[0] is None or ctx.copy_streams is None:
             return there(ctx, *grads)
         return attachment._Send.apply(grads[0], ctx.copy_streams, ctx.mail), None, None, None
 
-    copy.call_instead("offload.attachment", "_Attach.backward", backward)
+    copy.call_instead("offload.loaded_copies", "_Attach.backward", backward)
 
 
 @mutant("offload.model", "offload-models", "a_model_keeps_its_mode_and_gradients")
@@ -266,7 +266,7 @@ def loads_roughly(copy: Copy) -> None:
     change_loaded(copy, lambda tensor: tensor * 2)
 
 
-@mutant("offload.attachment", "offload-models", "a_shared_parameter_gets_one_gradient")
+@mutant("offload.loaded_copies", "offload-models", "a_shared_parameter_gets_one_gradient")
 def attaches_to_each_parameter_once(copy: Copy) -> None:
     """Only the first copy of a parameter sends it a gradient."""
 
@@ -277,7 +277,7 @@ def attaches_to_each_parameter_once(copy: Copy) -> None:
         seen.add(id(parameter))
         return there(values, parameter, route)
 
-    copy.call_instead("offload.attachment", "attach", attach)
+    copy.call_instead("offload.loaded_copies", "attach", attach)
 
 
 @mutant("offload.slice_run", "offload-models", "a_checkpoint_around_a_model")
@@ -303,16 +303,16 @@ def leaves_hooks_on_after_an_offload_error(copy: Copy) -> None:
     copy.call_instead("offload.saved_tensors", "SliceHooks.__exit__", leave)
 
 
-@mutant("offload.attachment", "offload-models", "undefined_gradients_stay_undefined")
+@mutant("offload.loaded_copies", "offload-models", "undefined_gradients_stay_undefined")
 def gives_zeros_for_no_gradient(copy: Copy) -> None:
     """A parameter that has no gradient gets one of zeros."""
-    copy.call_after("offload.attachment", "_Attach.forward", lambda _, ctx, *__: ctx.set_materialize_grads(True))
+    copy.call_after("offload.loaded_copies", "_Attach.forward", lambda _, ctx, *__: ctx.set_materialize_grads(True))
 
 
-@mutant("offload.attachment", "offload-models", "undefined_gradients_stay_undefined", profile="default")
+@mutant("offload.loaded_copies", "offload-models", "undefined_gradients_stay_undefined", profile="default")
 def gives_zeros_for_no_second_gradient(copy: Copy) -> None:
     """A gradient that has no gradient gets one of zeros."""
-    copy.call_after("offload.attachment", "_Send.forward", lambda _, ctx, *__: ctx.set_materialize_grads(True))
+    copy.call_after("offload.loaded_copies", "_Send.forward", lambda _, ctx, *__: ctx.set_materialize_grads(True))
 
 
 @mutant("offload.slice_run", "offload-models", "a_buffer_made_in_forward_is_not_made_twice")

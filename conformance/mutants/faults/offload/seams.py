@@ -16,7 +16,7 @@ def change_gradients(copy: Copy, changed: Callable[[torch.Tensor], torch.Tensor]
     def backward(there: Any, ctx: Any, *grads: torch.Tensor | None) -> Any:
         return there(ctx, *(None if grad is None else changed(grad) for grad in grads))
 
-    copy.call_instead("offload.attachment", "_Attach.backward", backward)
+    copy.call_instead("offload.loaded_copies", "_Attach.backward", backward)
 
 
 def change_loaded(copy: Copy, changed: Callable[[torch.Tensor], torch.Tensor]) -> None:

@@ -5,22 +5,22 @@ from __future__ import annotations
 from conformance.mutants.mutant import Copy, mutant
 
 
-@mutant("offload.attachment", "offload-models", "tangents_go_through_a_model")
+@mutant("offload.loaded_copies", "offload-models", "tangents_go_through_a_model")
 def loses_tangents_of_frozen_parameters(copy: Copy) -> None:
     """A copy of a parameter that requires no grad has no tangent."""
-    copy.replace("offload.attachment", "tangent_of", lambda tensor: None, only_here=True)
+    copy.replace("offload.loaded_copies", "tangent_of", lambda tensor: None, only_here=True)
 
 
-@mutant("offload.attachment", "offload-models", "tangents_go_through_a_model")
+@mutant("offload.loaded_copies", "offload-models", "tangents_go_through_a_model")
 def halves_tangents(copy: Copy) -> None:
     """A copy has half the tangent of its parameter."""
-    copy.replace("offload.attachment", "_Arrive.jvp", lambda ctx, *tangents: tangents[0] / 2)
+    copy.replace("offload.loaded_copies", "_Arrive.jvp", lambda ctx, *tangents: tangents[0] / 2)
 
 
-@mutant("offload.attachment", "offload-models", "gradients_have_tangents")
+@mutant("offload.loaded_copies", "offload-models", "gradients_have_tangents")
 def sends_no_tangents_of_gradients(copy: Copy) -> None:
     """The tangent of a gradient is doubled on its way to the host."""
-    copy.replace("offload.attachment", "_Send.jvp", lambda ctx, *tangents: tangents[0].to("cpu") * 2)
+    copy.replace("offload.loaded_copies", "_Send.jvp", lambda ctx, *tangents: tangents[0].to("cpu") * 2)
 
 
 @mutant("offload.slice_run", "offload-models", "a_slice_that_ran_on_tangents_does_not_run_again")

@@ -46,7 +46,7 @@ def forgets_strides(copy: Copy) -> None:
     copy.call_after("offload.saved_tensors", "_Reference.__init__", forget)
 
 
-@mutant("offload.attachment", "offload", "parameters_are_updated_as_plain_updates_them")
+@mutant("offload.loaded_copies", "offload", "parameters_are_updated_as_plain_updates_them")
 def loses_gradients_of_vectors(copy: Copy) -> None:
     """Parameters with one dimension get gradients of zeros."""
     change_gradients(copy, lambda grad: grad * (grad.dim() > 1))
@@ -134,7 +134,7 @@ def detaches_inputs(copy: Copy) -> None:
     copy.call_instead("offload.model", "_to_device", to_device)
 
 
-@mutant("offload.attachment", "offload", "some_gradients_can_be_asked_for")
+@mutant("offload.loaded_copies", "offload", "some_gradients_can_be_asked_for")
 def brings_more_in_each_backward(copy: Copy) -> None:
     """The gradient of each further backward is multiplied by the number of backwards so far."""
 
@@ -143,10 +143,10 @@ def brings_more_in_each_backward(copy: Copy) -> None:
         ctx.mail.events[len(ctx.mail.events)] = None
         return arrived * len(ctx.mail.events), *others
 
-    copy.call_instead("offload.attachment", "_Arrive.backward", backward)
+    copy.call_instead("offload.loaded_copies", "_Arrive.backward", backward)
 
 
-@mutant("offload.attachment", "offload", "gradients_can_be_differentiated")
+@mutant("offload.loaded_copies", "offload", "gradients_can_be_differentiated")
 def detaches_gradients(copy: Copy) -> None:
     """Gradients are detached before they are sent to the parameters."""
     change_gradients(copy, torch.Tensor.detach)
@@ -205,7 +205,7 @@ def passes_a_tuple_as_arguments(copy: Copy) -> None:
     copy.replace("offload.slicing", "Chain.__call__", forward)
 
 
-@mutant("offload.attachment", "offload", "the_offload_device_may_be_another", profile="default")
+@mutant("offload.loaded_copies", "offload", "the_offload_device_may_be_another", profile="default")
 def sends_gradients_to_the_host(copy: Copy) -> None:
     """Gradients go to the host wherever their parameters are."""
 
@@ -213,4 +213,4 @@ def sends_gradients_to_the_host(copy: Copy) -> None:
         sent, *others = there(ctx, *grads)
         return None if sent is None else sent.cpu(), *others
 
-    copy.call_instead("offload.attachment", "_Attach.backward", backward)
+    copy.call_instead("offload.loaded_copies", "_Attach.backward", backward)

@@ -29,30 +29,30 @@ def stays_in_the_mode_of_forward(copy: Copy) -> None:
     copy.replace("offload.execution", "in_modes", in_modes)
 
 
-@mutant("offload.attachment", "offload-models", "a_parameter_looks_like_one")
+@mutant("offload.loaded_copies", "offload-models", "a_parameter_looks_like_one")
 def gives_tensors_for_parameters(copy: Copy) -> None:
     """A copy of a parameter is no nn.Parameter."""
 
     def like(made: Any, alias: Any, original: Any) -> None:
         vars(made).pop("_is_param", None)
 
-    copy.call_after("offload.attachment", "as_original", like)
+    copy.call_after("offload.loaded_copies", "as_original", like)
 
 
-@mutant("offload.attachment", "offload-models", "a_parameter_looks_like_one")
+@mutant("offload.loaded_copies", "offload-models", "a_parameter_looks_like_one")
 def gives_everything_as_parameters(copy: Copy) -> None:
     """Copies of buffers are an nn.Parameter, too."""
 
     def like(made: Any, alias: Any, original: Any) -> None:
         made._is_param = True
 
-    copy.call_after("offload.attachment", "as_original", like)
+    copy.call_after("offload.loaded_copies", "as_original", like)
 
 
-@mutant("offload.attachment", "offload-models", "a_parameter_looks_like_one")
+@mutant("offload.loaded_copies", "offload-models", "a_parameter_looks_like_one")
 def forgets_attributes_of_copies(copy: Copy) -> None:
     """A copy has none of the attributes of its parameter."""
-    copy.replace("offload.attachment", "attributes", lambda tensor: {}, only_here=True)
+    copy.replace("offload.loaded_copies", "attributes", lambda tensor: {}, only_here=True)
 
 
 @mutant("offload.slice_run", "offload-models", "a_parameter_looks_like_one", profile="default")
@@ -79,7 +79,7 @@ def loses_hooks_of_forward(copy: Copy) -> None:
     copy.call_before("offload.changes", "Changes.note", note)
 
 
-@mutant("offload.attachment", "offload-models", "a_parameter_has_its_class_and_version")
+@mutant("offload.loaded_copies", "offload-models", "a_parameter_has_its_class_and_version")
 def gives_parameters_of_one_class(copy: Copy) -> None:
     """A parameter of a class of its own is none of that class in forward."""
 
@@ -88,7 +88,7 @@ def gives_parameters_of_one_class(copy: Copy) -> None:
             made.__class__ = Tensor
         return made
 
-    copy.change_result("offload.attachment", "as_original", like)
+    copy.change_result("offload.loaded_copies", "as_original", like)
 
 
 @mutant("offload.route", "offload-models", "a_parameter_has_its_class_and_version")
@@ -103,7 +103,7 @@ def calls_slices_as_modules(copy: Copy) -> None:
     copy.replace("offload.slicing", "Chain.__call__", nn.Module.__call__)
 
 
-@mutant("offload.attachment", "offload-models", "anomaly_detection_finds_none")
+@mutant("offload.loaded_copies", "offload-models", "anomaly_detection_finds_none")
 def shows_gradients_on_their_way(copy: Copy) -> None:
     """Where anomalies are detected, nobody waits for gradients before they are looked at."""
 
@@ -111,4 +111,4 @@ def shows_gradients_on_their_way(copy: Copy) -> None:
         with autograd.set_detect_anomaly(False):
             return there(*given)
 
-    copy.call_instead("offload.attachment", "_Send.forward", forward)
+    copy.call_instead("offload.loaded_copies", "_Send.forward", forward)

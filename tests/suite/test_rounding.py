@@ -13,13 +13,13 @@ import pytest
 import torch
 
 from conformance.judging.explorer import Explorer
-from conformance.judging.isolation import isolated
 from conformance.judging.judge import Case, judge
 from conformance.judging.law import PROFILES, Law, all_laws
+from conformance.judging.process_state import isolated
 from conformance.judging.references import REFERENCES
 from conformance.judging.verdicts import Verdict
 from conformance.programs.program import Named, load
-from conformance.programs.sums import Comparable, Order, Sums, rounding, terms_in_any_order
+from conformance.programs.rounding import Comparable, Order, Sums, rounding, terms_in_any_order
 from conformance.simulated_device.device import second
 from impls import Implementation, get
 from impls.nested import checkpoint as nested

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from conformance.judging.isolation import isolated
+from conformance.judging.process_state import isolated
 
 
 def test_nothing_is_compiled_when_a_program_begins() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from conformance.judging.observation_kinds import GRADIENT, noted, raised, unexpected
+from conformance.judging.causes import GRADIENT, noted, raised, unexpected
 from conformance.judging.verdicts import Crashes, Diverges, Judged, Measured, difference, freeze, from_error
 from conformance.programs.notes import read
 from conformance.reports.run_summary import nothing_selected, summary
