@@ -32,8 +32,8 @@ from benches.papers.meters.layer_times import Lap, Layer, timed
 from benches.papers.models.transformer_layer import Shape, Technique, paper_bytes
 from conformance.provenance import measured_code
 from conformance.provenance.measured_code import Origin
-from conformance.reports import results_file
-from conformance.reports.results_file import ROOT
+from conformance.rows import results_file
+from conformance.rows.results_file import ROOT
 from conformance.runs import device_check
 
 ROUNDS = 15

@@ -36,8 +36,8 @@ from benches.compare.report import store
 from benches.models.workloads import KINDS, Workload, workload
 from benches.rounds import interleaved
 from conformance.provenance import measured_code
-from conformance.reports import results_file
-from conformance.reports.results_file import ROOT
+from conformance.rows import results_file
+from conformance.rows.results_file import ROOT
 from conformance.runs import device_check
 from conformance.simulated_device.device import Moves
 from impls.graph.streams import CopyStreams

@@ -23,8 +23,8 @@ from benches.papers import page as papers
 from conformance.judging.law import all_laws
 from conformance.provenance.staleness import BEGIN, MEANING, NO_FINGERPRINT, OLDER, Now, note
 from conformance.reports import page, report
-from conformance.reports.results_file import ROOT, Results, Row, read_all
-from conformance.runs import torch_releases
+from conformance.rows import torch_releases
+from conformance.rows.results_file import ROOT, Results, Row, read_all
 
 COLUMNS = {"implementation": "impl", "law": "law"}  # of a row, by the fingerprint that is about it
 TABLES = "compare-*.json", "overhead-*.json", "budget.json", "layer-*.json", "offload-*.json", "papers/*.json"

@@ -25,7 +25,7 @@ from benches.budget.costs import Row, measured, mebi
 from benches.published import between, measured_on, older_mark, older_note
 from conformance.provenance import measured_code
 from conformance.provenance.staleness import Now, unmarked
-from conformance.reports.results_file import ROOT
+from conformance.rows.results_file import ROOT
 
 BEGIN, END = "<!-- budget:begin -->", "<!-- budget:end -->"
 CODE = ["benches.budget.costs:measured"]

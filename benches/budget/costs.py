@@ -19,7 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benches.compare.meters import allocated
 from benches.papers.meters.live import Live
-from conformance.reports import results_file
+from conformance.rows import results_file
 from impls import schedules
 from impls.examples.within_budget import BUDGET, ROOM, batch, network
 from impls.schedules import Chain, Plan

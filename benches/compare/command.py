@@ -36,8 +36,8 @@ from benches.models.workloads import FAKE, KINDS, SIZES, Workload, device_type, 
 from conformance.provenance import measured_code
 from conformance.provenance.measured_code import Origin
 from conformance.reports import page as html
-from conformance.reports import results_file
-from conformance.reports.results_file import ROOT
+from conformance.rows import results_file
+from conformance.rows.results_file import ROOT
 from conformance.runs import device_check
 
 ROUNDS = 15

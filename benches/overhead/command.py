@@ -30,8 +30,8 @@ from benches.overhead.ladder import climbed
 from benches.overhead.peak_bytes import peaks
 from conformance.provenance import measured_code
 from conformance.provenance.measured_code import Origin
-from conformance.reports import results_file
-from conformance.reports.results_file import ROOT
+from conformance.rows import results_file
+from conformance.rows.results_file import ROOT
 
 PARTS = "memory", "growth", "profile", "bytes"
 FIGURES = [f"benches.overhead.figures:{name}" for name in ("overhead", "memory", "growth")]

@@ -17,7 +17,7 @@ from benches.published import older_mark, older_note
 from conformance.provenance import measured_code
 from conformance.provenance.measured_code import Origin
 from conformance.provenance.staleness import MARK, Now, marked, note
-from conformance.reports import results_file
+from conformance.rows import results_file
 
 RESULTS = results_file.ROOT / "results" / "papers"
 

@@ -17,10 +17,10 @@ import hypothesis
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.strategies import SearchStrategy
 
-from conformance.costs.program_size import operations
 from conformance.judging.causes import shortened
 from conformance.judging.judge import Case, Observation, Outcome, judge, plainly
 from conformance.judging.law import Law, Profile
+from conformance.judging.program_size import operations
 from conformance.judging.result import Result
 from conformance.judging.verdicts import CALL_REFUSED, Verdict
 from conformance.programs.nesting_switch import nesting

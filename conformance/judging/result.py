@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from conformance.judging.verdicts import VALUES, Measured, Verdict
 from conformance.programs.rounding import Comparable
-from conformance.reports.results_file import Row, is_unexpected
 from conformance.reproducers.script import script
+from conformance.rows.results_file import Row, is_unexpected
 from impls import Implementation, Known
 
 if TYPE_CHECKING:

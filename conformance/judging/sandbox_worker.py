@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import impls
-from conformance.judging import judge
+from conformance.judging import cpu_kernels, judge
 from conformance.judging.explorer import Explorer
 from conformance.judging.judge import Outcome
 from conformance.judging.law import LAWS, Law, Profile
@@ -24,7 +24,6 @@ from conformance.judging.result import Result
 from conformance.judging.smoke_check import MORE, PROBES, Smoke, probed
 from conformance.judging.verdicts import Measured, Verdict
 from conformance.programs.rounding import Comparable
-from conformance.runs import cpu_kernels
 from conformance.simulated_device.device import second
 from impls import Implementation, Kind
 

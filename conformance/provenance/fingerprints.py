@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from conformance.provenance.syntax_trees import Module, Target, canonical, chains, entries, evaluated, imports, parsed
-from conformance.reports.results_file import ROOT
+from conformance.rows.results_file import ROOT
 
 PACKAGES = "impls", "conformance", "benches"
 LAWS = "conformance.laws"
@@ -26,7 +26,7 @@ LAWS = "conformance.laws"
 SEPARATE = frozenset(
     {
         "conformance.judging.result:Result.script",
-        "conformance.reports.results_file:header",
+        "conformance.rows.results_file:header",
         "conformance.reproducers.script:hanging",
         "impls.implementation:Implementation.importing",
         "impls:find",

@@ -13,8 +13,8 @@ from typing import Any
 
 import impls
 from conformance.provenance.fingerprints import LAWS, Item, Sources
-from conformance.reports import results_file
-from conformance.reports.results_file import ROOT, Row
+from conformance.rows import results_file
+from conformance.rows.results_file import ROOT, Row
 
 # What judges every law: the second device is in the process of a complete run, and torch asks it as well as the CPU.
 JUDGE = "conformance.judging.explorer:Explorer", "conformance.simulated_device.device:second"

@@ -15,8 +15,8 @@ from typing import Any
 
 from conformance.provenance import measured_code
 from conformance.provenance.fingerprints import Sources
-from conformance.reports import results_file
-from conformance.reports.results_file import ROOT, Results, Row
+from conformance.rows import results_file
+from conformance.rows.results_file import ROOT, Results, Row
 
 MARK = "†"
 MEANING = f"{MARK} measured on older code"

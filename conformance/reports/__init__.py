@@ -1,1 +1,1 @@
-"""Results of a run, and what is made of them: the results file, the matrix, the page, proposed declarations."""
+"""What is made of results: the matrix, the page, merged files, proposed declarations."""

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from conformance.provenance.staleness import MARK, MEANING, count, marked, note
-from conformance.reports.results_file import VERDICTS, Results, Row, is_unexpected
-from conformance.runs.torch_releases import by_subject, release
+from conformance.rows.results_file import VERDICTS, Results, Row, is_unexpected
+from conformance.rows.torch_releases import by_subject, release
 
 SYMBOLS: Mapping[str, str] = {"agrees": "✓", "refuses": "–", "diverges": "≠", "crashes": "!", "hangs": "∞"}
 STYLES: Mapping[str, str] = {

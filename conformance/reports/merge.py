@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from conformance.reports.results_file import Results, Row, claim, is_unexpected, read_all, totals, write_all
+from conformance.rows.option_values import readable
+from conformance.rows.results_file import Results, Row, claim, is_unexpected, read_all, totals, write_all
 from conformance.runs.destination import merged_path
-from conformance.runs.option_values import readable
 
 Said = tuple[str, str, bool]
 

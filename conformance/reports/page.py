@@ -21,7 +21,7 @@ from conformance.reports import readme_lists, report
 from conformance.reports.matrix import SYMBOLS
 from conformance.reports.page_figures import comparisons, figures
 from conformance.reports.page_tables import Entry, distinct, editions, entries, interned
-from conformance.reports.results_file import ROOT, VERDICTS, Results
+from conformance.rows.results_file import ROOT, VERDICTS, Results
 
 TEMPLATE, STYLE, PROGRAM = (f"page.{ending}" for ending in ("html.j2", "css", "js"))
 MEANINGS: Mapping[str, str] = {

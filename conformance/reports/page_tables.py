@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 import impls
 from conformance.provenance.staleness import OLDER, note
-from conformance.reports.results_file import Results, Row, is_unexpected
 from conformance.reproducers import script_files
 from conformance.reproducers.script_syntax import OURS, imports
+from conformance.rows.results_file import Results, Row, is_unexpected
 
 T = TypeVar("T", bound=Hashable)
 THIS_PROJECT = "this project"

@@ -18,8 +18,8 @@ from hypothesis.strategies import SearchStrategy
 
 from conformance.judging.law import LAWS, Law
 from conformance.judging.verdicts import NOTHING_RECOMPUTED
-from conformance.reports.results_file import is_untested
 from conformance.reproducers.script import SUBJECTS
+from conformance.rows.results_file import is_untested
 from impls import Implementation, Known
 from impls.implementation import capabilities_of
 

@@ -19,10 +19,10 @@ import impls
 from conformance.provenance.staleness import OLDER, Now, unmarked
 from conformance.reports import matrix
 from conformance.reports.merge import united
-from conformance.reports.results_file import ROOT, Results, Row, claim, is_unexpected, is_untested, read_all
 from conformance.reproducers import script_files
-from conformance.runs import torch_releases
-from conformance.runs.option_values import readable
+from conformance.rows import torch_releases
+from conformance.rows.option_values import readable
+from conformance.rows.results_file import ROOT, Results, Row, claim, is_unexpected, is_untested, read_all
 
 BEGIN, END = "<!-- matrix:begin -->", "<!-- matrix:end -->"
 SCRIPT_BEGIN, SCRIPT_END = "<!-- script:begin -->", "<!-- script:end -->"

@@ -14,7 +14,7 @@ from conformance import laws
 from conformance.judging.causes import GRADIENT
 from conformance.judging.law import LAWS
 from conformance.judging.result import is_worse
-from conformance.reports.results_file import Row, claim, is_unexpected, is_untested
+from conformance.rows.results_file import Row, claim, is_unexpected, is_untested
 
 
 def summary(rows: Sequence[Row], warnings: Sequence[str] = ()) -> str:

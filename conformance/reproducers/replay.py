@@ -23,9 +23,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
 
-from conformance.reports.results_file import Row, read_all
 from conformance.reproducers.script_syntax import ends_what_hangs, frame, has_status
-from conformance.runs.option_values import readable
+from conformance.rows.option_values import readable
+from conformance.rows.results_file import Row, read_all
 from conformance.soak import findings
 
 SECONDS = 60

@@ -16,10 +16,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import impls
-from conformance.reports.results_file import Row, is_unexpected
 from conformance.reproducers.replay import standalone
 from conformance.reproducers.script import binding, binding_in, self_contained
 from conformance.reproducers.script_syntax import has_status, subject
+from conformance.rows.results_file import Row, is_unexpected
 from impls import Kind
 
 # Who keeps the laws of a kind, and shows that a smaller program is none that goes wrong by itself.

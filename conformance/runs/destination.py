@@ -8,11 +8,11 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from conformance.reports.results_file import ROOT, read_all
 from conformance.reproducers.script_files import directory_of
 from conformance.reproducers.script_syntax import subject
-from conformance.runs.option_values import writable
-from conformance.runs.torch_releases import pinned, release
+from conformance.rows.option_values import writable
+from conformance.rows.results_file import ROOT, read_all
+from conformance.rows.torch_releases import pinned, release
 
 ACCEPTED = "accepted is the path of a new file, or of the results of an earlier run, which are replaced"
 LONGEST = 100  # characters in the name of a file, without what says that it holds some laws only

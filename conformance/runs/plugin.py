@@ -15,16 +15,18 @@ import pytest
 import torch
 
 import impls
+from conformance.judging import cpu_kernels
 from conformance.judging.law import LAWS, PROFILES, Law, all_laws
 from conformance.judging.sandbox_worker import Setting
 from conformance.provenance import measured_code
 from conformance.provenance.measured_code import Origin
-from conformance.reports import matrix, page, report, results_file
-from conformance.reports.results_file import Results, Row, is_unexpected, is_untested
+from conformance.reports import matrix, page, report
 from conformance.reports.run_summary import nothing_selected, summary
 from conformance.reproducers import script_files
-from conformance.runs import cpu_kernels, destination, device_check, torch_releases
-from conformance.runs.option_values import command, gibibytes, natural
+from conformance.rows import results_file, torch_releases
+from conformance.rows.option_values import command, gibibytes, natural
+from conformance.rows.results_file import Results, Row, is_unexpected, is_untested
+from conformance.runs import destination, device_check
 from conformance.runs.progress import Live
 from conformance.runs.results_plugin import PROPERTY, Gathering
 from conformance.runs.selection import DEFAULT, Subject, subjects

@@ -20,9 +20,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from conformance.reports import results_file
-from conformance.reports.results_file import ROOT, Row, is_unexpected
-from conformance.runs.cpu_kernels import VARIABLE, Kernels
+from conformance.judging.cpu_kernels import VARIABLE, Kernels
+from conformance.rows import results_file
+from conformance.rows.results_file import ROOT, Row, is_unexpected
 
 # What an environment may say of kernels already: a setting says it anew, or nothing of it.
 SAYING = ("ATEN_CPU_CAPABILITY", "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", VARIABLE)
@@ -140,7 +140,7 @@ def machine(directory: Path) -> Machine:
 
 def probed(environment: Mapping[str, str]) -> tuple[Kernels, str]:
     """The kernels of a process in this environment, and what oneDNN tells of its instructions."""
-    command = [sys.executable, "-m", "conformance.runs.cpu_kernels"]
+    command = [sys.executable, "-m", "conformance.judging.cpu_kernels"]
     verbose = {**environment, "ONEDNN_VERBOSE": "1"}
     done = subprocess.run(command, cwd=ROOT, env=verbose, capture_output=True, text=True, check=True)
     isa = ISA.search(done.stdout)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from conformance.reports.results_file import Row, is_unexpected
+from conformance.rows.results_file import Row, is_unexpected
 from conformance.runs.progress import Silent, display
 
 PROPERTY = "conformance row"

@@ -27,12 +27,12 @@ import pytest
 import impls
 from conformance.judging.law import PROFILES
 from conformance.judging.result import is_worse
-from conformance.reports import results_file
-from conformance.reports.results_file import ROOT, Row
 from conformance.reproducers.reduction import MEETINGS
 from conformance.reproducers.replay import replay
 from conformance.reproducers.script_files import with_smaller_programs
-from conformance.runs.option_values import command, natural, positive
+from conformance.rows import results_file
+from conformance.rows.option_values import command, natural, positive
+from conformance.rows.results_file import ROOT, Row
 from conformance.soak import findings, inner_pytest
 from conformance.soak.findings import Finding, Findings
 from conformance.soak.inner_pytest import Listener

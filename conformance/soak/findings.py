@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from conformance.reports.results_file import ROOT, text_of
 from conformance.reproducers.script_syntax import has_status, has_threads
+from conformance.rows.results_file import ROOT, text_of
 
 KIND = "finding"
 DATABASE = ROOT / "results" / "soak" / "findings.jsonl"  # git ignores it: a machine's own, and it changes by the minute

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from conformance.judging.result import is_worse
-from conformance.reports.results_file import Row
+from conformance.rows.results_file import Row
 from conformance.runs.progress import Silent, display
 from conformance.runs.results_plugin import PROPERTY
 

@@ -16,7 +16,7 @@ import torch
 
 from benches.budget import command
 from benches.budget.costs import BUDGETS, Row, measured, mebi, require_equal, training
-from conformance.reports.results_file import ROOT
+from conformance.rows.results_file import ROOT
 from impls.examples import within_budget
 from impls.examples.within_budget import BUDGET, ROOM, batch, network
 from impls.schedules import kept, plan_for, sqrt_segments

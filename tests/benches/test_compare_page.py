@@ -20,7 +20,7 @@ from benches.compare import plots, report
 from benches.papers.plots import INK, PANEL
 from conformance.reports import page as html
 from conformance.reports import page_figures
-from conformance.reports.results_file import ROOT, write
+from conformance.rows.results_file import ROOT, write
 from tests.support.synthetic_results import HEADER, ROWS
 
 TIMES = {"plain": 1.0, "nested": 1.5, "chen-sqrt": 1.25}  # beside plain's, or the ideal's

@@ -22,7 +22,7 @@ from benches.papers import korthikanti2022
 from benches.papers.korthikanti2022 import EXPECTED, OF_22B, SMALL
 from benches.papers.meters.layer_times import WARM, Lap, Layer, timed
 from benches.papers.models.transformer_layer import Technique, paper_bytes
-from conformance.reports import results_file
+from conformance.rows import results_file
 from conformance.runs import device_check
 
 NAMES = ["none", "full", "selective"]

@@ -24,8 +24,8 @@ from conformance.provenance import measured_code
 from conformance.provenance.fingerprints import Sources
 from conformance.provenance.staleness import BEGIN, Now
 from conformance.reports import report
-from conformance.reports.results_file import ROOT, read, write
-from conformance.runs import torch_releases
+from conformance.rows import torch_releases
+from conformance.rows.results_file import ROOT, read, write
 from tests.support.repositories import commit, git
 from tests.support.synthetic_results import HEADER, row
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import impls
-from conformance.runs import option_values
+from conformance.rows import option_values
 from conformance.runs.selection import SOUGHT
 
 ROOT = Path(__file__).parents[2]

@@ -12,8 +12,6 @@ import pytest
 
 from conformance.judging.verdicts import VALUES
 from conformance.reports import report
-from conformance.reports.results_file import ROOT, read
-from conformance.reports.results_file import write as write_results
 from conformance.reproducers import script_files
 from conformance.reproducers.reduction_steps import MOST
 from conformance.reproducers.script import script
@@ -26,6 +24,8 @@ from conformance.reproducers.script_files import (
     write,
 )
 from conformance.reproducers.script_syntax import has_threads
+from conformance.rows.results_file import ROOT, read
+from conformance.rows.results_file import write as write_results
 from impls import get
 from tests.support.script_faults import faults_of
 from tests.support.synthetic_results import HEADER, row

@@ -15,9 +15,9 @@ from typing import Any, cast
 import pytest
 
 from conformance.judging.result import is_worse
-from conformance.reports.results_file import ROOT
 from conformance.reproducers import replay
 from conformance.reproducers.reduction import MEETINGS
+from conformance.rows.results_file import ROOT
 from conformance.runs.results_plugin import PROPERTY
 from conformance.soak import command, findings, inner_pytest
 from conformance.soak.findings import Finding

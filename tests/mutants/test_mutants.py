@@ -19,9 +19,9 @@ import pytest
 import torch
 
 import impls
-from conformance.costs.program_size import operations
 from conformance.judging.explorer import Explorer
 from conformance.judging.law import PROFILES, Law, all_laws
+from conformance.judging.program_size import operations
 from conformance.judging.result import Result
 from conformance.judging.verdicts import Verdict
 from conformance.mutants.mutant import UNBREAKABLE, Copy, Mutant, modules, mutant, mutants

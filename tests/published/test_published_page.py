@@ -9,7 +9,7 @@ import pytest
 
 from conformance.provenance.staleness import Now
 from conformance.reports import page, report
-from conformance.reports.results_file import ROOT
+from conformance.rows.results_file import ROOT
 from tests.support.browser import CONTRAST, WIDTHS, Browser
 
 

@@ -25,7 +25,6 @@ from conformance.judging.explorer import Explorer
 from conformance.judging.law import LAWS, PROFILES
 from conformance.programs.rounding import DEFAULT, Sums
 from conformance.provenance.staleness import Now
-from conformance.reports.results_file import ROOT, Row, read
 from conformance.reproducers import script_files
 from conformance.reproducers.reduction import Shown, words
 from conformance.reproducers.replay import TRIES, standalone
@@ -33,6 +32,7 @@ from conformance.reproducers.script import binding_in
 from conformance.reproducers.script_files import directory_of, files
 from conformance.reproducers.script_syntax import OURS, has_status, imports
 from conformance.reproducers.stand_ins import FAKE, on_second_device
+from conformance.rows.results_file import ROOT, Row, read
 from tests.support.script_faults import faults_of
 from tests.support.script_runner import replayed, tries
 

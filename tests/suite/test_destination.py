@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from conformance.judging.law import all_laws
-from conformance.reports.results_file import ROOT, write
+from conformance.rows.results_file import ROOT, write
 from conformance.runs import plugin
 from conformance.runs.destination import merged_path, of_a_run, published, results_path
 from impls import get

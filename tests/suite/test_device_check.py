@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from conformance.judging.law import all_laws
-from conformance.reports.results_file import ROOT
+from conformance.rows.results_file import ROOT
 from conformance.runs import device_check
 
 CUDA = torch.cuda.is_available()

@@ -11,11 +11,11 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
-from conformance.costs.program_size import operations
 from conformance.judging import judge as judging
 from conformance.judging.explorer import Explorer
 from conformance.judging.judge import Case
 from conformance.judging.law import Law
+from conformance.judging.program_size import operations
 from conformance.judging.verdicts import Diverges, Hangs, Verdict
 from conformance.programs.program import Program
 from conformance.programs.strategies import named, programs

@@ -23,7 +23,7 @@ from conformance.judging.law import Profile, all_laws
 from conformance.provenance import measured_code
 from conformance.provenance.fingerprints import Item, Sources
 from conformance.provenance.syntax_trees import canonical
-from conformance.reports.results_file import ROOT
+from conformance.rows.results_file import ROOT
 
 IMPLEMENTATION = '''
 """Ours."""

@@ -10,7 +10,7 @@ import pytest
 from conformance.provenance import measured_code
 from conformance.provenance.fingerprints import Sources
 from conformance.provenance.measured_code import begin, of_roots, of_row
-from conformance.reports.results_file import ROOT
+from conformance.rows.results_file import ROOT
 from tests.support.repositories import commit
 
 CODE = "impls/ours.py"

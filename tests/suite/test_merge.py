@@ -10,8 +10,8 @@ import pytest
 
 from conformance.reports import matrix, merge, report
 from conformance.reports.merge import conflicts, united
-from conformance.reports.results_file import Results, Row, read, read_all, totals, write
 from conformance.reproducers import replay
+from conformance.rows.results_file import Results, Row, read, read_all, totals, write
 from tests.support.synthetic_results import HEADER, ROWS, row
 
 

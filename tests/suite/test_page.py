@@ -17,8 +17,8 @@ import impls
 from conformance.reports import page, page_figures, readme_lists
 from conformance.reports.merge import united
 from conformance.reports.page_tables import editions, entries
-from conformance.reports.results_file import ROOT, Results, is_unexpected, read_all, write, write_all
 from conformance.reproducers.script_files import naming_files
+from conformance.rows.results_file import ROOT, Results, is_unexpected, read_all, write, write_all
 from tests.support import page_records
 from tests.support.elements import Elements
 from tests.support.synthetic_results import HEADER, HOSTILE, NEWER, PAGE_ROWS, PEER_ROWS, README, ROWS, SCRIPT, row

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 import torch
 
-from conformance.reports.results_file import ROOT
-from conformance.runs import cpu_kernels, portability
-from conformance.runs.cpu_kernels import VARIABLE, Kernels, hold, present
+from conformance.judging import cpu_kernels
+from conformance.judging.cpu_kernels import VARIABLE, Kernels, hold, present
+from conformance.rows.results_file import ROOT
+from conformance.runs import portability
 from conformance.runs.portability import SETTINGS, KernelSetting, Machine, differences, main
 from tests.support.synthetic_results import row
 

@@ -18,7 +18,7 @@ from conformance.judging.law import Law, Profile, all_laws
 from conformance.judging.references import REFERENCES
 from conformance.programs.program import Named
 from conformance.programs.rounding import Comparable
-from conformance.reports.results_file import ROOT
+from conformance.rows.results_file import ROOT
 from conformance.simulated_device.device import second
 from impls import get
 from impls.plain import checkpoint as plain

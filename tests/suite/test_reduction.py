@@ -10,10 +10,10 @@ import textwrap
 
 import pytest
 
-from conformance.reports.results_file import ROOT
 from conformance.reproducers import reduction
 from conformance.reproducers.reduction import Shown, reduced, show
 from conformance.reproducers.reduction_steps import SCREEN, with_needed_modules
+from conformance.rows.results_file import ROOT
 
 BROKEN, RIGHT = "double = lambda x: x + x + 1", "double = lambda x: x + x"
 SCRIPT = """# one, law two.

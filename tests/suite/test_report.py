@@ -11,7 +11,7 @@ import pytest
 import impls
 from conformance.provenance.staleness import unmarked
 from conformance.reports import matrix, report
-from conformance.reports.results_file import VERDICTS, write
+from conformance.rows.results_file import VERDICTS, write
 from tests.support.synthetic_results import HEADER, ROWS, row
 
 

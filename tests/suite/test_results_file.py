@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from conformance.judging.verdicts import Verdict
-from conformance.reports import results_file
-from conformance.reports.results_file import VERDICTS, header, is_unexpected, is_untested, read, totals, write
+from conformance.rows import results_file
+from conformance.rows.results_file import VERDICTS, header, is_unexpected, is_untested, read, totals, write
 from impls.implementation import VerdictName
 from tests.support.synthetic_results import HEADER, ROWS, row
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from conformance.costs.program_size import operations
+from conformance.judging.program_size import operations
 from conformance.programs.program import Named
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from conformance.reports.results_file import ROOT
+from conformance.rows.results_file import ROOT
 from conformance.soak import command, findings
 from tests.unit.test_installed import distribution
 

@@ -10,7 +10,7 @@ import pytest
 from conformance.provenance.measured_code import of_roots, of_row
 from conformance.provenance.staleness import NO_FINGERPRINT, OLDER, Now, is_older, marked, older_names, unmarked
 from conformance.reports import matrix, page, report
-from conformance.reports.results_file import ROOT, Results, write
+from conformance.rows.results_file import ROOT, Results, write
 from tests.support.repositories import commit, git
 from tests.support.synthetic_results import HEADER, README, row
 

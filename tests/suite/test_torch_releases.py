@@ -9,9 +9,9 @@ import pytest
 
 from conformance.reports import report
 from conformance.reports.matrix import differences
-from conformance.reports.results_file import ROOT, Results, Row
+from conformance.rows.results_file import ROOT, Results, Row
+from conformance.rows.torch_releases import counterpart, pinned, without_repeated_programs
 from conformance.runs.destination import published
-from conformance.runs.torch_releases import counterpart, pinned, without_repeated_programs
 from tests.support.synthetic_results import HEADER, ROWS, row
 
 OTHER = HEADER | {"versions": HEADER["versions"] | {"torch": "2.15.0+cu130"}}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from conformance.judging.law import LAWS
-from conformance.reports.results_file import ROOT, read
+from conformance.rows.results_file import ROOT, read
 from conformance.runs import plugin
 from conformance.runs.xdist_scheduler import group
 from impls import get

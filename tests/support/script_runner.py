@@ -7,9 +7,9 @@ import subprocess
 import sys
 from collections.abc import Iterable
 
-from conformance.reports.results_file import ROOT
 from conformance.reproducers import replay
 from conformance.reproducers.script_syntax import has_threads
+from conformance.rows.results_file import ROOT
 
 DRIVER = """
 import json, sys

@@ -12,7 +12,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from conformance.reports.results_file import ROOT
+from conformance.rows.results_file import ROOT
 
 
 def command(module: str, *arguments: object) -> str:

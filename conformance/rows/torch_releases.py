@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from conformance.reports.results_file import ROOT, Results, Row
+from conformance.rows.results_file import ROOT, Results, Row
 
 PYPROJECT = ROOT / "pyproject.toml"
 
