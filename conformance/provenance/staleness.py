@@ -21,6 +21,7 @@ from conformance.rows.results_file import ROOT, Results, Row
 MARK = "†"
 MEANING = f"{MARK} measured on older code"
 BEGIN, END = "<!-- older -->", "<!-- /older -->"
+CELL = f"<b>{MARK}</b>"  # at a verdict in a page, where there are thousands: it needs no markers
 NO_FINGERPRINT = "no fingerprint"
 OLDER, GONE = "older", "gone"  # what is added to rows and tables, and to headers whose commit is not there
 
@@ -32,7 +33,7 @@ def marked(text: str) -> str:
 
 def unmarked(text: str) -> str:
     """A table or page without marks."""
-    return re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", "", text, flags=re.DOTALL)
+    return re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}|{re.escape(CELL)}", "", text, flags=re.DOTALL)
 
 
 class Now:

@@ -2,17 +2,17 @@
 (() => {
   const find = (selector, within = document) => within.querySelector(selector);
   const all = (selector, within = document) => [...within.querySelectorAll(selector)];
-  // Of each key the distinct values, and the place among them of each verdict's own.
-  const columns = Object.entries(JSON.parse(find("#records").textContent));
-  const records = columns[0][1][1].map((_, number) =>
-    Object.fromEntries(columns.map(([key, [values, places]]) => [key, values[places[number]]])));
+  // Of each part of a record the distinct values, and the place among them of each verdict's own.
+  const columns = JSON.parse(find("#records").textContent);
+  const records = columns[0][1].map((_, number) =>
+    Object.assign({}, ...columns.map(([values, places]) => values[places[number]])));
   const form = find("#filters");
   const menu = find(".menu");
   const panel = find("#panel");
   const symbols = Object.fromEntries(all(".verdict").map((label) => [find("input", label).value, find(".symbol", label).textContent]));
-  const buttons = new Map(all(".laws .cell").map((button) => [Number(button.dataset.entry), button]));
+  const buttons = new Map(all(".laws .cell").map((button) => [Number(button.value), button]));
   for (const button of buttons.values()) button.setAttribute("aria-haspopup", "dialog");
-  for (const mark of all(".cell .older")) mark.title = "measured on older code";
+  for (const mark of all(".cell b")) mark.title = "measured on older code";
 
   // The name of a verdict in the address. Runs that contradict each other have several of one name, which are counted.
   const names = [];
@@ -25,7 +25,7 @@
     numbers.set(free, number);
   });
 
-  const reasons = (row) => all("button", row).map((button) => records[button.dataset.entry].known?.reason || "").join(" ");
+  const reasons = (row) => all("button", row).map((button) => records[button.value].known?.reason || "").join(" ");
 
   const tables = all("table").map((table) => ({
     table,
@@ -55,8 +55,8 @@
   };
 
   const retold = (cell, counts) => {
-    for (const part of all("[data-verdict]", cell)) {
-      const count = counts[part.dataset.verdict] || 0;
+    for (const part of all(".tally > span", cell)) {
+      const count = counts[part.className] || 0;
       part.hidden = !count;
       find("b", part).textContent = count;
     }
@@ -90,10 +90,10 @@
     let fits = false;
     const counted = line.cells.map(({ cell, buttons: its }, place) => {
       cell.hidden = !columns[place];
-      const here = told && columns[place] ? its.filter((button) => wanted.record(records[button.dataset.entry])) : [];
+      const here = told && columns[place] ? its.filter((button) => wanted.record(records[button.value])) : [];
       for (const button of its) button.classList.toggle("faded", !here.includes(button));
       fits ||= here.length > 0;
-      return here.map((button) => Number(button.dataset.entry));
+      return here.map((button) => Number(button.value));
     });
     line.row.hidden = !fits;
     return counted;
@@ -194,7 +194,7 @@
   const told = (record) => {
     find("#panel-facts").replaceChildren();
     fact("Implementation", record.impl);
-    const aged = find(".older", buttons.get(current)) ? ", with older code than when this page was made" : "";
+    const aged = find("b", buttons.get(current)) ? ", with older code than when this page was made" : "";
     fact("Measured with", `torch ${record.torch} on ${record.device}${aged}`);
     const counts = Object.entries(record.counts).flatMap(([verdict, count]) => [" · ", made("span", `${verdict} ${count.toLocaleString("en")}`, verdict)]);
     fact("Cases", record.cases.toLocaleString("en"), ...counts);
@@ -211,9 +211,7 @@
   const led = (number, isCurrent) => {
     const record = records[number];
     const button = made("button", "", `cell ${record.verdict}`);
-    const symbol = made("span", symbols[record.verdict], "symbol");
-    symbol.setAttribute("aria-hidden", "true");
-    button.append(symbol, record.impl, made("span", ` ${record.verdict}`, "unseen"));
+    button.append(record.impl, made("span", ` ${record.verdict}`, "unseen"));
     button.type = "button";
     if (isCurrent) button.setAttribute("aria-current", "true");
     button.addEventListener("click", () => show(number));
@@ -346,7 +344,7 @@
   });
   find("main").addEventListener("click", (event) => {
     const button = event.target.closest(".laws .cell");
-    if (button) show(Number(button.dataset.entry));
+    if (button) show(Number(button.value));
     const head = event.target.closest(".family");
     if (!head) return;
     const family = families.find((one) => one.head === head);

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 import impls
-from conformance.provenance.staleness import BEGIN, END, MARK, MEANING, Now, unmarked
+from conformance.provenance.staleness import BEGIN, CELL, END, MARK, MEANING, Now, unmarked
 from conformance.reports import readme_lists, report
 from conformance.reports.matrix import SYMBOLS
 from conformance.reports.page_figures import comparisons, figures
@@ -48,6 +48,7 @@ def rendered(found: Sequence[Results], directory: Path, text: str, now: Now | No
     environment = Environment(
         loader=FileSystemLoader(here), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     shown = entries([now.of_results(one) for one in found] if now else found)
     linked = [*directory.glob("papers/README.md"), *sorted(directory.glob("compare-*.json"))]
     return environment.get_template(TEMPLATE).render(
@@ -65,6 +66,7 @@ def rendered(found: Sequence[Results], directory: Path, text: str, now: Now | No
         figures=figures(directory / "compare"),
         comparisons=list(comparisons(directory, now)),
         older_count=sum(entry.older for entry in shown),
+        older_cell=Markup(CELL),
         older_begin=Markup(BEGIN),
         older_end=Markup(END),
         older_mark=MARK,

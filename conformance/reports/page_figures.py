@@ -39,8 +39,9 @@ def _figure(path: Path) -> Figure:
     # The drawing has a title of itself, and one of the agent that made it; the agent's comes with no description.
     work = next((one for one in ET.fromstring(drawing).iter() if one.find(f"{WORDS}description") is not None), None)
     words = [name if work is None else work.findtext(f"{WORDS}{word}", name) for word in ("title", "description")]
-    # Percent-encoded, since base64 would be longer. Spaces between words and numbers of an SVG are alike.
-    data = "data:image/svg+xml;charset=utf-8," + quote(" ".join(drawing.decode().split()), safe=" !$()*+,-./:;=?@[]^_`{|}~")
+    # Percent-encoded, since base64 would be longer. Spaces between words and numbers of an SVG are alike. What stays as it is
+    # can stand in an attribute between single quotes, which are encoded.
+    data = "data:image/svg+xml;charset=utf-8," + quote(" ".join(drawing.decode().split()), safe=' !"$()*+,-./:;<=>?@[]^_`{|}~')
     return Figure(f"{path.parent.name}/{path.name}", words[0], words[1], data)
 
 

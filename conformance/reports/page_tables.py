@@ -112,32 +112,28 @@ class Entry:
         known = impls.get(self.row["impl"]).known.get(self.row["law"])
         return None if known is None else {"reason": known.reason, "source": known.source}
 
-    def record(self) -> dict[str, Any]:
-        """What the panel shows of it; of its script where that is, for the text is there."""
-        keys = ("law", "impl", "device", "expected", "verdict", "cases")
-        return {
-            **{key: self.row[key] for key in keys},
-            "detail": self.detail,
-            "program": bool(self.row["program"]),
-            **{key: self.row.get(key, "") for key in ("statement", "options")},
-            "torch": self.torch,
-            "family": self.family,
-            "counts": self.counts,
-            "unexpected": self.unexpected,
-            "known": self.known,
-            "judged_by": self.judged_by,
-            "file": self.script_file,
-            "takes": self.takes,
-        }
+    def record(self) -> list[dict[str, Any]]:
+        """What the panel shows of it, in parts that verdicts share; of its script where that is, for the text is there."""
+        row = self.row
+        return [
+            {"law": row["law"], "statement": row.get("statement", ""), "family": self.family},
+            {"impl": row["impl"], "device": row["device"], "torch": self.torch, "judged_by": self.judged_by},
+            {"expected": row["expected"], "verdict": row["verdict"], "unexpected": self.unexpected},
+            {"cases": row["cases"], "counts": self.counts},
+            {"options": row.get("options", ""), "program": bool(row["program"]), "takes": self.takes},
+            {"known": self.known},
+            {"detail": self.detail},
+            {"file": self.script_file},
+        ]
 
 
-def interned(records: Sequence[Mapping[str, Any]]) -> dict[str, tuple[list[Any], list[int]]]:
-    """The records by key, each value once: the distinct values, and for each record the place of its own among them."""
-    found: dict[str, tuple[list[Any], list[int]]] = {}
-    for key in records[0]:
-        texts = [json.dumps(record[key]) for record in records]  # which can be compared, as mappings cannot
+def interned(records: Iterable[Sequence[Mapping[str, Any]]]) -> list[tuple[list[Any], list[int]]]:
+    """The records by part, each value once: the distinct values, and for each record the place of its own among them."""
+    found: list[tuple[list[Any], list[int]]] = []
+    for part in zip(*records, strict=True):
+        texts = [json.dumps(value) for value in part]  # which can be compared, as mappings cannot
         places = {text: place for place, text in enumerate(distinct(texts))}
-        found[key] = [json.loads(text) for text in places], [places[text] for text in texts]
+        found.append(([json.loads(text) for text in places], [places[text] for text in texts]))
     return found
 
 

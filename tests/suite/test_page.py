@@ -46,7 +46,7 @@ def cells(elements: Elements) -> list[dict[str, str | None]]:
 def test_every_verdict_has_one_cell_and_one_record(tmp_path: Path) -> None:
     shown = made(tmp_path, results(*PAGE_ROWS), results(*PEER_ROWS, path="results/peers-cpu.jsonl"))
     rows = [*PAGE_ROWS, *PEER_ROWS]
-    assert sorted(int(cell["data-entry"] or -1) for cell in cells(shown)) == list(range(len(rows)))
+    assert sorted(int(cell["value"] or -1) for cell in cells(shown)) == list(range(len(rows)))
     for told, its in zip(records(shown), rows, strict=True):
         assert {key: told[key] for key in ("law", "impl", "device", "verdict", "cases", "detail")}.items() <= its.items()
         assert told["unexpected"] is is_unexpected(its)
@@ -166,7 +166,7 @@ def test_figures_stand_in_the_page(tmp_path: Path) -> None:
     found = made(tmp_path, results())
     ((image, _),) = found.all("img")
     assert image["alt"] == "memory by depth"
-    assert (image["src"] or "").startswith("data:image/svg+xml;charset=utf-8,%3Csvg xmlns=%27http")
+    assert (image["src"] or "").startswith("data:image/svg+xml;charset=utf-8,<svg xmlns=%27http")
     assert found.all("a", href="compare-cpu.json")
     assert len(found.all("a", href="compare/memory-by-depth.svg")) == 2
     ((name, about, _),) = page_figures.comparisons(tmp_path)

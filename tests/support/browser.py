@@ -97,7 +97,7 @@ class Browser:
         """The button of a verdict, in the first edition unless ``number`` says which of them."""
         told = records(self.text("#records"))
         entry = [place for place, its in enumerate(told) if (its["law"], its["impl"]) == (law, impl)][number]
-        return self.driver.find_element("css selector", f".laws [data-entry='{entry}']")
+        return self.driver.find_element("css selector", f".laws [value='{entry}']")
 
     def press(self, *keys: str) -> None:
         """Press keys, wherever the focus is."""

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def records(text: str) -> list[dict[str, Any]]:
-    """The records in the text of the element ``records``: of each key distinct values, and a place among them for each."""
+    """The records in the text of the element ``records``: of each part distinct values, and a place among them for each."""
     columns = json.loads(text)
-    count = len(columns["law"][1])
-    return [{key: values[places[number]] for key, (values, places) in columns.items()} for number in range(count)]
+    parts = zip(*([values[place] for place in places] for values, places in columns), strict=True)
+    return [{key: value for part in record for key, value in part.items()} for record in parts]
