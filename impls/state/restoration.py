@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import ExitStack
-from types import TracebackType
+from types import FrameType, TracebackType
 
 from impls.state import modes, threads
 from impls.state.modes import Modes, ProcessWide
@@ -36,6 +37,7 @@ class Restoration:
     failed = False  # whether the function has ended with an error that is not raised, as what it is run for is there
     passed: tuple[Restoration, threads.Sleep] | None = None  # the one that it passed, and the sleep that has to last
     stack: ExitStack | None = None
+    call: FrameType | None = None  # the call that has the ``with`` block and ends with it, while this holds the lock
 
     def __init__(self, wanted: Modes | None, states: States, modes_after: ProcessWide | None = None) -> None:
         self.wanted, self.states, self.modes_after = wanted, states, modes_after
@@ -48,7 +50,7 @@ class Restoration:
     def __enter__(self) -> None:
         try:
             if self.states:
-                self.acquire_lock()
+                self.acquire_lock(sys._getframe(1))
                 self.before = [(source, source.get_state()) for source, _ in self.states]
                 set_states(self.states)
             if self.wanted is not None:
@@ -62,15 +64,15 @@ class Restoration:
             self.__exit__(type(error), error, None)
             raise
 
-    def acquire_lock(self) -> None:
+    def acquire_lock(self, call: FrameType) -> None:
         """Wait until no other recomputation has set what belongs to the process."""
-        self.holds_lock = True
+        self.holds_lock, self.call = True, call
         PROCESS_LOCK.acquire(self)
 
     def set_modes(self, wanted: Modes, found: Modes) -> None:
         """Put the wanted modes in force."""
         if not self.holds_lock and found.process_wide != wanted.process_wide:
-            self.acquire_lock()
+            self.acquire_lock(sys._getframe(2))
             found = modes.current_modes()  # another recomputation may have set them before
             self.found = found.process_wide
         self.stack = modes.enter_modes(wanted, found)
@@ -88,8 +90,13 @@ class Restoration:
         finally:
             if self.holds_lock:
                 disturbed = PROCESS_LOCK.release(self)
+                self.call = None
         if disturbed and (error is None or isinstance(error, Exception)):
             raise DisturbedError
+
+    def is_abandoned(self) -> bool:
+        """Whether the call that began this is over, although it holds the lock: an interrupt kept it from its end."""
+        return not self.thread.runs(self.call)
 
     def put_modes_back(self, set_here: ProcessWide, *, failed: bool) -> None:
         """Undo what the recomputation changed of the process-wide modes."""
