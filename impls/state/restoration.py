@@ -33,6 +33,7 @@ class Restoration:
     """
 
     found: ProcessWide | None = None
+    found_here: tuple[Modes, int] | None = None  # on this thread, with the depth of autocast
     holds_lock = entered = disturbed = False
     failed = False  # whether the function has ended with an error that is not raised, as what it is run for is there
     passed: tuple[Restoration, threads.Sleep] | None = None  # the one that it passed, and the sleep that has to last
@@ -55,7 +56,7 @@ class Restoration:
                 set_states(self.states)
             if self.wanted is not None:
                 found = modes.current_modes()
-                self.found = found.process_wide
+                self.found, self.found_here = found.process_wide, (found, modes.autocast_depth())
                 if found != self.wanted:
                     self.set_modes(self.wanted, found)
             set_thread_object(_KEY, self)
@@ -85,6 +86,8 @@ class Restoration:
                 remove_thread_object(_KEY) if self.outer is None else set_thread_object(_KEY, self.outer)
             if self.stack is not None:
                 self.stack.__exit__(kind, error, trace)
+            if self.found_here is not None:
+                modes.restore_autocast(*self.found_here)
             if self.wanted is not None and modes.process_wide() != self.found:
                 self.put_modes_back(self.wanted.process_wide, failed=self.failed or error is not None)
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections import namedtuple
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -184,6 +185,35 @@ def test_modes_are_put_in_force_and_put_back(fails: bool) -> None:
     except ZeroDivisionError:
         assert fails
     assert modes.current_modes() == before
+
+
+@pytest.mark.parametrize("around", [0, 1])
+def test_autocast_that_is_set_by_hand_is_put_back(around: int) -> None:
+    with torch.autocast("cpu", torch.float16) if around else nullcontext():
+        before, wanted = modes.current_modes(), modes.current_modes()
+        with Restoration(wanted, []):
+            cast = torch.autocast("cpu", torch.bfloat16, cache_enabled=False)
+            cast.__enter__()
+            torch.set_autocast_enabled("cpu", not around)
+        assert (modes.current_modes(), modes.autocast_depth()) == (before, around)
+        with Restoration(wanted, []):
+            torch.autocast_decrement_nesting()
+        assert modes.autocast_depth() == around
+
+
+def test_casts_of_a_run_that_is_left_early_are_let_go() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        cast = torch.autocast("cpu", torch.bfloat16)
+        cast.__enter__()
+        x = torch.mm(x, weight).square()
+        cast.__exit__(None, None, None)
+        return x
+
+    weight = torch.ones(2, 2, requires_grad=True)
+    checkpoint(function, torch.ones(2, 2)).sum().backward()
+    with torch.no_grad():
+        weight.fill_(3)
+    assert torch.equal(function(torch.ones(2, 2)).float(), torch.full((2, 2), 36.0))
 
 
 def test_no_device_context_is_a_mode_too() -> None:
