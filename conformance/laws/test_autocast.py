@@ -51,3 +51,9 @@ _ELSEWHERE = {"dtype": st.sampled_from(["bfloat16", "float16"]), "passes": st.in
 def test_autocast_is_forwards_on_another_thread(case: Case) -> None:
     """A backward on another thread, where no autocast is in force, recomputes under forward's autocast."""
     case.equals_plain()
+
+
+@law(named(autocast.switched_by_hand, around=st.booleans(), nested=st.booleans()), floor=3, effort=0.5)
+def test_an_autocast_cache_that_a_function_switches(case: Case) -> None:
+    """A function may switch the cache of autocast off and back on: backward leaves it as forward did."""
+    case.equals_plain()

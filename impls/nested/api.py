@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
@@ -112,6 +113,20 @@ class _Decorated:
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         bind = None if instance is None else getattr(self._function, "__get__", None)
         return self if bind is None else _Decorated(bind(instance, owner), self._options)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickled by name if it is found there in the place of its function, as functions and methods are."""
+        module, path = vars(self).get("__module__", ""), vars(self).get("__qualname__", "")
+        found: Any = sys.modules.get(module)
+        for name in path.split("."):
+            found = getattr(found, name, None)
+        if found is self:
+            return path
+        instance = getattr(self._function, "__self__", None)
+        method = getattr(instance, name, None)
+        if isinstance(method, _Decorated) and method._function == self._function:
+            return getattr, (instance, name)
+        return super().__reduce_ex__(protocol)
 
 
 def _decorator(options: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[Callable[..., Any]], _Decorated]:

@@ -92,8 +92,8 @@ class Inputs:
     """The arguments of one call. Tensors at any depth become saved tensors of the enclosing region, each once (rule 2).
 
     Reached are positional and keyword arguments, containers that pytree knows, and dataclasses that are all in their
-    fields; what is there several times is one object in the recomputation, too. A container of Python's own that still holds
-    what it held, and no tensor that comes back as another object, is given as it is; others are made anew. Other
+    attributes; what is there several times is one object in the recomputation, too. A container of Python's own that still
+    holds what it held, and no tensor that comes back as another object, is given as it is; others are made anew. Other
     objects are kept as they are: a tensor inside one is not watched.
     """
 

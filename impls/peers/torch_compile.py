@@ -221,6 +221,12 @@ _INTERNAL |= known(
     "transforms_of_functions",
     seed=0,
 )
+_INTERNAL |= known(
+    "crashes",
+    "a function that asks whether casts are cached, and switches it, ends in an internal error of Dynamo",
+    _SEEN,
+    "an_autocast_cache_that_a_function_switches",
+)
 
 _REFUSED: dict[str, Known] = {
     **known(

@@ -23,6 +23,7 @@ from impls.torch_private import (
 # What a region asks of torch each time, found once.
 _autocasts, _autocast_dtype = torch.is_autocast_enabled, torch.get_autocast_dtype
 _autocast_cache, _default_dtype = torch.is_autocast_cache_enabled, torch.get_default_dtype
+_enter_autocast, _leave_autocast = torch.autocast_increment_nesting, torch.autocast_decrement_nesting
 
 
 # The default dtype, and whether algorithms have to be deterministic, and only warn where they are not.
@@ -67,6 +68,30 @@ def enter_modes(wanted: Modes, found: Modes) -> ExitStack | None:
         if wanted.device != found.device:
             stack.enter_context(torch.device("cpu") if wanted.device is None else wanted.device)
         return stack.pop_all()
+
+
+def autocast_depth() -> int:
+    """How many contexts of autocast are entered on this thread. As the last one is left, casts that are cached are let go."""
+    _enter_autocast()
+    return _leave_autocast()
+
+
+def restore_autocast(found: Modes, depth: int) -> None:
+    """Put a thread's autocast back to what was found, where a function set it by hand and was left before it set it back."""
+    for kind, enabled, dtype in found.autocast:
+        if _autocasts(kind) != enabled:
+            torch.set_autocast_enabled(kind, enabled)
+        if _autocast_dtype(kind) != dtype:
+            torch.set_autocast_dtype(kind, dtype)
+    if _autocast_cache() != found.cache:
+        torch.set_autocast_cache_enabled(found.cache)
+    now = autocast_depth()
+    while now < depth:
+        now = _enter_autocast()
+    while now > depth:
+        now = _leave_autocast()
+        if not now:
+            torch.clear_autocast_cache()
 
 
 def process_wide() -> ProcessWide:

@@ -5,6 +5,10 @@ from waiting for ever. Who holds the lock waits for no other recomputation: what
 region, it has before it asks for the lock. And who waits for a thread that is asleep, as it joins a thread that recomputes
 for example, goes first: it sets what it needs, and puts it back before the sleeper wakes. Should that one wake before, both
 have to run again, since either may have drawn the other's random numbers.
+
+An interrupt may come as ``release`` is entered, or where the ``with`` block is left, and then nobody releases the lock. So
+nobody waits for a holder because it is in the list: it holds the lock while the call that has the block is under way on its
+thread, and else it is dropped.
 """
 
 from __future__ import annotations
@@ -56,10 +60,16 @@ class ProcessLock:
 
     def _wait(self, waiter: Restoration) -> None:
         last: Restoration | None = None
-        deadline = 0.0
+        deadline, was_gone = 0.0, False
         while self.holders and self.holders[-1] is not waiter.outer_holder:
             if self.holders[-1] is not last:
-                last, deadline = self.holders[-1], time.monotonic() + LIMIT
+                last, deadline, was_gone = self.holders[-1], time.monotonic() + LIMIT, False
+            gone = last.is_abandoned()
+            # One look at another thread may deceive: that runs on meanwhile, and a generator which yields hides its caller.
+            if gone and (was_gone or last.thread is waiter.thread):
+                self._drop(last)
+                continue
+            was_gone = gone
             sleep = last.thread.sleeps_for(waiter.thread)
             if sleep is not None:
                 waiter.passed = last, sleep
@@ -72,11 +82,22 @@ class ProcessLock:
                 )
             self.changed.wait(POLL)
 
+    def _drop(self, holder: Restoration) -> None:
+        """Forget the last holder, which is over. It has left generators in a state of its own; by now that may be wanted."""
+        self.holders.remove(holder)
+        holder.disturbed = True
+        if self.holders:
+            self.holders[-1].disturbed = True
+        if holder.passed is not None:
+            holder.passed[0].disturbed = True
+
     def release(self, holder: Restoration) -> bool:
         """Put generators back to where they were, and let others go on. Whether the holder was disturbed."""
         with self.mutex:
             if holder not in self.holders:  # an interrupt came before it had the lock
-                return False
+                return holder.disturbed
+            while (last := self.holders[-1]) is not holder and last.thread is holder.thread and last.is_abandoned():
+                self._drop(last)
             try:
                 if self.holders[-1] is holder:
                     set_states(holder.before)

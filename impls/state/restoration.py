@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import ExitStack
-from types import TracebackType
+from types import FrameType, TracebackType
 
 from impls.state import modes, threads
 from impls.state.modes import Modes, ProcessWide
@@ -32,10 +33,12 @@ class Restoration:
     """
 
     found: ProcessWide | None = None
+    found_here: tuple[Modes, int] | None = None  # on this thread, with the depth of autocast
     holds_lock = entered = disturbed = False
     failed = False  # whether the function has ended with an error that is not raised, as what it is run for is there
     passed: tuple[Restoration, threads.Sleep] | None = None  # the one that it passed, and the sleep that has to last
     stack: ExitStack | None = None
+    call: FrameType | None = None  # the call that has the ``with`` block and ends with it, while this holds the lock
 
     def __init__(self, wanted: Modes | None, states: States, modes_after: ProcessWide | None = None) -> None:
         self.wanted, self.states, self.modes_after = wanted, states, modes_after
@@ -48,12 +51,12 @@ class Restoration:
     def __enter__(self) -> None:
         try:
             if self.states:
-                self.acquire_lock()
+                self.acquire_lock(sys._getframe(1))
                 self.before = [(source, source.get_state()) for source, _ in self.states]
                 set_states(self.states)
             if self.wanted is not None:
                 found = modes.current_modes()
-                self.found = found.process_wide
+                self.found, self.found_here = found.process_wide, (found, modes.autocast_depth())
                 if found != self.wanted:
                     self.set_modes(self.wanted, found)
             set_thread_object(_KEY, self)
@@ -62,15 +65,15 @@ class Restoration:
             self.__exit__(type(error), error, None)
             raise
 
-    def acquire_lock(self) -> None:
+    def acquire_lock(self, call: FrameType) -> None:
         """Wait until no other recomputation has set what belongs to the process."""
-        self.holds_lock = True
+        self.holds_lock, self.call = True, call
         PROCESS_LOCK.acquire(self)
 
     def set_modes(self, wanted: Modes, found: Modes) -> None:
         """Put the wanted modes in force."""
         if not self.holds_lock and found.process_wide != wanted.process_wide:
-            self.acquire_lock()
+            self.acquire_lock(sys._getframe(2))
             found = modes.current_modes()  # another recomputation may have set them before
             self.found = found.process_wide
         self.stack = modes.enter_modes(wanted, found)
@@ -83,13 +86,20 @@ class Restoration:
                 remove_thread_object(_KEY) if self.outer is None else set_thread_object(_KEY, self.outer)
             if self.stack is not None:
                 self.stack.__exit__(kind, error, trace)
+            if self.found_here is not None:
+                modes.restore_autocast(*self.found_here)
             if self.wanted is not None and modes.process_wide() != self.found:
                 self.put_modes_back(self.wanted.process_wide, failed=self.failed or error is not None)
         finally:
             if self.holds_lock:
                 disturbed = PROCESS_LOCK.release(self)
+                self.call = None
         if disturbed and (error is None or isinstance(error, Exception)):
             raise DisturbedError
+
+    def is_abandoned(self) -> bool:
+        """Whether the call that began this is over, although it holds the lock: an interrupt kept it from its end."""
+        return not self.thread.runs(self.call)
 
     def put_modes_back(self, set_here: ProcessWide, *, failed: bool) -> None:
         """Undo what the recomputation changed of the process-wide modes."""

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import FrameType
 
 LONG, LONGER = 1.0, 10.0  # seconds of sleep
 Sleep = tuple[int, ...]  # how often the thread had been switched out when it fell asleep, by itself and by others
@@ -47,6 +48,13 @@ class Thread:
         patient = self.patient or other.patient
         is_long = now - self.since >= (LONGER if patient else LONG)
         return sleep if is_long or (not patient and self._joins(other.ident)) else None
+
+    def runs(self, call: FrameType | None) -> bool:
+        """Whether a call is under way on the thread."""
+        frame = sys._current_frames().get(self.ident)
+        while frame is not None and frame is not call:
+            frame = frame.f_back
+        return frame is not None
 
     def _joins(self, other: int) -> bool:
         frame = sys._current_frames().get(self.ident)

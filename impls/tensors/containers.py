@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import copyreg
 import dataclasses
 import operator
 from collections import OrderedDict, defaultdict, deque
 from typing import Any, NamedTuple
 
+import torch
+
 from impls.torch_private import TreeSpec, tree_flatten, tree_is_leaf, tree_unflatten
 
 _BUILTIN = frozenset({list, dict, OrderedDict, defaultdict, deque})
+_IN_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE: not set for classes such as dict, which keep something beside attributes
 GONE = object()
 
 
@@ -21,7 +25,7 @@ class Parts(NamedTuple):
 
 
 class Fields(NamedTuple):
-    """A dataclass, and the names of what an instance holds."""
+    """A dataclass, and the names of the attributes that an instance has, in slots or not."""
 
     kind: type
     names: tuple[str, ...]
@@ -59,8 +63,7 @@ class Container:
             return
         whole = unflatten(children, self.form)
         if isinstance(self.form, Fields):
-            vars(value).clear()
-            vars(value).update(vars(whole))
+            _set_state(value, self.form.kind, _state(whole))
         elif isinstance(value, list):
             value[:] = whole
         elif not isinstance(value, tuple):
@@ -79,15 +82,54 @@ def flatten_once(value: Any) -> Parts | None:
         own = id(value)  # the function is kept until the garbage collector runs: so it is to hold no tensor
         return Parts(*tree_flatten(value, lambda node: id(node) != own))
     if _is_record(value):
-        fields = vars(value)
+        fields = _state(value)
         return Parts([*fields.values()], Fields(kind, tuple(fields)))
     return None
 
 
 def _is_record(value: Any) -> bool:
-    """Whether an object is all in its fields, so that it can be rebuilt from them exactly."""
-    bases = type(value).__mro__[:-1]
-    return bool(bases) and all(dataclasses.is_dataclass(base) and "__slots__" not in vars(base) for base in bases)
+    """Whether an object is a dataclass that is all in its attributes, so that it can be rebuilt from them exactly.
+
+    Its other bases may be any that are written in Python, such as a mixin, Protocol or Generic, but for those that say how an
+    object is made, such as Enum. A module is what it is, and no container.
+    """
+    kind = type(value)
+    return (
+        dataclasses.is_dataclass(kind)
+        and not isinstance(value, torch.nn.Module)
+        and all(map(_adds_attributes, kind.__mro__[:-1]))
+    )
+
+
+def _adds_attributes(base: type) -> bool:
+    """Whether a class gives its objects attributes alone."""
+    return bool(base.__flags__ & _IN_PYTHON) and ("__new__" not in vars(base) or dataclasses.is_dataclass(base))
+
+
+def _state(record: Any) -> dict[str, Any]:
+    """The attributes of an object by name: those in slots, as far as they are set, and the others."""
+    slots = [name for name in _slots(type(record)) if hasattr(record, name)]
+    found = getattr(record, "__dict__", {})
+    return {**{name: getattr(record, name) for name in slots}, **found} if slots else found
+
+
+def _set_state(record: Any, kind: type, wanted: dict[str, Any]) -> None:
+    """Give an object these attributes and no others, whatever its class has to say about that."""
+    slots = _slots(kind)
+    for name in slots:
+        if name in wanted:
+            object.__setattr__(record, name, wanted[name])
+        elif hasattr(record, name):
+            object.__delattr__(record, name)
+    others = {name: value for name, value in wanted.items() if name not in slots} if slots else {**wanted}
+    if hasattr(record, "__dict__"):
+        vars(record).clear()
+        vars(record).update(others)
+
+
+def _slots(kind: type) -> list[str]:
+    names: list[str] = copyreg._slotnames(kind)  # type: ignore[attr-defined]
+    return names
 
 
 def unflatten(children: list[Any], form: Any) -> Any:
@@ -96,7 +138,7 @@ def unflatten(children: list[Any], form: Any) -> Any:
         return tree_unflatten(children, form)
     if isinstance(form, Fields):
         record: Any = object.__new__(form.kind)
-        vars(record).update(zip(form.names, children, strict=True))
+        _set_state(record, form.kind, dict(zip(form.names, children, strict=True)))
         return record
     return form(children) if isinstance(form, type) else dict(zip(form, children, strict=True))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 
 import pytest
@@ -189,6 +191,30 @@ def test_options_that_do_not_exist_make_no_decorator() -> None:
         checkpoint(early_stop=False, scale=3)
     with pytest.raises(ValueError, match="determinism_check is 'sometimes'"):
         checkpoint(determinism_check="sometimes")
+
+
+def _function(x: torch.Tensor) -> torch.Tensor:
+    return x.sin().exp()
+
+
+class _WithMethod:
+    def method(self, x: torch.Tensor) -> torch.Tensor:
+        return x.sin().exp()
+
+
+def test_what_is_decorated_can_be_pickled(monkeypatch: pytest.MonkeyPatch) -> None:
+    decorated, method = checkpoint()(_function), checkpoint()(_WithMethod.method)
+    assert pickle.loads(pickle.dumps(checkpoint()(abs)))._function is abs
+    monkeypatch.setitem(globals(), "_function", decorated)
+    monkeypatch.setattr(_WithMethod, "method", method)
+    assert pickle.loads(pickle.dumps(decorated)) is decorated
+    assert pickle.loads(pickle.dumps(method)) is method
+    assert copy.deepcopy(decorated) is decorated
+    bound, x = pickle.loads(pickle.dumps(_WithMethod().method)), torch.ones(2)
+    assert bound._function.__func__ is method._function
+    assert torch.equal(bound(x), decorated(x))
+    with pytest.raises((AttributeError, pickle.PicklingError)):
+        pickle.dumps(checkpoint()(lambda x: x))
 
 
 def test_a_decorator_takes_what_is_callable() -> None:

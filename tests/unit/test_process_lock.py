@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ import torch
 from conformance.simulated_device.device import second
 from impls.nested import CheckpointError, checkpoint
 from impls.state import advisory_locks, process_lock, random_numbers, threads
-from impls.state.process_lock import PROCESS_LOCK, DisturbedError, ProcessLockError, run_undisturbed
+from impls.state.process_lock import PROCESS_LOCK, DisturbedError, ProcessLock, ProcessLockError, run_undisturbed
 from impls.state.restoration import Restoration, current_restoration
 
 
@@ -215,6 +217,49 @@ def test_autograds_threads_are_part_of_the_recomputation(monkeypatch: pytest.Mon
         checkpoint(inner, x).sum().backward()
     assert [part for _, part in seen] == [True, True]
     assert len({thread for thread, _ in seen}) == 2
+    assert not PROCESS_LOCK.holders
+
+
+def interrupted() -> KeyboardInterrupt:
+    """A recomputation that is interrupted as its lock is to be released, and so is not; with its frames alive."""
+
+    def interrupt(frame: FrameType, event: str, _: Any) -> None:
+        if frame.f_code is ProcessLock.release.__code__:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+
+    def recompute() -> None:
+        with random_restoration():
+            sys.settrace(interrupt)
+
+    traced = sys.gettrace()
+    try:
+        recompute()
+    except KeyboardInterrupt as error:
+        return error
+    finally:
+        sys.settrace(traced)
+    raise AssertionError("nothing was interrupted")
+
+
+def test_nobody_waits_for_a_recomputation_that_was_interrupted() -> None:
+    error = interrupted()
+    assert error.__traceback__ is not None
+    assert PROCESS_LOCK.holders
+    begun = time.monotonic()
+    with elsewhere(random_restoration().__enter__) as came:
+        until(lambda: came)
+    assert came == [None]
+    interrupted()
+    with random_restoration():
+        assert len(PROCESS_LOCK.holders) == 1
+    assert not PROCESS_LOCK.holders
+    assert time.monotonic() - begun < 10
+
+
+def test_what_was_interrupted_inside_a_recomputation_disturbs_it() -> None:
+    with pytest.raises(DisturbedError), random_restoration():
+        interrupted()
     assert not PROCESS_LOCK.holders
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import enum
 import gc
 from collections import namedtuple
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import pytest
 import torch
@@ -17,9 +19,11 @@ from impls.nested import CheckpointError, checkpoint
 from impls.nested.inputs import Inputs
 from impls.state import accelerators, modes, random_numbers
 from impls.state.restoration import Restoration
+from impls.tensors.containers import flatten_once
 from impls.tensors.versions import tensor_metadata, version_probe
 
 Pair = namedtuple("Pair", "left right")
+T = TypeVar("T")
 
 
 class Accelerator:
@@ -186,6 +190,35 @@ def test_modes_are_put_in_force_and_put_back(fails: bool) -> None:
     assert modes.current_modes() == before
 
 
+@pytest.mark.parametrize("around", [0, 1])
+def test_autocast_that_is_set_by_hand_is_put_back(around: int) -> None:
+    with torch.autocast("cpu", torch.float16) if around else nullcontext():
+        before, wanted = modes.current_modes(), modes.current_modes()
+        with Restoration(wanted, []):
+            cast = torch.autocast("cpu", torch.bfloat16, cache_enabled=False)
+            cast.__enter__()
+            torch.set_autocast_enabled("cpu", not around)
+        assert (modes.current_modes(), modes.autocast_depth()) == (before, around)
+        with Restoration(wanted, []):
+            torch.autocast_decrement_nesting()
+        assert modes.autocast_depth() == around
+
+
+def test_casts_of_a_run_that_is_left_early_are_let_go() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        cast = torch.autocast("cpu", torch.bfloat16)
+        cast.__enter__()
+        x = torch.mm(x, weight).square()
+        cast.__exit__(None, None, None)
+        return x
+
+    weight = torch.ones(2, 2, requires_grad=True)
+    checkpoint(function, torch.ones(2, 2)).sum().backward()
+    with torch.no_grad():
+        weight.fill_(3)
+    assert torch.equal(function(torch.ones(2, 2)).float(), torch.full((2, 2), 36.0))
+
+
 def test_no_device_context_is_a_mode_too() -> None:
     wanted = modes.current_modes()
     with torch.device("meta"), Restoration(wanted, []):
@@ -203,6 +236,112 @@ class Box:
 
     value: Any
     others: Any
+
+
+class Mixin:
+    """A base that is no dataclass."""
+
+
+@dataclass(slots=True)
+class Slots:
+    """A dataclass without a ``__dict__``."""
+
+    value: Any
+
+
+@dataclass(slots=True)
+class MoreSlots(Slots):
+    """One that inherits slots."""
+
+    more: Any
+
+
+@dataclass
+class Mixed(Mixin, Slots):
+    """One with slots and a ``__dict__``, and a base that is no dataclass."""
+
+
+@dataclass
+class Generically(Generic[T]):
+    """One that is generic."""
+
+    value: T
+
+
+@dataclass(frozen=True)
+class Frozen(Protocol):
+    """One that cannot be changed in the usual way."""
+
+    value: Any
+
+
+class FrozenBox(Frozen):
+    """An object with a Protocol for a base."""
+
+
+@pytest.mark.parametrize("kind", [Box, Slots, MoreSlots, Mixed, Generically, FrozenBox])
+@pytest.mark.parametrize("nested", [False, True])
+def test_dataclasses_are_given_back_as_they_were(kind: Any, nested: bool) -> None:
+    weight = torch.eye(3).mul(2).requires_grad_()
+    x, seen, had = torch.ones(3, requires_grad=True), [], []
+
+    def function(record: Any) -> torch.Tensor:
+        seen.append(record)
+        had.append(hasattr(record, "more") or hasattr(record, "hidden"))
+        object.__setattr__(record, "more" if isinstance(record, MoreSlots) else "value", record.value)
+        if hasattr(record, "__dict__"):
+            vars(record)["hidden"] = 3
+        for _ in range(2):
+            object.__setattr__(record, "value", torch.tanh(record.value @ weight))
+        return (record.value**2).sum()
+
+    def outer(x: torch.Tensor) -> torch.Tensor:
+        record = object.__new__(kind)
+        object.__setattr__(record, "value", x * 1)
+        return checkpoint(function, record) if checked else function(record)
+
+    gradients = []
+    for checked in (False, True):
+        result = checkpoint(outer, x) if nested and checked else outer(x)
+        gradients.append(torch.autograd.grad(result, (x, weight)))
+    assert all(map(torch.equal, *gradients))
+    assert all(type(one) is kind for one in seen)
+    assert not any(had)
+
+
+@dataclass
+class Named:
+    """A dataclass whose fields an Enum may have."""
+
+    label: str
+
+
+class Number(Named, enum.Enum):
+    """Dataclasses that each are one object."""
+
+    ONE = "one"
+
+
+@dataclass
+class Mapped(dict[str, Any]):
+    """A dict that is a dataclass."""
+
+    value: Any
+
+
+@dataclass
+class Model(torch.nn.Module):
+    """A module that is a dataclass."""
+
+    value: Any
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+
+@pytest.mark.parametrize("one", [Number.ONE, Mapped(1), Model(1), Slots])
+def test_what_is_more_than_its_attributes_is_no_container(one: Any) -> None:
+    assert flatten_once(one) is None
 
 
 def test_arguments_are_put_together_again() -> None:

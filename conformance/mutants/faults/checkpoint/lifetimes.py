@@ -265,7 +265,7 @@ def leaves_autocast_on_after_an_error(copy: Copy) -> None:
 
     def leave(self: Any, kind: Any, error: Any, trace: Any) -> None:
         if error is not None:
-            self.stack = None
+            self.stack = self.found_here = None
 
     copy.call_before("state.restoration", "Restoration.__exit__", leave)
 

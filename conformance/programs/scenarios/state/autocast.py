@@ -94,3 +94,30 @@ def elsewhere(checkpoint: Any, note: Any, device: str, *, dtype: str, passes: in
         for turn in range(passes):
             pool.submit(y.backward, torch.ones_like(y), retain_graph=True).result()
             note(f"gradients {turn}", [x.grad, w.grad])
+
+
+def switched_by_hand(checkpoint: Any, note: Any, device: str, *, around: bool, nested: bool) -> None:
+    kind = torch.device(device).type
+    x, w = (torch.randn(2, 2, device=device, requires_grad=True) for _ in range(2))
+    note("leaves", (x, w))
+
+    def inner(h):
+        cached = torch.is_autocast_cache_enabled()
+        torch.set_autocast_cache_enabled(not cached)
+        h = h @ w
+        h = h * h
+        torch.set_autocast_cache_enabled(cached)
+        return h.float()
+
+    def outer(h):
+        return checkpoint(inner, h.cos()) @ w
+
+    for step in range(2):
+        with torch.autocast(kind, dtype=torch.bfloat16, enabled=around):
+            y = (checkpoint(outer, x) if nested else checkpoint(inner, x)).float()
+            note(f"forward {step}", y)
+            note(f"cached after forward {step}", torch.is_autocast_cache_enabled())
+            y.backward(torch.ones_like(y))
+            note(f"cached after backward {step}", torch.is_autocast_cache_enabled())
+        note(f"cached {step}", torch.is_autocast_cache_enabled())
+        note(f"gradients {step}", [x.grad, w.grad])

@@ -79,3 +79,9 @@ def restores_autocast_on_the_main_thread_alone(copy: Copy) -> None:
     """A recomputation on another thread than the main one runs with the modes that it finds there."""
     present = copy["nested.region"].modes.current_modes
     recompute_with(copy, "modes", lambda region, _: region.modes if on_main_thread() else present())
+
+
+@mutant("state.modes", "autocast", "an_autocast_cache_that_a_function_switches")
+def leaves_autocast_as_the_function_did(copy: Copy) -> None:
+    """What a recomputation that ends early has switched of autocast stays so."""
+    copy.replace("state.modes", "restore_autocast", lambda found, depth: None)

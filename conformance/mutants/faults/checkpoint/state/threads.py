@@ -35,10 +35,16 @@ def gives_up_on_a_busy_region(copy: Copy) -> None:
     _refuse_to_wait(copy)
 
 
+def _wait_for_what_is_over(copy: Copy) -> None:
+    """Wait for a recomputation that has the lock even if nothing of it is under way any more."""
+    copy.replace("state.restoration", "Restoration.is_abandoned", lambda self: False)
+
+
 @mutant("state.process_lock", "lifetimes", "a_fork_while_another_thread_recomputes")
 def stays_locked_after_a_fork(copy: Copy) -> None:
     """In a process that was forked, threads that did not come along keep the lock."""
     copy.replace("state.process_lock", "PROCESS_LOCK", copy["state.process_lock"].ProcessLock())
+    _wait_for_what_is_over(copy)
 
 
 @mutant("nested.region", "lifetimes", "backward_in_another_thread")
@@ -106,4 +112,5 @@ def keeps_its_lock_after_an_error(copy: Copy) -> None:
             self.holders.append(holder)
 
     copy.call_after("state.process_lock", "ProcessLock.release", release)
+    _wait_for_what_is_over(copy)
     copy.replace("state.process_lock", "LIMIT", 5.0)  # so that a thread that waits in vain ends when the law has seen it
