@@ -44,6 +44,16 @@ def test_what_changed_before_an_error_stays(case: Case) -> None:
     as_expected(case)
 
 
+PLACES: dict[str, st.SearchStrategy[Any]] = {"first": st.booleans(), "index": st.integers(0, 3), **CUT}
+READ = st.sampled_from(("mean", "weight"))
+
+
+@counted_law(written(changes.changed_in_a_region, what=READ, **PLACES), effort=0.5)
+def test_a_region_around_a_model_that_changes_what_it_reads(case: Case) -> None:
+    """Where forward changes a weight or a buffer that it reads, a region around the model is right, or refuses that."""
+    as_expected(case)
+
+
 AHEAD = st.sampled_from(("in place", "replaced", "replaced by one on the device"))
 
 

@@ -81,6 +81,21 @@ class Clamped(torch.nn.Module):
         return x * self.weight
 
 
+class Scaled(torch.nn.Module):
+    def __init__(self, width, what, first):
+        super().__init__()
+        self.register_buffer("mean", torch.ones(width))
+        self.weight = torch.nn.Parameter(torch.randn(width))
+        self.what, self.first = what, first
+
+    def forward(self, x):
+        changed = getattr(self, self.what)
+        with torch.no_grad():
+            changed.mul_(0.5).add_(x.detach().mean(0))
+        x = x + changed.detach()
+        return changed * x if self.first else x * changed
+
+
 class Remembering(torch.nn.Module):
     def __init__(self, steps):
         super().__init__()
