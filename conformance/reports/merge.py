@@ -19,6 +19,7 @@ from typing import Any
 
 from conformance.rows.option_values import readable
 from conformance.rows.results_file import Results, Row, claim, is_unexpected, read_all, totals, write_all
+from conformance.rows.torch_releases import subject
 from conformance.runs.destination import merged_path
 
 Said = tuple[str, str, bool]
@@ -62,7 +63,7 @@ def conflicts(runs: Sequence[Results]) -> list[Conflict]:
             about[row["law"], row["impl"], row["device"]].append(_said(row))
         for key, said in about.items():
             if len(said) > 1:
-                told = tuple(_told(run, row) for run in one.runs for row in run.rows if _about(row) == key)
+                told = tuple(_told(run, row) for run in one.runs for row in run.rows if subject(row) == key)
                 found.append(Conflict(*key, ", ".join(_versions(one)), told))
     return found
 
@@ -71,10 +72,6 @@ def _versions(run: Results) -> tuple[str, ...]:
     versions, suite = run.header["versions"], run.header["suite"]
     changed = " with uncommitted changes" if suite["dirty"] else ""
     return (f"torch {versions['torch']}", f"python {versions['python']}", f"suite at {suite['commit'][:10]}{changed}")
-
-
-def _about(row: Row) -> tuple[str, str, str]:
-    return row["law"], row["impl"], row["device"]
 
 
 def _said(row: Row) -> Said:
@@ -95,7 +92,7 @@ def _united(runs: Sequence[Results]) -> Results:
     same: dict[tuple[tuple[str, str, str], Said], list[tuple[Any, Row]]] = defaultdict(list)
     for run in runs:
         for row in run.rows:
-            same[_about(row), _said(row)].append((run.header["seed"], row))
+            same[subject(row), _said(row)].append((run.header["seed"], row))
     rows = tuple(map(_one, same.values()))
     return replace(runs[0], rows=rows, footer=totals(rows), runs=tuple(runs))
 

@@ -45,7 +45,7 @@ def _judged(results: Results) -> set[tuple[str, str]]:
 def without_repeated_programs(rows: Sequence[Row], other: Results) -> list[Row]:
     """The rows, without the programs of those that have the same verdict in ``other``, whose file they name instead."""
     verdicts = by_subject(other.rows)
-    repeated = [verdicts.get(_subject(row)) == (row["verdict"],) for row in rows]
+    repeated = [verdicts.get(subject(row)) == (row["verdict"],) for row in rows]
     return [
         {**row, "program": "", "program_in": other.path.name} if same and row["program"] else dict(row)
         for row, same in zip(rows, repeated, strict=True)
@@ -56,9 +56,10 @@ def by_subject(rows: Iterable[Row]) -> dict[tuple[str, str, str], tuple[str, ...
     """The verdicts by law, implementation and device: one, or several where runs contradict each other."""
     found: dict[tuple[str, str, str], tuple[str, ...]] = {}
     for row in rows:
-        found[_subject(row)] = (*found.get(_subject(row), ()), row["verdict"])
+        found[subject(row)] = (*found.get(subject(row), ()), row["verdict"])
     return found
 
 
-def _subject(row: Row) -> tuple[str, str, str]:
+def subject(row: Row) -> tuple[str, str, str]:
+    """Law, implementation and device: what a verdict is about."""
     return row["law"], row["impl"], row["device"]

@@ -55,12 +55,15 @@ class SharedMemory:
 
 
 class Changes:
-    """The changes of one slice run.
+    """The parameters and buffers that one run of a slice has changed, by name.
 
-    ``names`` are what changed so far. Of these ``silent`` are those of which version counters do not tell,
-    ``redirected`` those that were given other data, and ``assigned`` those that were replaced, with the replaced copy if that
-    had been changed before. ``starts`` is for each
-    microbatch what it started from; ``since`` is from which of them on a name stands for what was assigned last.
+    - ``names``: all that changed so far.
+    - ``silent``: those whose version counter does not show it.
+    - ``redirected``: those that were given other ``.data``.
+    - ``assigned``: those that forward replaced by another tensor; its value is the replaced copy if that had been changed
+      before, else None.
+    - ``starts``: for each microbatch, the values that it started from.
+    - ``since``: for each name that was assigned, the number of the first microbatch that started from the new tensor.
     """
 
     def __init__(self, title: str, use: SliceUse, chain: Chain, memory: SharedMemory) -> None:

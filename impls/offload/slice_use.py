@@ -43,11 +43,12 @@ class Stamp(NamedTuple):
 
 
 class Start(dict[str, torch.Tensor]):
-    """What one microbatch started from, by name and on the offload device, where any microbatch changes the original.
+    """The values that one microbatch started from, of parameters and buffers that some microbatch changes.
 
-    ``silent`` are names of what it changed so that no version tells: saved references to these read the original, as those
-    of plain autograd do. ``overtaken`` are names of what a later microbatch changed after this one saved it, with the start
-    of the one that came next, and of what was given other data, with None.
+    They are on the offload device. ``silent`` has the names that this microbatch changed without a new version: references
+    saved to them read the original, as plain autograd does. ``overtaken`` has the names whose saved value is gone: a later
+    microbatch changed it (its value here is the start of the microbatch after this one), or it was given other ``.data``
+    (None).
     """
 
     def __init__(self, values: Mapping[str, torch.Tensor] | None = None) -> None:

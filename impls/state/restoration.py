@@ -22,11 +22,11 @@ def current_restoration() -> Restoration | None:
 
 
 class Restoration:
-    """Context of one recomputation: forward's modes, or None for those that are in force, and states of generators.
+    """Context of one recomputation: it runs under forward's modes (None: those in force) and from its generators' states.
 
-    What belongs to the process is set while no other recomputation has set it. Its modes are set only where they differ, and
-    other threads see them meanwhile; they are put back where they still are what was set, or what forward had ``left`` if it
-    left others than it began with, and after an error in any case.
+    Modes and generators that belong to the process are set under a lock, by one recomputation at a time. A mode is set only
+    if it differs from forward's; other threads see it meanwhile. On exit a mode is put back if it is still what was set
+    here, or what forward had ``left`` where the function itself changes it, and after an error in any case.
 
     Raises ProcessLockError where another recomputation does not end, and on exit DisturbedError, in place of any Exception,
     where another one passed this one by while it slept, and was not waited for.
