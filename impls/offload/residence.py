@@ -6,6 +6,7 @@ its way, and the one before is sent for. What is loaded belongs to the engine's 
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Collection, Iterator
@@ -58,6 +59,8 @@ class Residence:
         self.route = route
         self.tasks: dict[int, weakref.ref[_Task]] = {}
         self.loading, self.running = threading.RLock(), threading.RLock()
+        self.abandoned = False  # with the copies of a run in the modules, which another process goes on with
+        _residences.add(self)
 
     def __reduce__(self) -> tuple[type[Residence], tuple[Route]]:
         return Residence, (self.route,)
@@ -65,6 +68,11 @@ class Residence:
     @contextmanager
     def exclusive(self) -> Iterator[None]:
         """Keep other threads from running modules of the model, or looking at their parameters, while these are copies."""
+        if self.abandoned:
+            raise RuntimeError(
+                "this process was forked while another thread ran a slice of this OffloadModel, so its modules have copies of "
+                "that run. Make the model anew, or fork when nothing runs"
+            )
         if not self.running.acquire(timeout=300):
             raise RuntimeError("another thread does not end its run of a slice of this OffloadModel, and slices take turns")
         try:
@@ -86,3 +94,23 @@ class Residence:
                 self.tasks[number] = weakref.ref(task)
                 queue_callback(task)
             return task.take(use, names)
+
+    def after_fork(self) -> None:
+        """What another thread was in the middle of is never ended here, as that thread did not come along."""
+        if not self.running.acquire(blocking=False):
+            self.running, self.abandoned = threading.RLock(), True
+        else:
+            self.running.release()
+        self.loading = threading.RLock()
+
+
+_residences: weakref.WeakSet[Residence] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for residence in _residences:
+        residence.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

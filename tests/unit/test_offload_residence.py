@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import itertools
+import os
+import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -43,6 +45,7 @@ class Loads:
 
 @pytest.fixture
 def loads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loads]:
+    OffloadModel([nn.Linear(1, 1)], "cpu", num_slices=1)(torch.ones(1, 1))  # torch imports at a first call, in frames that stay
     made, load = Loads(), Route.load
 
     def noted(self: Route, originals: Mapping[str, torch.Tensor]) -> Arrival:
@@ -258,3 +261,36 @@ def test_an_lstm_keeps_its_own_weights() -> None:
     assert all(one is other for one, other in zip(lstm._flat_weights, lstm.parameters(), strict=True))
     references: Any = lstm._flat_weight_refs
     assert all(one() is other for one, other in zip(references, lstm.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_process_forked_while_another_thread_runs_a_slice_refuses_the_model(elsewhere: bool) -> None:
+    inside, end = threading.Event(), threading.Event()
+    model = OffloadModel([nn.Linear(2, 2), nn.Linear(2, 2)], "cpu", num_slices=2)
+    x = torch.randn(3, 2)
+    due = model(x).detach()
+
+    def wait(*_: object) -> None:
+        inside.set()
+        end.wait(30)
+
+    def answer() -> int:
+        try:
+            return 0 if torch.equal(model(x), due) and len(model.state_dict()) == 4 else 1
+        except RuntimeError as error:
+            return 2 if "forked while another thread ran a slice" in str(error) else 3
+
+    handle = next(model.children()).register_forward_pre_hook(wait)
+    thread = threading.Thread(target=model, args=(x,))
+    if elsewhere:
+        thread.start()
+        inside.wait(30)
+    if (child := os.fork()) == 0:
+        signal.alarm(30)  # where it would wait for ever
+        handle.remove()
+        os._exit(answer())
+    end.set()
+    if elsewhere:
+        thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == (2 if elsewhere else 0)
+    assert answer() == 0
