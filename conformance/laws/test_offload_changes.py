@@ -44,7 +44,7 @@ def test_what_changed_before_an_error_stays(case: Case) -> None:
     as_expected(case)
 
 
-PLACES: dict[str, st.SearchStrategy[Any]] = {"first": st.booleans(), "index": st.integers(0, 3), **CUT}
+PLACES: dict[str, st.SearchStrategy[Any]] = {"first": st.booleans(), "after": st.booleans(), "index": st.integers(0, 2), **CUT}
 READ = st.sampled_from(("mean", "weight"))
 
 

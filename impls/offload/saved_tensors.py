@@ -5,7 +5,7 @@ All else is handed to the saved-tensor hooks around the model, if there are any,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -23,8 +23,6 @@ class Loader(Protocol):
     references: int
 
     def load_again(self, name: str, start: Start) -> torch.Tensor: ...
-
-    def check(self, names: Iterable[str]) -> None: ...
 
     def refuse_overtaken(self, name: str, start: Start) -> None: ...
 
@@ -44,7 +42,6 @@ class SliceHooks:
         self.storages = {number: name for name, copy in copies.items() if (number := storage_number(copy)) is not None}
         self.counters: dict[str, VersionProbe] = {}
         self.ended: dict[str, int] = {}
-        self.changed: list[str] = []  # what the run has changed, and refers to
         self.outer: tuple[Callable[..., Any], Callable[..., Any]] | None = None
 
     def __enter__(self) -> SliceHooks:
@@ -56,15 +53,17 @@ class SliceHooks:
         pop_hooks()
         self.outer = None
         self.ended = {name: each._version for name, each in self.counters.items()}
-        self.changed = [name for name, version in self.ended.items() if version != self.versions[name]]
         self.copies, self.storages = {}, {}
 
     def pack(self, tensor: torch.Tensor) -> Packed:
         number = storage_number(tensor)
         name = None if number is None else self.storages.get(number)
-        if name is not None and not (self.pristine and self.copies[name]._version != self.versions[name]):
+        changed = name is not None and self.copies[name]._version != self.versions[name]
+        if name is not None and not (self.pristine and changed):
+            if changed and self.outer is not None:
+                self.outer[0](tensor)  # a region around compares versions when it runs this again; what it gives is not used
             return _Reference(self, name, tensor)
-        packed = _Kept(tensor) if self.outer is None else _Handed(self, tensor, *self.outer)
+        packed = _Kept(tensor) if self.outer is None else _Handed(tensor, *self.outer)
         return packed if name is None else _Changed(packed, self, name)
 
     def count(self, name: str) -> VersionProbe:
@@ -133,21 +132,15 @@ class _Kept:
 
 
 class _Handed:
-    """A saved tensor as the hooks around the model packed it.
+    """A saved tensor as the hooks around the model packed it."""
 
-    Where these recompute it, forward runs again, and changes once more what it has changed. Plain autograd refuses to read
-    what it saved of that, so nothing of a run that refers to it is right.
-    """
+    __slots__ = ("hook", "packed")
 
-    __slots__ = ("hook", "packed", "run")
-
-    def __init__(self, run: SliceHooks, tensor: torch.Tensor, pack: Callable[..., Any], unpack: Callable[..., Any]) -> None:
-        self.run, self.packed, self.hook = run, pack(tensor), unpack
+    def __init__(self, tensor: torch.Tensor, pack: Callable[..., Any], unpack: Callable[..., Any]) -> None:
+        self.packed, self.hook = pack(tensor), unpack
 
     def unpack(self) -> torch.Tensor:
-        tensor = self.hook(self.packed)
-        self.run.loader.check(self.run.changed)
-        return tensor
+        return self.hook(self.packed)
 
 
 class _Changed:

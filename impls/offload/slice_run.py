@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from impls.graph.edges import increment_version
 from impls.nested import checkpoint
 from impls.nested.recomputation import StopRecomputation
 from impls.offload.boundary import Boundary
@@ -98,10 +97,7 @@ class SliceRun:
             with statistics if given else nullcontext():
                 value = execute(self.use, self.chain, given, start, args, kwargs)
         except BaseException as error:
-            if isinstance(error, EARLY_STOPS):  # a change that would be a second one is not written back, but told
-                changed = (name for name, copy in self.copies.items() if copy._version != before[name].version)
-                increment_version([self.use.tensors[name] for name in changed])
-            else:
+            if not isinstance(error, EARLY_STOPS):
                 with told_beside(error):
                     self.changes.note(self.copies, before, given, statistics.updated, start)
                     self.changes.write_back(given)

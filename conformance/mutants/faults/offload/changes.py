@@ -74,21 +74,16 @@ def forgets_what_was_assigned_before_an_error(copy: Copy) -> None:
     copy.call_instead("offload.execution", "_call_on", call_on)
 
 
-@mutant("offload.slice_run", "offload-models", "a_region_around_a_model_that_changes_what_it_reads")
-def counts_no_change_of_a_run_that_ends_early(copy: Copy) -> None:
-    """A change in a recomputation that ends early is told by no version."""
-    copy.replace("offload.slice_run", "increment_version", lambda tensors: None)
+@mutant("offload.saved_tensors", "offload-models", "a_region_around_a_model_that_changes_what_it_reads")
+def hides_what_it_changed(copy: Copy) -> None:
+    """A region around a model does not get to see what the model's forward changed and saved."""
+    there = copy["offload.saved_tensors"]
 
+    def pack(handed: Any, hooks: Any, tensor: torch.Tensor) -> Any:
+        name = hooks.storages.get(there.storage_number(tensor))
+        return handed(hooks, tensor) if name is None else there._Reference(hooks, name, tensor)
 
-@mutant("offload.saved_tensors", "offload-models", "a_region_around_a_model_that_changes_what_it_reads", profile="default")
-def looks_at_changes_before_it_unpacks(copy: Copy) -> None:
-    """Whether what the run changed is the same is looked at before hooks around it run forward again."""
-
-    def unpack(there: Any, handed: Any) -> Any:
-        handed.run.loader.check(handed.run.changed)
-        return handed.hook(handed.packed)
-
-    copy.call_instead("offload.saved_tensors", "_Handed.unpack", unpack)
+    copy.call_instead("offload.saved_tensors", "SliceHooks.pack", pack)
 
 
 @mutant("offload.slice_use", "offload-models", "a_weight_that_changes_before_its_slice_runs")

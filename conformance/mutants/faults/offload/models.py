@@ -118,8 +118,8 @@ def calls_forward_past_the_hooks(copy: Copy) -> None:
 def hands_other_values_to_the_hooks_around(copy: Copy) -> None:
     """The hooks around a model get twice the values that were saved."""
 
-    def hand(there: Any, self: Any, run: Any, tensor: torch.Tensor, *hooks: Any) -> None:
-        there(self, run, tensor * 2, *hooks)
+    def hand(there: Any, self: Any, tensor: torch.Tensor, *hooks: Any) -> None:
+        there(self, tensor * 2, *hooks)
 
     copy.call_instead("offload.saved_tensors", "_Handed.__init__", hand)
 

@@ -91,25 +91,28 @@ def raised_after(OffloadModel, note, device, place, *, what, index, error, slice
         note(f"{label} state afterwards", here(of.state_dict().values()))
 
 
-def changed_in_a_region(OffloadModel, note, device, place, *, what, first, index, slices, checkpoint):  # noqa: N803
+def changed_in_a_region(OffloadModel, note, device, place, *, what, first, index, after, slices, checkpoint):  # noqa: N803
     import copy
 
     from impls.nested import checkpoint as region
 
-    layers = [torch.nn.Linear(2, 2), torch.nn.Tanh(), torch.nn.Linear(2, 2)]
+    layers = [torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)]
     layers.insert(index, Scaled(2, what, first))
     plain = torch.nn.Sequential(*copy.deepcopy(layers)).to(place)
     model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint)
     x = torch.randn(3, 2, device=place, requires_grad=True)
-    y = region(model, x)
+    head = torch.nn.Linear(2, 2).to(place)
+    y = region(lambda x: head(model(x)), x)
     try:
-        gradients = torch.autograd.grad(y.sum(), [x, *model.parameters()], allow_unused=True)
+        wanted = head.parameters() if after else [x, *model.parameters(), *head.parameters()]
+        gradients = torch.autograd.grad(y.sum(), list(wanted), allow_unused=True)
     except RuntimeError as error:
         named = f"parameter or buffer '{index}.{what}'", "a saved tensor (torch.float32 [2] on"  # by the model, by the region
         note("expected refusal", True)
         note("seen refusal", any(one in str(error) for one in named))
     else:
-        note("expected gradients", here(torch.autograd.grad(plain(x).sum(), [x, *plain.parameters()], allow_unused=True)))
+        wanted = head.parameters() if after else [x, *plain.parameters(), *head.parameters()]
+        note("expected gradients", here(torch.autograd.grad(head(plain(x)).sum(), list(wanted), allow_unused=True)))
         note("seen gradients", here(gradients))
 
 
