@@ -9,11 +9,13 @@ checkpoint = functools.partial(checkpoint, use_reentrant=False, early_stop=False
 def run(checkpoint, note, device):
     torch.manual_seed(0)
     leaves = [torch.randn(4, 4, device=device, requires_grad=True) for _ in range(2)]
-    note('leaves', leaves)
     inside, drawn, over = (threading.Event() for _ in range(3))
     calls = []
     def f(h):
-        for _ in range(1): h = torch.nn.functional.dropout(h.cos(), 0.3)
+        calls.append(None)
+        if len(calls) == 3:
+            drawn.wait(0.2)
+        elif len(calls) == 4: over.wait(0.2)
         return torch.nn.functional.dropout(h.sin(), 0.3).exp()
     def back(y): y.backward(torch.ones_like(y), retain_graph=False)
     outputs = [checkpoint(f, leaf * 1) for leaf in leaves]
