@@ -1,6 +1,6 @@
 """torch-reentrant, law two_threads_draw_their_own. Two threads that run backward at once, over a graph each, draw the
 numbers of their own forward."""
-import concurrent.futures, functools, os, sys  # threads do not always meet: where it shows nothing, run it again
+import concurrent.futures, functools, os, sys, threading  # threads do not always meet: where it shows nothing, run it again
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -9,9 +9,15 @@ checkpoint = functools.partial(checkpoint, use_reentrant=True)
 def run(checkpoint, note, device):
     torch.manual_seed(0)
     leaves = [torch.randn(4, 4, device=device, requires_grad=True) for _ in range(2)]
+    inside, drawn, over = (threading.Event() for _ in range(3))
     calls = []
-    def f(h): return torch.nn.functional.dropout(h.sin(), 0.3).exp()
-    def back(y): y.backward(torch.ones_like(y), retain_graph=False)
+    def f(h):
+        calls.append(None)
+        if len(calls) == 3:
+            inside.set()
+        elif len(calls) == 4: over.wait(0.2)
+        return torch.nn.functional.dropout(h.sin(), 0.3).exp()
+    def back(y): y.backward(y, retain_graph=False)
     outputs = [checkpoint(f, leaf * 1) for leaf in leaves]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         first = pool.submit(back, outputs[0])
