@@ -6,6 +6,7 @@ import functools
 from collections.abc import Collection
 from typing import Any
 
+import torch
 from hypothesis import strategies as st
 
 from conformance.judging.judge import Case
@@ -70,6 +71,17 @@ KEEPS = st.sampled_from(["identity", "detach", "box"])
 @graph_law(named(hooks.unlike, kind=ANY, hooks=KEEPS, reader=st.just("function")), gradients=False)
 def test_a_custom_function_reads_what_it_saved(case: Case) -> None:
     """Values, strides, dtype, device, layout, conjugation and requires_grad of ctx.saved_tensors are those without hooks."""
+    case.equals_plain()
+
+
+LENGTHS = st.lists(st.integers(1, 3), min_size=1, max_size=3).map(tuple)
+RAGGED = st.sampled_from(["kept", "copied", "on the CPU", "changed"])
+LAYOUT = st.sampled_from([torch.strided, torch.jagged])
+
+
+@graph_law(named(hooks.ragged, how=RAGGED, lengths=LENGTHS, layout=LAYOUT, passes=st.integers(1, 2)), effort=0.5)
+def test_nested_tensors_under_hooks(case: Case) -> None:
+    """Nested tensors, which have no size, that are saved, copied, moved to the CPU or changed give plain's gradients."""
     case.equals_plain()
 
 

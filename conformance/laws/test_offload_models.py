@@ -134,6 +134,16 @@ def test_sparse_gradients_stay_sparse(case: Case) -> None:
     equals_plain(case)
 
 
+FOLLOWED = st.sampled_from(("linear", "scaled", "encoder"))
+VIEW: dict[str, st.SearchStrategy[Any]] = {"dims": st.sampled_from((3, 2)), "axis": st.integers(0, 1)}
+
+
+@offload_law(written(models.transposed, kind=FOLLOWED, slices=st.integers(1, 2), checkpoint=st.booleans(), away=HERE, **VIEW))
+def test_inputs_that_are_transposed(case: Case) -> None:
+    """Layers whose input is a transposed view, for which torch takes other operators, give the plain model's gradients."""
+    equals_plain(case)
+
+
 @offload_law(written(models.shared, away=HERE, distance=st.integers(1, 3), slices=SLICES, checkpoint=st.booleans(), steps=FEW))
 def test_a_shared_parameter_gets_one_gradient(case: Case) -> None:
     """A parameter that two modules share, of one slice or of two, gets the plain model's gradient."""

@@ -48,7 +48,7 @@ class _SavedTensor:
         # What is kept anyway may be kept by its counter too; otherwise the counter is followed without the memory.
         self.probe: VersionProbe = tensor.detach() if self.is_alias or self.aliases else version_probe(tensor)
         self.version = self.probe._version
-        self.description = type(tensor).__name__, tensor.dtype, tensor.shape, tensor.device
+        self.description = type(tensor).__name__, tensor.dtype, _size(tensor), tensor.device
 
     def restore(self) -> Any:
         return _with_graph(self.value) if self.aliases else self.value
@@ -62,9 +62,14 @@ class _SavedTensor:
             kind, dtype, shape, device = self.description
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an inplace operation: a "
-                f"{kind} of {dtype} {list(shape)} on {device}, of which saved-tensor hooks kept no copy, is at version {now}; "
+                f"{kind} of {dtype} {shape} on {device}, of which saved-tensor hooks kept no copy, is at version {now}; "
                 f"expected version {self.version} instead. Clone it before changing it, or let the pack hook copy it"
             )
+
+
+def _size(tensor: torch.Tensor) -> list[int | None]:
+    """The size of a tensor; a nested one of strided layout has none, but those of its parts."""
+    return [None] * tensor.dim() if tensor.is_nested and tensor.layout is torch.strided else list(tensor.shape)
 
 
 def _without_graph(value: Any, memory: tuple[StorageWeakRef, ...], aliases: list[_Alias]) -> Any:

@@ -31,11 +31,13 @@ class Span(NamedTuple):
 
 
 def components(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """The strided tensors that a tensor is made of: itself, the parts of a sparse tensor, what a wrapper subclass wraps."""
+    """The strided tensors that a tensor is made of: itself, the parts of a sparse or nested one, what a subclass wraps."""
     if is_traceable_wrapper_subclass(tensor):
         for name in tensor.__tensor_flatten__()[0]:
             yield from components(getattr(tensor, name))
-    if tensor.layout is torch.strided:
+    if tensor.is_nested and tensor.layout is torch.strided:
+        yield tensor.values()
+    elif tensor.layout is torch.strided:
         yield tensor
     elif tensor.layout is torch.sparse_coo:
         yield from (tensor._indices(), tensor._values())

@@ -172,7 +172,8 @@ class _Region:
         given = {name: as_original(alias, self.use.tensors[name]) for name, alias in given.items()}
         args, kwargs = self.boundary.restore(nowhere)
         try:
-            with self.use.residence.exclusive(), in_modes(self.modes):
+            # A dispatch mode has composite operators call others, which save other tensors: forward ran inside of one.
+            with self.use.residence.exclusive(), in_modes(self.modes), WriteRecorder() if given else nullcontext():
                 return execute(self.use, self.chain, given, self.start, args, kwargs)
         finally:
             nowhere.over = True

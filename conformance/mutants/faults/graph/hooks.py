@@ -68,6 +68,12 @@ def rename_errors(copy: Copy, path: str) -> None:
     copy.call_instead("graph.hooks", path, failing)
 
 
+@mutant("graph.hooks", "hooks", "nested_tensors_under_hooks")
+def asks_each_tensor_for_its_size(copy: Copy) -> None:
+    """Nested tensors of strided layout, which have none, are asked for their size."""
+    copy.replace("graph.hooks", "_size", lambda tensor: list(tensor.shape))
+
+
 @mutant("graph.hooks", "hooks", "a_pair_that_returns_its_argument_makes_no_cycle", profile="default")
 def looks_into_the_outer_tuple_alone(copy: Copy) -> None:
     """A result keeps its graph in a tuple that is in a tuple."""

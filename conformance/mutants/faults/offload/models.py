@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -49,6 +50,23 @@ def forget_numbers(copy: Copy, forgotten: Callable[[Any], bool]) -> None:
             known.pop(id(value), None)
 
     copy.call_before("offload.containers", "_flatten", take)
+
+
+@mutant("offload.slice_run", "offload-models", "inputs_that_are_transposed", profile="default")
+def recomputes_outside_of_the_mode(copy: Copy) -> None:
+    """Forward runs inside a dispatch mode, under which composite operators call others, and the recomputation does not."""
+    there = copy["offload.slice_run"]
+
+    def run_again(run: Any, region: Any, *args: Any) -> Any:
+        if region.first is not None:
+            return run(region, *args)
+        mode, there.WriteRecorder = there.WriteRecorder, nullcontext
+        try:
+            return run(region, *args)
+        finally:
+            there.WriteRecorder = mode
+
+    copy.call_instead("offload.slice_run", "_Region.__call__", run_again)
 
 
 @mutant("offload.microbatches", "offload-models", "the_first_module_gets_every_input")

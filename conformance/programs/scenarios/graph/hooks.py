@@ -51,6 +51,26 @@ def order(graph: Any, note: Any, device: str, *, steps: Any, reads: int, passes:
     note("seen unpacked", unpacked)
 
 
+def ragged(graph: Any, note: Any, device: str, *, how: str, lengths: Any, layout: Any, passes: int) -> None:
+    parts = [torch.randn(length, 3, device=device, requires_grad=True) for length in lengths]
+    note("leaves", tuple(parts))
+    context = {
+        "kept": lambda: graph.saved_tensors_hooks(lambda t: t, lambda t: t),
+        "copied": lambda: graph.saved_tensors_hooks(lambda t: t.detach().clone(), lambda t: t),
+        "on the CPU": lambda: graph.save_on_cpu(),
+        "changed": lambda: graph.allow_mutation_on_saved_tensors(),
+    }[how]
+    with context():
+        x = torch.nested.as_nested_tensor(parts, layout=layout) * 2
+        y = torch.nested.to_padded_tensor((x * x).cos(), 0.0).sum()
+        if how == "changed":
+            with torch.no_grad():
+                x.mul_(3)
+        for turn in range(passes):
+            y.backward(retain_graph=turn < passes - 1)
+            note(f"gradients {turn}", [part.grad for part in parts])
+
+
 def pairs(graph: Any, note: Any, device: str, *, depth: int, error: Any, after: int) -> None:
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))

@@ -228,6 +228,22 @@ def sparse(OffloadModel, note, device, place, *, slices, checkpoint, steps):  # 
     note("state", here(model.state_dict().values()))
 
 
+def transposed(OffloadModel, note, device, place, *, kind, dims, axis, slices, checkpoint):  # noqa: N803
+    attention = {"dropout": 0.0, "batch_first": True}
+    layers = {
+        "linear": lambda: [torch.nn.Linear(4, 4), torch.nn.SiLU()],
+        "scaled": lambda: [Mixing(4), torch.nn.Linear(4, 4), torch.nn.Sigmoid()],
+        "encoder": lambda: [torch.nn.TransformerEncoderLayer(4, 2, 8, **attention), torch.nn.Tanh()],
+    }[kind]()
+    model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint)
+    p = torch.randn(*([4, 3, 2][:dims]), device=place).movedim(0, axis).contiguous().requires_grad_()
+    note("leaves", (p, *model.parameters()))
+    y = model((p * 1).movedim(axis, -1))
+    y.square().sum().backward()
+    note("forward", here([y]))
+    note("gradients", here([p.grad, *(one.grad for one in model.parameters())]))
+
+
 def changed_in_place(OffloadModel, note, device, place, *, before, slices, checkpoint, first, home):  # noqa: N803
     layers = [torch.nn.Linear(3, 3) for _ in range(before)]
     layers[len(layers) if not first else 0 : 0] = [torch.nn.ReLU(inplace=True)]
