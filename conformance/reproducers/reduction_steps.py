@@ -19,7 +19,7 @@ from typing import Any
 
 from conformance.reproducers.inlining import put_where_used, without_calls
 from conformance.reproducers.line_joining import joined
-from conformance.reproducers.script_syntax import dotted_names, first_modules, identifiers, with_modules
+from conformance.reproducers.script_syntax import dotted_names, first_modules, has_threads, identifiers, with_modules
 from conformance.reproducers.stand_ins import standing_in
 
 SCREEN = 39  # lines: up to so many a script is left as it reads best
@@ -45,13 +45,15 @@ def is_bound(script: str) -> bool:
 
 
 def joins(script: str) -> list[str]:
-    """The statements that wait for threads to end, and the loops that are made of one: without it two runs may differ."""
+    """Statements by which threads wait for one another, and loops that are made of one: without it two runs may differ."""
+    if not has_threads(script):
+        return []
     found = []
     for node in ast.walk(ast.parse(script)):
         match node:
             case (
-                ast.Expr(ast.Call(ast.Attribute(_, "join"), []))
-                | ast.For(body=[ast.Expr(ast.Call(ast.Attribute(_, "join"), []))])
+                ast.Expr(ast.Call(ast.Attribute(_, "join" | "wait" | "set" | "acquire" | "release")))
+                | ast.For(body=[ast.Expr(ast.Call(ast.Attribute(_, "join")))])
             ):
                 found.append(ast.unparse(node))
     return sorted(found)

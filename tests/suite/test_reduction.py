@@ -57,6 +57,21 @@ def test_threads_are_waited_for() -> None:
     assert reduced_body(body).splitlines()[-3:] == ["for thread in threads:", "    thread.join()", "note('expected', 2)"]
 
 
+def test_what_threads_wait_for_stays() -> None:
+    body = """
+        import threading
+        begun = threading.Event()
+        one = threading.Thread(target=lambda: begun.set())
+        one.start()
+        begun.wait(5)
+        unused = 3
+        one.join()
+        note('seen', double(1))
+        note('expected', 2)
+    """
+    assert reduced_body(body).splitlines() == textwrap.dedent(body).replace("unused = 3\n", "").strip().splitlines()
+
+
 def test_what_the_fault_does_not_need_goes() -> None:
     body = """
         import math, os
