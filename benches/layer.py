@@ -26,10 +26,10 @@ from torch import Tensor
 
 from benches.compare.measurement import MEASURED, RAISES, VOID, Quartiles, agreement, device_seconds, quartiles
 from benches.compare.report import size as shown_size
-from benches.compare.report import store
 from benches.papers.korthikanti2022 import FORMULAS, OF_22B, PAPER, TIMES, Run, run
 from benches.papers.meters.layer_times import Lap, Layer, timed
 from benches.papers.models.transformer_layer import Shape, Technique, paper_bytes
+from benches.published import store
 from conformance.provenance import measured_code
 from conformance.provenance.measured_code import Origin
 from conformance.rows import results_file

@@ -32,8 +32,8 @@ from torch import Tensor, nn
 
 from benches.compare.measurement import MEASURED, RAISES, VOID, Quartiles, agreement, device_seconds, quartiles
 from benches.compare.report import size as shown_size
-from benches.compare.report import store
 from benches.models.workloads import KINDS, Workload, workload
+from benches.published import store
 from benches.rounds import interleaved
 from conformance.provenance import measured_code
 from conformance.rows import results_file

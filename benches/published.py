@@ -1,20 +1,74 @@
-"""What README.md shows of results: a text between markers, and on what it was measured."""
+"""Published results: the file, the section of README.md that shows it, and on what it was measured."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from conformance.provenance.staleness import MARK, is_older, marked, note, older_names
+from conformance.provenance.staleness import MARK, Now, is_older, marked, note, older_names, unmarked
 
 
-def between(readme: str, begin: str, end: str, text: str) -> str:
-    """The README with this text between two markers; ValueError when it does not have one pair of markers."""
-    before, first, rest = readme.partition(begin)
-    _, second, after = rest.partition(end)
-    if not (first and second) or begin in after or end in after:
-        raise ValueError(f"README.md must have {begin} and {end} once each, in this order")
-    return f"{before}{begin}\n\n{text}\n\n{end}{after}"
+@dataclass(frozen=True)
+class ReadmeSection:
+    """What README.md has between two markers, made from one file of results.
+
+    ``name`` is that of the bench, in the markers too; ``about`` is what the section has, in the words of an error; ``nothing``
+    stands there where nothing is published.
+    """
+
+    name: str
+    results: Path
+    about: str
+    nothing: str
+    markdown: Callable[[Mapping[str, Any]], str]
+
+    @property
+    def begin(self) -> str:
+        """The marker above."""
+        return f"<!-- {self.name}:begin -->"
+
+    @property
+    def end(self) -> str:
+        """The marker below."""
+        return f"<!-- {self.name}:end -->"
+
+    def updated(self, readme: str, text: str) -> str:
+        """The README with this text between the markers; ValueError when it does not have one pair of them."""
+        before, first, rest = readme.partition(self.begin)
+        _, second, after = rest.partition(self.end)
+        if not (first and second) or self.begin in after or self.end in after:
+            raise ValueError(f"README.md must have {self.begin} and {self.end} once each, in this order")
+        return f"{before}{self.begin}\n\n{text}\n\n{self.end}{after}"
+
+    def require_markers(self, root: Path) -> None:
+        """Raise ValueError when README.md has no place for the section: before anything is measured."""
+        self.updated((root / "README.md").read_text(encoding="utf-8"), "")
+
+    def write(self, root: Path, content: Mapping[str, Any], now: Now | None = None) -> None:
+        """Put the results into README.md, with marks at what is older than the code."""
+        readme = root / "README.md"
+        text = self.markdown((now or Now()).of_table(content))
+        readme.write_text(self.updated(readme.read_text(encoding="utf-8"), text), encoding="utf-8")
+
+    def check(self, root: Path) -> int:
+        """0 when README.md has the results, apart from marks, or says that there are none; else 1, and why on stderr."""
+        path, present = root / self.results, unmarked((root / "README.md").read_text(encoding="utf-8"))
+        text = self.markdown(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else self.nothing
+        if present == self.updated(present, text):
+            return 0
+        wanted = "stale" if path.exists() else f"not {self.nothing!r}, and there is no {self.results}"
+        sys.stderr.write(f"{self.about} in README.md is {wanted}: python -m benches.{self.name} --write\n")
+        return 1
+
+
+def store(path: Path, content: Mapping[str, Any]) -> None:
+    """Write results."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def measured_on(content: Mapping[str, Any]) -> str:

@@ -148,13 +148,9 @@ def mark(root: Path) -> int:
     """Write the marks that are due into what is there of README.md and of the pages; 1 when a part cannot be made."""
     directory, readme, now = root / "results", root / "README.md", Now()
     text, status = readme.read_text(encoding="utf-8"), 0
-    for path, marker, write in (
-        (directory / "compare-cpu.json", compare_page.BEGIN, compare_page.write_table),
-        (root / overhead_page.RESULTS, overhead_page.BEGIN, overhead_page.write_tables),
-        (directory / "budget.json", budget.BEGIN, budget.write_table),
-    ):
-        if path.exists() and marker in text:
-            write(root, json.loads(path.read_text(encoding="utf-8")), now)
+    for section in (compare_page.SECTION, overhead_page.SECTION, budget.SECTION):
+        if (root / section.results).exists() and section.begin in text:
+            section.write(root, json.loads((root / section.results).read_text(encoding="utf-8")), now)
     if (directory / "papers" / "README.md").exists():
         (directory / "papers" / "README.md").write_text(papers.page(directory / "papers"), encoding="utf-8")
     if (directory / "conformance-cpu.jsonl").exists() and report.BEGIN in text:

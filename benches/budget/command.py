@@ -22,12 +22,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benches.budget.costs import Row, measured, mebi
-from benches.published import between, measured_on, older_mark, older_note
+from benches.published import ReadmeSection, measured_on, older_mark, older_note, store
 from conformance.provenance import measured_code
-from conformance.provenance.staleness import Now, unmarked
 from conformance.rows.results_file import ROOT
 
-BEGIN, END = "<!-- budget:begin -->", "<!-- budget:end -->"
 CODE = ["benches.budget.costs:measured"]
 HEADINGS = "peak, MiB", "extra time", "layers run again", "extra FLOPs"
 
@@ -78,9 +76,13 @@ def markdown(content: Mapping[str, Any]) -> str:
     return "\n\n".join(["\n".join(f"| {' | '.join(line)} |" for line in lines), *notes(content)])
 
 
-def updated(readme: str, text: str) -> str:
-    """The README with this text between its markers; ValueError when it does not have one pair of markers."""
-    return between(readme, BEGIN, END, text)
+SECTION = ReadmeSection(
+    name="budget",
+    results=Path("results") / "budget.json",
+    about="the budget table",
+    nothing="No measurement is published yet: `python -m benches.budget --write` makes one.",
+    markdown=markdown,
+)
 
 
 def show(content: Mapping[str, Any], console: Console) -> None:
@@ -103,13 +105,12 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     action.add_argument("--write", action="store_true", help="measure, and put the table into README.md as well")
     action.add_argument("--check", action="store_true", help="fail when README.md does not have the table of the results")
     options = parser.parse_args(arguments)
-    results, readme = root / "results" / "budget.json", root / "README.md"
     origin = measured_code.begin()
     try:
         if options.check:
-            return _check(readme, json.loads(results.read_text(encoding="utf-8")))
+            return SECTION.check(root)
         if options.write:
-            updated(readme.read_text(encoding="utf-8"), "")  # no markers is known before anything is measured
+            SECTION.require_markers(root)
             origin.require()
         torch.set_num_threads(1)  # as in the example
         fingerprints = {"table": {"rows": measured_code.of_roots(origin.sources, CODE)}}
@@ -119,30 +120,14 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
         if found := broken(content):
             raise ValueError("; ".join(found))
         fault = origin.fault()
-        path = root / "results" / "runs" / f"budget-{time.strftime('%Y%m%d-%H%M%S')}.json" if fault else results
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        path = root / "results" / "runs" / f"budget-{time.strftime('%Y%m%d-%H%M%S')}.json" if fault else root / SECTION.results
+        store(path, content)
         if fault:
             sys.stderr.write(f"{path} is not published: {fault}\n")
             return int(options.write)
         if options.write:
-            write_table(root, content)
+            SECTION.write(root, content)
     except (OSError, ValueError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0
-
-
-def write_table(root: Path, content: Mapping[str, Any], now: Now | None = None) -> None:
-    """Put the table into README.md, with marks at what is older than the code."""
-    readme = root / "README.md"
-    text = markdown((now or Now()).of_table(content))
-    readme.write_text(updated(readme.read_text(encoding="utf-8"), text), encoding="utf-8")
-
-
-def _check(readme: Path, content: Mapping[str, Any]) -> int:
-    present = unmarked(readme.read_text(encoding="utf-8"))
-    if present == updated(present, markdown(content)):
-        return 0
-    sys.stderr.write(f"the budget table in {readme} is stale: python -m benches.budget --write\n")
-    return 1

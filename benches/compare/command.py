@@ -33,6 +33,7 @@ from benches.compare.contenders import Contender, contenders
 from benches.compare.measurement import Row, Subject
 from benches.compare.steps import Comparison, Entry
 from benches.models.workloads import FAKE, KINDS, SIZES, Workload, device_type, sweeps, workload
+from benches.published import store
 from conformance.provenance import measured_code
 from conformance.provenance.measured_code import Origin
 from conformance.reports import page as html
@@ -177,7 +178,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
         if options.redraw:
             return page.redraw(root) or _shown_anew(root)
         if options.write:
-            page.require_markers(root)
+            page.SECTION.require_markers(root)
             origin.require()
         terminal = os.fdopen(os.dup(sys.stdout.fileno()), "w", 1, encoding="utf-8")  # pytest takes the other for itself
         console = Console(file=terminal)
@@ -209,7 +210,7 @@ def _stored(options: argparse.Namespace, content: dict[str, Any], origin: Origin
     fault, kind = origin.fault() if options.write else "", device_type(content["device"])
     name = f"compare-{kind}" if options.write and not fault else f"runs/compare-{kind}-{time.strftime('%Y%m%d-%H%M%S')}"
     path: Path = options.results or root / "results" / f"{name}.json"
-    page.store(path, content)
+    store(path, content)
     if fault:
         raise ValueError(f"{path} is not published: {fault}")
     if options.write:

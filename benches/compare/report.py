@@ -14,10 +14,9 @@ from rich.table import Table
 
 from benches.compare import plots
 from benches.models.workloads import FAKE
-from benches.published import between, measured_on, older_mark, older_note
-from conformance.provenance.staleness import Now, unmarked
+from benches.published import ReadmeSection, measured_on, older_mark, older_note
+from conformance.provenance.staleness import Now
 
-BEGIN, END = "<!-- compare:begin -->", "<!-- compare:end -->"
 SHOWN = "attention"  # the workload whose table is in README.md
 NONE = "–"
 SEGMENTS = "chen-sqrt"  # the contender
@@ -123,24 +122,11 @@ def _extra_time(content: Stored) -> Iterator[str]:
             )
 
 
-def store(path: Path, content: Stored) -> None:
-    """Write the results."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
 def publish(root: Path, content: Stored) -> None:
     """Draw the plots, and put the table of the CPU into README.md, with marks at what is older than the code."""
     plots.draw_all(Now().of_table(content), root / "results" / "compare")
     if content["device"] == "cpu" and content["size"] == "S":
-        write_table(root, content)
-
-
-def write_table(root: Path, content: Stored, now: Now | None = None) -> None:
-    """Put the table into README.md, with marks at what is older than the code."""
-    readme = root / "README.md"
-    text = markdown((now or Now()).of_table(content))
-    readme.write_text(updated(readme.read_text(encoding="utf-8"), text), encoding="utf-8")
+        SECTION.write(root, content)
 
 
 def redraw(root: Path) -> int:
@@ -186,32 +172,22 @@ def notes(content: Stored) -> list[str]:
     return [told, measured_on(content) + older_note(content)]
 
 
-def updated(readme: str, text: str) -> str:
-    """The README with this text between its markers; ValueError when it does not have one pair of markers."""
-    return between(readme, BEGIN, END, text)
-
-
-def require_markers(root: Path) -> None:
-    """Raise ValueError when README.md has no place for the table: before anything is measured."""
-    updated((root / "README.md").read_text(encoding="utf-8"), "")
+SECTION = ReadmeSection(
+    name="compare",
+    results=Path("results") / "compare-cpu.json",
+    about="the comparison",
+    nothing="No measurement is published yet: `python -m benches.compare --write` makes one.",
+    markdown=markdown,
+)
 
 
 def check(root: Path) -> int:
-    """0 when README.md has the table of the results, apart from marks, and every plot is there, else 1, with why on stderr.
-
-    Where no results are published, README.md must have no table.
-    """
-    results, present = root / "results" / "compare-cpu.json", unmarked((root / "README.md").read_text(encoding="utf-8"))
-    if not results.exists():
-        if f"{BEGIN}\n{END}" in present:
-            return 0
-        sys.stderr.write(f"README.md has a comparison, or no place for one, and there is no {results}\n")
-        return 1
-    content = json.loads(results.read_text(encoding="utf-8"))
-    names = [plot.name for plot in plots.figures(content)]
+    """0 when README.md has the table of the results, apart from marks, and every plot is there, else 1, with why on stderr."""
+    path = root / SECTION.results
+    content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    names = [] if content is None else [plot.name for plot in plots.figures(content)]
     missing = [name for name in names if not (root / "results" / "compare" / f"{name}.svg").exists()]
-    if present == updated(present, markdown(content)) and not missing:
-        return 0
-    told = f"plots are missing: {', '.join(missing)}" if missing else "the comparison in README.md is stale"
-    sys.stderr.write(f"{told}: python -m benches.compare --write\n")
+    if not missing:
+        return SECTION.check(root)
+    sys.stderr.write(f"plots are missing: {', '.join(missing)}: python -m benches.compare --write\n")
     return 1

@@ -28,6 +28,7 @@ from benches.overhead.chain import LENGTHS
 from benches.overhead.figures import growth, memory, overhead
 from benches.overhead.ladder import climbed
 from benches.overhead.peak_bytes import peaks
+from benches.published import store
 from conformance.provenance import measured_code
 from conformance.provenance.measured_code import Origin
 from conformance.rows import results_file
@@ -86,18 +87,19 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     origin = measured_code.begin()
     try:
         if options.check:
-            return page.check(root)
+            return page.SECTION.check(root)
         if options.write:
-            page.require_markers(root)
+            page.SECTION.require_markers(root)
             origin.require()
         parts = ["ratios", *PARTS] if options.write else chosen or ["ratios", "memory"]
         content = json.loads(json.dumps(measured(parts, options.scale, origin)))
         fault = origin.fault() if options.write else ""
         if options.write and not fault:
-            page.publish(root, content)
+            store(root / page.SECTION.results, content)
+            page.SECTION.write(root, content)
         else:
             path = root / "results" / "runs" / f"overhead-{time.strftime('%Y%m%d-%H%M%S')}.json"
-            page.store(path, content)
+            store(path, content)
         if fault:
             raise ValueError(f"{path} is not published: {fault}")
     except (OSError, ValueError) as error:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,12 +14,8 @@ from rich.table import Table
 from benches.overhead.figures import Reading
 from benches.overhead.ladder import Step
 from benches.overhead.peak_bytes import Peak
-from benches.published import between, measured_on, older_mark, older_note
-from conformance.provenance.staleness import Now, unmarked
+from benches.published import ReadmeSection, measured_on, older_mark, older_note
 
-BEGIN, END = "<!-- overhead:begin -->", "<!-- overhead:end -->"
-RESULTS = Path("results") / "overhead-cpu.json"
-NOTHING = "No measurement is published yet: `python -m benches.overhead --write` makes one."
 NONE = "–"
 Stored = Mapping[str, Any]
 Lines = list[list[str]]
@@ -119,46 +113,15 @@ def _table(lines: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in [first, ["---"] * len(first), *others])
 
 
-def updated(readme: str, text: str) -> str:
-    """The README with this text between its markers; ValueError when it does not have one pair of markers."""
-    return between(readme, BEGIN, END, text)
-
-
 def state_bytes() -> int:
     """Bytes of the state of the CPU's random number generator."""
     return torch.get_rng_state().nbytes
 
 
-def publish(root: Path, content: Stored) -> None:
-    """Write the results and the tables of README.md."""
-    store(root / RESULTS, content)
-    write_tables(root, content)
-
-
-def write_tables(root: Path, content: Stored, now: Now | None = None) -> None:
-    """Put the tables into README.md, with marks at what is older than the code."""
-    readme = root / "README.md"
-    text = markdown((now or Now()).of_table(content))
-    readme.write_text(updated(readme.read_text(encoding="utf-8"), text), encoding="utf-8")
-
-
-def store(path: Path, content: Stored) -> None:
-    """Write the results."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def require_markers(root: Path) -> None:
-    """Raise ValueError when README.md has no place for the tables: before anything is measured."""
-    updated((root / "README.md").read_text(encoding="utf-8"), "")
-
-
-def check(root: Path) -> int:
-    """0 when README.md has the tables of the results, apart from marks, or says that there are none; else 1, told on stderr."""
-    results, present = root / RESULTS, unmarked((root / "README.md").read_text(encoding="utf-8"))
-    text = markdown(json.loads(results.read_text(encoding="utf-8"))) if results.exists() else NOTHING
-    if present == updated(present, text):
-        return 0
-    wanted = "stale" if results.exists() else f"not {NOTHING!r}, and there is no {RESULTS}"
-    sys.stderr.write(f"the overhead in README.md is {wanted}: python -m benches.overhead --write\n")
-    return 1
+SECTION = ReadmeSection(
+    name="overhead",
+    results=Path("results") / "overhead-cpu.json",
+    about="the overhead",
+    nothing="No measurement is published yet: `python -m benches.overhead --write` makes one.",
+    markdown=markdown,
+)

@@ -14,6 +14,7 @@ from typing import Any
 from benches.papers import NAMES
 from benches.papers.paper import FAILED, KINDS, VERDICTS, Figure, Paper, Row, Said
 from benches.published import older_mark, older_note
+from benches.published import store as store_content
 from conformance.provenance import measured_code
 from conformance.provenance.measured_code import Origin
 from conformance.provenance.staleness import MARK, Now, marked, note
@@ -61,8 +62,7 @@ def store(path: Path, paper: Paper, rows: Sequence[Row], figures: Sequence[Figur
         "figures": [dataclasses.asdict(figure) for figure in figures],
         "fingerprints": {"paper": {paper.name: fingerprint}},
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    store_content(path, content)
 
 
 def page(directory: Path) -> str:

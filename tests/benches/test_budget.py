@@ -21,7 +21,7 @@ from impls.examples import within_budget
 from impls.examples.within_budget import BUDGET, ROOM, batch, network
 from impls.schedules import kept, plan_for, sqrt_segments
 
-MARKERS = f"before\n{command.BEGIN}\nold\n{command.END}\nafter\n"
+MARKERS = f"before\n{command.SECTION.begin}\nold\n{command.SECTION.end}\nafter\n"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -149,8 +149,8 @@ def test_write_leaves_results_and_the_table_that_check_wants(
     assert stored == {**content, **{name: stored[name] for name in ("suite", "fingerprints")}}
     text = (root / "README.md").read_text(encoding="utf-8")
     heading = f"| training | peak, MiB | within {mebi(BUDGETS[0])} MiB | within {mebi(BUDGETS[1])} MiB |"
-    assert text.startswith(f"before\n{command.BEGIN}\n\n{heading}")
-    assert text.endswith(f"\n{command.END}\nafter\n")
+    assert text.startswith(f"before\n{command.SECTION.begin}\n\n{heading}")
+    assert text.endswith(f"\n{command.SECTION.end}\nafter\n")
     assert f"| plain | {content['rows'][0]['tensors'] / 2**20:.2f} | no | no | – | – | – |" in text
 
 
@@ -158,7 +158,7 @@ def test_write_leaves_results_and_the_table_that_check_wants(
 def test_check_fails_for_another_table(
     tmp_path: Path, content: dict[str, Any], old: str, new: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    readme = command.updated(MARKERS, command.markdown(content))
+    readme = command.SECTION.updated(MARKERS, command.markdown(content))
     assert command.main(["--check"], root_with(tmp_path, readme.replace(old, new, 1), content)) == 1
     assert "is stale: python -m benches.budget --write" in capsys.readouterr().err
 

@@ -18,13 +18,14 @@ import pytest
 from benches.compare import command as compare
 from benches.compare import plots, report
 from benches.papers.plots import INK, PANEL
+from benches.published import store
 from conformance.reports import page as html
 from conformance.reports import page_figures
 from conformance.rows.results_file import ROOT, write
 from tests.support.synthetic_results import HEADER, ROWS
 
 TIMES = {"plain": 1.0, "nested": 1.5, "chen-sqrt": 1.25}  # beside plain's, or the ideal's
-MARKERS = f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n"
+MARKERS = f"before\n{report.SECTION.begin}\nold\n{report.SECTION.end}\nafter\n"
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -93,12 +94,12 @@ def test_published_results_are_those_that_check_wants(
     tmp_path: Path, content: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "README.md").write_text(MARKERS, encoding="utf-8")
-    report.store(tmp_path / "results" / "compare-cpu.json", content)
+    store(tmp_path / "results" / "compare-cpu.json", content)
     assert report.check(tmp_path) == 1
     report.publish(tmp_path, content)
     assert compare.main(["--check"], tmp_path) == 0
     readme = (tmp_path / "README.md").read_text(encoding="utf-8")
-    assert readme.startswith(f"before\n{report.BEGIN}\n\n| contender |")
+    assert readme.startswith(f"before\n{report.SECTION.begin}\n\n| contender |")
     assert "[attention](results/compare/cpu-attention.svg), [saved](results/compare/cpu-saved.svg)" in readme
     capsys.readouterr()
     (tmp_path / "README.md").write_text(readme.replace("| `nested` |", "| `nested`, faster |"), encoding="utf-8")
@@ -112,7 +113,7 @@ def test_published_results_are_those_that_check_wants(
 
 def test_without_results_there_is_no_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     readme = tmp_path / "README.md"
-    readme.write_text(f"{report.BEGIN}\n{report.END}\n", encoding="utf-8")
+    readme.write_text(report.SECTION.updated(MARKERS, report.SECTION.nothing), encoding="utf-8")
     assert compare.main(["--check"], tmp_path) == 0
     readme.write_text(MARKERS, encoding="utf-8")
     assert compare.main(["--check"], tmp_path) == 1
@@ -217,7 +218,7 @@ def test_plots_and_table_are_drawn_anew_from_what_was_published(
     (tmp_path / "README.md").write_text(MARKERS, encoding="utf-8")
     assert compare.main(["--redraw"], tmp_path) == 1
     assert "nothing is published in" in capsys.readouterr().err
-    report.store(tmp_path / "results" / "compare-cpu.json", content)
+    store(tmp_path / "results" / "compare-cpu.json", content)
     assert compare.main(["--redraw"], tmp_path) == 0
     assert compare.main(["--check"], tmp_path) == 0
     assert not (tmp_path / "results" / "index.html").exists()  # plots alone make no page
@@ -227,7 +228,7 @@ def test_the_page_shows_the_plots_that_were_published_last(
     tmp_path: Path, content: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copy(ROOT / "README.md", tmp_path)
-    report.store(tmp_path / "results" / "compare-cpu.json", content)
+    store(tmp_path / "results" / "compare-cpu.json", content)
     shown = tmp_path / "results" / "index.html"
     shown.write_text("an old page", encoding="utf-8")
     assert compare.main(["--redraw"], tmp_path) == 1

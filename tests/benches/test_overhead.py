@@ -20,12 +20,13 @@ from benches.overhead.figures import Reading
 from benches.overhead.ladder import LADDER, MINIMAL, Rung, Step
 from benches.overhead.peak_bytes import Peak
 from benches.papers.meters.live import Live
+from benches.published import store
 from benches.rounds import Times
 from conformance.provenance.staleness import unmarked
 from impls.schedules import uniform
 
 BY_NAME = {rung.name: rung.checkpoint for rung in LADDER}
-OLD = f"before\n{tables.BEGIN}\nold\n{tables.END}\nafter\n"
+OLD = f"before\n{tables.SECTION.begin}\nold\n{tables.SECTION.end}\nafter\n"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -232,10 +233,11 @@ def test_published_results_are_those_that_check_wants(
     tmp_path: Path, content: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "README.md").write_text(OLD, encoding="utf-8")
-    tables.store(tmp_path / tables.RESULTS, content)
+    store(tmp_path / tables.SECTION.results, content)
     assert command.main(["--check"], tmp_path) == 1
     assert "is stale: python -m benches.overhead --write" in capsys.readouterr().err
-    tables.publish(tmp_path, content)
+    store(tmp_path / tables.SECTION.results, content)
+    tables.SECTION.write(tmp_path, content)
     assert command.main(["--check"], tmp_path) == 0
     marked = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert "| overhead ratio, 10 saved<!-- older --> †<!-- /older --> |" in marked  # it has no fingerprint
@@ -257,7 +259,7 @@ def test_figures_of_the_least_of_rounds_are_not_called_medians(content: dict[str
 
 def test_without_results_readme_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     readme = tmp_path / "README.md"
-    readme.write_text(tables.updated(OLD, tables.NOTHING), encoding="utf-8")
+    readme.write_text(tables.SECTION.updated(OLD, tables.SECTION.nothing), encoding="utf-8")
     assert command.main(["--check"], tmp_path) == 0
     readme.write_text(OLD, encoding="utf-8")
     assert command.main(["--check"], tmp_path) == 1
@@ -273,7 +275,7 @@ def test_a_run_is_stored_printed_and_told_by_its_status(
     monkeypatch.setattr(command, "growth", lambda scale: iter(()))
     monkeypatch.setattr(command, "peaks", lambda: peak_bytes.binary_nesting(4))
     assert command.main(["--write"], tmp_path) == 0
-    stored = json.loads((tmp_path / tables.RESULTS).read_text(encoding="utf-8"))
+    stored = json.loads((tmp_path / tables.SECTION.results).read_text(encoding="utf-8"))
     assert {"python", "torch"} <= stored["versions"].keys()
     assert stored["suite"]["commit"]
     assert [one["predicted"] for one in stored["bytes"]] == [6 * 1024] * 2

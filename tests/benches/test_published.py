@@ -19,6 +19,7 @@ from benches.overhead import command as overhead
 from benches.overhead import tables
 from benches.papers import NAMES
 from benches.papers import page as papers
+from benches.published import store
 from conformance.judging.law import all_laws
 from conformance.provenance import measured_code
 from conformance.provenance.fingerprints import Sources
@@ -62,7 +63,7 @@ def root(code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "rows": [{"contender": "nested", "workload": "chain"}],
         "fingerprints": fingerprint_roots.of_all(sources, compared, ["chain", "lstm"]),
     }
-    compare_page.store(tmp_path / "results" / "compare-cpu.json", table)
+    store(tmp_path / "results" / "compare-cpu.json", table)
     commit(tmp_path, "results")
     return tmp_path
 
@@ -85,7 +86,7 @@ def restored(root: Path, change: Callable[[dict[str, Any]], object]) -> None:
     path = root / "results" / "compare-cpu.json"
     content = json.loads(path.read_text(encoding="utf-8"))
     change(content)
-    compare_page.store(path, content)
+    store(path, content)
 
 
 def test_results_of_the_code_that_is_there_pass(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -234,7 +235,8 @@ def test_marks_are_written_wherever_results_are_shown(tmp_path: Path, monkeypatc
     monkeypatch.setattr(Now, "_of_entry", lambda *_: ["workload"])
     assert staleness.main(["--mark"], tmp_path) == 0
     readme = (tmp_path / "README.md").read_text(encoding="utf-8")
-    for begin, end in ((one.BEGIN, one.END) for one in (report, compare_page, tables, budget)):
+    sections = [(one.SECTION.begin, one.SECTION.end) for one in (compare_page, tables, budget)]
+    for begin, end in [(report.BEGIN, report.END), *sections]:
         assert "† measured on older code" in readme[readme.index(begin) : readme.index(end)]
     assert len(staleness._still_marked(tmp_path)) == 3
     assert (
