@@ -2,10 +2,14 @@
 
 They are in a directory that belongs to a results file: ``results/programs`` for the CPU's published one. There they are
 the only copy: published rows name them. Results of other runs have the texts in their rows, too, and can be moved alone.
+
+Run as ``python -m conformance.reproducers.script_files FILE`` to go on where a run was interrupted while it made the
+scripts of the published results FILE as small as can be. Those of peers need the packages that were judged.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -14,12 +18,14 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import impls
 from conformance.reproducers.replay import standalone
 from conformance.reproducers.script import binding, binding_in, self_contained
 from conformance.reproducers.script_syntax import has_status, subject
-from conformance.rows.results_file import Row, is_unexpected
+from conformance.rows import results_file
+from conformance.rows.results_file import ROOT, Row, is_unexpected
 from impls import Kind
 
 # Who keeps the laws of a kind, and shows that a smaller program is none that goes wrong by itself.
@@ -36,6 +42,20 @@ def directory_of(results: Path) -> Path:
 def files(rows: Iterable[Row]) -> dict[str, str]:
     """The files that rows call for, by name: the scripts of divergences, crashes and leaks."""
     return {re.sub(r"\W", "-", row["impl"]) + f"-{row['law']}.py": row["program"] for row in standalone(rows)}
+
+
+def complete(results: Path, header: Mapping[str, Any], rows: Iterable[Row], *, published: bool) -> list[Row]:
+    """Make the scripts of a run and write them and the run's results, after each implementation: an interruption loses few.
+
+    Where they are ``published``, all are made as small as can be, and rows name them instead of having their texts.
+    """
+    rows = list(rows)
+    for name in dict.fromkeys(row["impl"] for row in rows):
+        places = [place for place, row in enumerate(rows) if row["impl"] == name]
+        for place, row in zip(places, write(results, [rows[place] for place in places], reduce_all=published), strict=True):
+            rows[place] = row
+        results_file.write(results, header, naming_files(results, rows) if published else rows)
+    return rows
 
 
 def write(results: Path, rows: Iterable[Row], *, reduce_all: bool) -> list[Row]:
@@ -153,3 +173,28 @@ def _control(row: Row) -> str:
     control = impls.get(CONTROLS[kind])
     own = row["impl"] == control.name or row["law"] in control.known
     return "" if own else binding(control, self_contained(row.get("options", ""), row["program"]))
+
+
+def is_published(results: Path) -> bool:
+    """Whether results of this path, or their scripts, would be among the published ones of the project."""
+    directory = directory_of(results)
+    return directory.parent == ROOT / "results" and re.match("programs(-|$)", directory.name) is not None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; 0, or 2 for a file that is none of published results."""
+    parser = argparse.ArgumentParser(prog="python -m conformance.reproducers.script_files", description="Make scripts small.")
+    parser.add_argument("results", type=Path, metavar="FILE", help="published results of one run")
+    path = parser.parse_args(arguments).results.resolve()
+    if not is_published(path):
+        parser.error(f"FILE is {path}; accepted are published results: those in {ROOT / 'results'}")
+    try:
+        found = results_file.read(path)
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
+    complete(path, found.header, found.rows, published=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from conformance.reproducers.script_files import directory_of
+from conformance.reproducers.script_files import directory_of, is_published
 from conformance.reproducers.script_syntax import subject
 from conformance.rows.option_values import writable
 from conformance.rows.results_file import ROOT, read_all
@@ -48,7 +48,7 @@ def results_path(text: str) -> Path:
 
 def _fault(path: Path) -> str:
     """What is wrong with a path for results; "" if nothing is. Raises OSError where nothing can be written."""
-    if any(map(_is_published, {path.parent.resolve() / path.name, path.resolve()})):
+    if any(map(is_published, {path.parent.resolve() / path.name, path.resolve()})):
         return "where published results and their scripts are, which only a complete run as declared writes, without --results"
     if fault := _taken(path):
         return fault
@@ -79,19 +79,13 @@ def merged_path(text: str) -> str:
     """A type for argparse: where merged results go, which is a new file, one of results, or ``-``."""
     try:
         fault = "" if writable(text) == "-" else _taken(Path(text))
-        if any(map(_is_published, {Path(text).resolve(), Path(text).parent.resolve() / Path(text).name})):
+        if any(map(is_published, {Path(text).resolve(), Path(text).parent.resolve() / Path(text).name})):
             fault = "where published results and their scripts are, which only a complete run as declared writes"
     except OSError as error:
         fault = f"which cannot be read: {error}"
     if fault:
         raise argparse.ArgumentTypeError(f"it is {text}, {fault}; accepted is the path of a new file, or of results, or -")
     return text
-
-
-def _is_published(path: Path) -> bool:
-    """Whether the results there, or their scripts, would be among the published ones of the project."""
-    scripts = directory_of(path)
-    return scripts.parent == ROOT / "results" and re.match("programs(-|$)", scripts.name) is not None
 
 
 def _is_script(path: Path) -> bool:

@@ -191,8 +191,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
     results_file.write(path, header, rows)  # before what takes time and may be interrupted
     if count := len(script_files.to_be_reduced(rows, all_of_them=published)):
         _announce(terminalreporter, f"making scripts as small as can be: {count}, some seconds each")
-    rows = script_files.write(path, rows, reduce_all=published)
-    results_file.write(path, header, script_files.naming_files(path, rows) if published else rows)
+    rows = script_files.complete(path, header, rows, published=published)
     if told := summary(rows, [*config.stash[WARNINGS]]):
         terminalreporter.write_line(told)
     _tell_where(terminalreporter, path, rows, some=not config.getoption("--results") and not _all_held(config, rows))

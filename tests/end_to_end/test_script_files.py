@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import sys
 from pathlib import Path
@@ -16,14 +17,17 @@ from conformance.reproducers import script_files
 from conformance.reproducers.reduction_steps import MOST
 from conformance.reproducers.script import script
 from conformance.reproducers.script_files import (
+    complete,
     directory_of,
     disagreements,
     files,
+    main,
     naming_files,
     with_smaller_programs,
     write,
 )
 from conformance.reproducers.script_syntax import has_threads
+from conformance.rows import results_file
 from conformance.rows.results_file import ROOT, read
 from conformance.rows.results_file import write as write_results
 from impls import get
@@ -134,6 +138,47 @@ def test_what_is_not_needed_is_left_out() -> None:
     assert "q = torch" in kept["program"]
     assert not any("q = torch" in one["program"] or "leaves" in one["program"] for one in all_of_them)
     assert all("box[0].sin()" in one["program"] for one in all_of_them[:3])
+
+
+def test_an_interruption_loses_the_scripts_of_one_implementation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "results" / "conformance-cpu.jsonl"
+    rows = [fault(name, law) for law in ("a", "b") for name in ("one", "other")]
+    real = script_files.write
+
+    def interrupted(results: Path, rows: list[dict[str, Any]], *, reduce_all: bool) -> list[results_file.Row]:
+        if rows[0]["impl"] == "other":
+            raise KeyboardInterrupt
+        return real(results, rows, reduce_all=False)
+
+    monkeypatch.setattr(script_files, "write", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        complete(path, HEADER, rows, published=True)
+    assert list(read(path).rows) == rows
+    named = [json.loads(line).get("script") for line in path.read_text().splitlines()[1:-1]]
+    assert named == ["programs/one-a.py", None, "programs/one-b.py", None]
+
+
+def test_going_on_makes_the_scripts_of_published_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(script_files, "ROOT", tmp_path)
+    path = tmp_path / "results" / "peers-cpu.jsonl"
+    write_results(path, HEADER, [written("one"), row("two", "legacy")])
+    assert main([str(path)]) == 0
+    made = (tmp_path / "results" / "programs" / "legacy-one.py").read_text()
+    assert "box[0].sin()" in made
+    assert "q = torch" not in made
+    assert [one["program"] for one in read(path).rows] == [made, ""]
+
+
+@pytest.mark.parametrize("name", ["results/conformance-cpu.jsonl", "mine.jsonl"])
+def test_going_on_takes_published_results_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    monkeypatch.setattr(script_files, "ROOT", tmp_path)
+    with pytest.raises(SystemExit, match="2"):
+        main([str(tmp_path / name)])
+    assert name in capsys.readouterr().err
 
 
 def test_nothing_is_lost_when_a_process_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
