@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -104,7 +105,8 @@ class _Decorated:
     """A function that is called through a checkpoint each time; a method where it is an attribute of a class."""
 
     def __init__(self, function: Callable[..., Any], options: tuple[Any, ...]) -> None:
-        functools.update_wrapper(self, function, updated=())
+        has_own = isinstance(function, FunctionType | MethodType | _Decorated)  # what a module has is its state instead
+        functools.update_wrapper(self, function, updated=functools.WRAPPER_UPDATES if has_own else ())
         self._function, self._options = function, options
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -113,6 +115,15 @@ class _Decorated:
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         bind = None if instance is None else getattr(self._function, "__get__", None)
         return self if bind is None else _Decorated(bind(instance, owner), self._options)
+
+    def __eq__(self, other: object) -> bool:
+        """As functions are, and methods, of which an object has another one each time it is asked for it."""
+        if self is other or not isinstance(other, _Decorated) or not isinstance(self._function, MethodType):
+            return self is other
+        return bool(self._function == other._function) and self._options == other._options
+
+    def __hash__(self) -> int:
+        return hash(self._function) if isinstance(self._function, MethodType) else super().__hash__()
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickled by name if it is found there in the place of its function, as functions and methods are."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import copy
 import pickle
 from collections.abc import Callable
@@ -215,6 +216,42 @@ def test_what_is_decorated_can_be_pickled(monkeypatch: pytest.MonkeyPatch) -> No
     assert torch.equal(bound(x), decorated(x))
     with pytest.raises((AttributeError, pickle.PicklingError)):
         pickle.dumps(checkpoint()(lambda x: x))
+
+
+def test_methods_that_are_decorated_are_equal_as_methods_are() -> None:
+    one, other = _WithMethod(), _WithMethod()
+    assert checkpoint()(one.method) == checkpoint()(one.method)
+    assert hash(checkpoint()(one.method)) == hash(checkpoint()(one.method))
+    assert checkpoint()(one.method) != checkpoint()(other.method)
+    assert checkpoint()(one.method) != checkpoint(early_stop=False)(one.method)
+    assert checkpoint()(one.method) != one.method
+    assert checkpoint()(_function) != checkpoint()(_function)
+
+    class Model:
+        @checkpoint()  # type: ignore[untyped-decorator]
+        def scale(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+    model = Model()
+    assert {model.scale, model.scale, Model.scale} == {model.scale, Model.scale}
+
+
+def test_what_is_decorated_has_the_attributes_of_its_function() -> None:
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        return x
+
+    vars(scaled)["factor"] = 3
+    once = checkpoint()(scaled)
+    assert (once.factor, checkpoint(early_stop=False)(once).factor) == (3, 3)
+    assert "training" not in vars(checkpoint()(torch.nn.Linear(1, 1)))
+
+    class Base(abc.ABC):
+        @checkpoint()  # type: ignore[untyped-decorator]
+        @abc.abstractmethod
+        def block(self, x: torch.Tensor) -> torch.Tensor: ...
+
+    with pytest.raises(TypeError, match="abstract"):
+        Base()  # type: ignore[abstract]
 
 
 def test_a_decorator_takes_what_is_callable() -> None:
