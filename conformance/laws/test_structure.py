@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from conformance.judging.judge import Case
 from conformance.judging.law import law
-from conformance.programs.scenarios.regions import structure
+from conformance.programs.scenarios.regions import owned_objects, structure
 from conformance.programs.strategies import CORE, named, programs
 
 
@@ -241,4 +241,13 @@ _AROUND = {"kind": st.sampled_from(["list", "dict"]), "regions": st.integers(1, 
 @law(named(structure.borrowed_around_regions, **_AROUND), needs=["non-tensor-arguments", "nesting"], floor=6)
 def test_containers_that_the_function_changes_around_regions(case: Case) -> None:
     """A container that the function changes, and changes back after other regions, is so after backward, too."""
+    case.equals_plain()
+
+
+_ENDS = {"changed": st.booleans(), "inherited": st.booleans(), "nested": st.booleans(), "passes": st.integers(1, 2)}
+
+
+@law(named(owned_objects.finalized, **_ENDS), needs=["non-tensor-arguments"], floor=6)
+def test_objects_that_clean_up_at_their_end(case: Case) -> None:
+    """A dataclass with a ``__del__`` is not copied for a recomputation, so nothing is cleaned up before it ends itself."""
     case.equals_plain()

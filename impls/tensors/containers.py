@@ -91,7 +91,8 @@ def _is_record(value: Any) -> bool:
     """Whether an object is a dataclass that is all in its attributes, so that it can be rebuilt from them exactly.
 
     Its other bases may be any that are written in Python, such as a mixin, Protocol or Generic, but for those that say how an
-    object is made, such as Enum. A module is what it is, and no container.
+    object is made, such as Enum, or what it does at its end: a second one would do that, too. A module is what it is, and no
+    container.
     """
     kind = type(value)
     return (
@@ -103,7 +104,9 @@ def _is_record(value: Any) -> bool:
 
 def _adds_attributes(base: type) -> bool:
     """Whether a class gives its objects attributes alone."""
-    return bool(base.__flags__ & _IN_PYTHON) and ("__new__" not in vars(base) or dataclasses.is_dataclass(base))
+    own = vars(base)
+    made_alike = "__new__" not in own or dataclasses.is_dataclass(base)
+    return bool(base.__flags__ & _IN_PYTHON) and made_alike and "__del__" not in own
 
 
 def _state(record: Any) -> dict[str, Any]:

@@ -67,6 +67,12 @@ def makes_dataclasses_anew(copy: Copy) -> None:
     _keep_containers(copy, lambda form: not isinstance(form, fields))
 
 
+@mutant("tensors.containers", "structure", "objects_that_clean_up_at_their_end")
+def copies_what_cleans_up(copy: Copy) -> None:
+    """A dataclass with a ``__del__`` is a container, and its copy cleans up at its own end."""
+    copy.replace("tensors.containers", "_adds_attributes", lambda base: "__new__" not in vars(base))
+
+
 @mutant("tensors.containers", "structure", "containers_that_the_function_empties")
 def hands_over_lists_that_were_changed(copy: Copy) -> None:
     """A container is taken for one that holds what it held, whatever it holds now."""

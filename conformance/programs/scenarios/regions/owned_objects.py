@@ -1,0 +1,42 @@
+"""Programs about arguments of which a copy is not the same as the original."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+def finalized(checkpoint: Any, note: Any, device: str, *, changed: bool, inherited: bool, nested: bool, passes: int) -> None:
+    from dataclasses import dataclass
+
+    ended = []
+
+    class Owner:
+        def __del__(self):
+            ended.append(None)
+
+    @dataclass
+    class Box(Owner if inherited else object):
+        value: object
+        if not inherited:
+            __del__ = Owner.__del__
+
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+
+    def inner(h, box):
+        if changed:
+            box.used = True
+        return (h * box.value).sin()
+
+    def outer(h, box):
+        return (checkpoint(inner, h.cos(), box) if nested else inner(h.cos(), box)).exp()
+
+    box = Box(p.detach().exp())
+    y = checkpoint(outer, p, box)
+    note("forward", y)
+    for number in range(passes):
+        y.backward(torch.ones_like(y), retain_graph=number < passes - 1)
+        note(f"gradients {number}", [p.grad])
+        note(f"boxes that ended {number}", len(ended))
