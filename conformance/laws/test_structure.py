@@ -251,3 +251,12 @@ _ENDS = {"changed": st.booleans(), "inherited": st.booleans(), "nested": st.bool
 def test_objects_that_clean_up_at_their_end(case: Case) -> None:
     """A dataclass with a ``__del__`` is not copied for a recomputation, so nothing is cleaned up before it ends itself."""
     case.equals_plain()
+
+
+_SHARED = {"kind": st.sampled_from(["list", "dict"]), "calls": st.integers(2, 3)}
+
+
+@law(named(owned_objects.also_an_attribute, **_SHARED), needs=["non-tensor-arguments"], floor=3)
+def test_containers_that_the_function_reads_by_another_name(case: Case) -> None:
+    """A function that fills a container that it is passed, and reads it by another name, gets plain's gradients."""
+    case.equals_plain()

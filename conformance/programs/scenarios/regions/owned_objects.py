@@ -40,3 +40,18 @@ def finalized(checkpoint: Any, note: Any, device: str, *, changed: bool, inherit
         y.backward(torch.ones_like(y), retain_graph=number < passes - 1)
         note(f"gradients {number}", [p.grad])
         note(f"boxes that ended {number}", len(ended))
+
+
+def also_an_attribute(checkpoint: Any, note: Any, device: str, *, kind: str, calls: int) -> None:
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    cache = {"list": [None], "dict": {}}[kind]
+
+    def f(h, given):
+        given[0] = h.sin()
+        return cache[0].exp() * cache[0]
+
+    ys = [checkpoint(f, p * factor, cache) for factor in range(1, calls + 1)]
+    note("forward", ys)
+    torch.autograd.backward(ys, [torch.ones_like(y) for y in ys])
+    note("gradients 0", [p.grad])
