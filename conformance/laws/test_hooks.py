@@ -285,6 +285,12 @@ def test_pack_must_not_change_its_argument(case: Case) -> None:
     case.as_expected()
 
 
+@graph_law(named(errors.copied_early, inplace=BOTH, rows=st.integers(1, 4)), gradients=False)
+def test_copies_of_noise_that_is_not_drawn_yet(case: Case) -> None:
+    """A copy that a pack hook made of the noise of rrelu, which is drawn once it is saved, is refused in backward."""
+    case.as_expected()
+
+
 @graph_law(named(errors.uncallable, wrong=st.sampled_from([3, None, "text"]), first=BOTH), gradients=False)
 def test_hooks_must_be_callable(case: Case) -> None:
     """What cannot be called is refused as a hook before anything is saved, and the hooks around stay."""

@@ -220,6 +220,12 @@ def test_statistics_changed_before_backward(case: Case) -> None:
     case.as_expected()
 
 
+@graph_law(named(mutation.drawn_late, inplace=BOTH, times=st.integers(1, 4)), gradients=False)
+def test_noise_that_is_drawn_once_it_is_saved(case: Case) -> None:
+    """What an operator, such as rrelu, draws into a buffer that it has saved is what backward reads; that is no change."""
+    case.as_expected()
+
+
 @graph_law(named(mutation.counted, events=_events([*SAVES, *CHANGES])), gradients=False, effort=0.7, floor=3)
 def test_counts_of_clones_are_exact(case: Case) -> None:
     """Cloned is each saved tensor once that is changed while a graph needs it: nothing else, and nothing twice."""

@@ -105,6 +105,12 @@ def test_another_thread_sees_no_copies(case: Case) -> None:
     as_expected(case)
 
 
+@counted_law(written(changes.counted_on_threads, threads=st.integers(2, 3), rounds=st.integers(4, 8), **CUT))
+def test_threads_lose_no_change_of_a_buffer(case: Case) -> None:
+    """What forwards of one model change on several threads at once is all there: a buffer that counts calls counts each."""
+    as_expected(case)
+
+
 GRAPHS = ("with a graph", "assigned with a graph")
 KEPT = st.sampled_from(("resized", *GRAPHS, "of two modules", "a parameter", "a leaf", "removed"))
 

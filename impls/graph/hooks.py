@@ -18,7 +18,17 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from impls.graph.storage_spans import shares_storage, storages
 from impls.tensors.versions import VersionProbe, version_probe
-from impls.torch_private import disable_hooks, enable_hooks, hooks_disabled_message, pop_hooks, push_hooks, top_hooks
+from impls.torch_private import (
+    current_autograd_node,
+    disable_hooks,
+    enable_hooks,
+    hooks_disabled_message,
+    pop_hooks,
+    push_hooks,
+    top_hooks,
+)
+
+_LATE_WRITERS = ("RreluWithNoiseBackward0", "RreluWithNoiseBackward1")  # of PyTorch's operators these are all
 
 
 class _Alias:
@@ -38,10 +48,10 @@ class _Alias:
 class _SavedTensor:
     """What the graph owns in place of a saved tensor: what the pack hook returned, and the version of what it was given."""
 
-    __slots__ = ("aliases", "description", "is_alias", "memory", "origin", "probe", "value", "version")
+    __slots__ = ("aliases", "description", "is_alias", "memory", "origin", "probe", "requires_grad", "value", "version")
 
     def __init__(self, value: Any, tensor: torch.Tensor) -> None:
-        self.memory, self.origin = storages(tensor), weakref.ref(tensor)
+        self.memory, self.origin, self.requires_grad = storages(tensor), weakref.ref(tensor), tensor.requires_grad
         self.aliases: list[_Alias] = []
         self.value = _without_graph(value, self.memory, self.aliases)
         self.is_alias = isinstance(value, torch.Tensor) and shares_storage(value, self.memory)
@@ -53,7 +63,18 @@ class _SavedTensor:
     def restore(self) -> Any:
         return _with_graph(self.value) if self.aliases else self.value
 
+    def was_copied_too_early(self, tensor: Any) -> bool:
+        """Whether a copy was made of what its operator wrote only then; what such an operator reads requires grad."""
+        if self.is_alias or self.requires_grad or not _is_written_late(current_autograd_node()):
+            return False
+        return isinstance(tensor, torch.Tensor) and not shares_storage(tensor, self.memory)
+
     def check(self, tensor: Any) -> None:
+        if self.was_copied_too_early(tensor):
+            raise RuntimeError(
+                "rrelu draws its noise once autograd has saved the memory for it, so the copy that saved-tensor hooks made "
+                "of it has other values. Let the pack hook return what it is given, or apply rrelu outside of the hooks"
+            )
         now = self.probe._version
         if now == self.version or not isinstance(tensor, torch.Tensor):
             return
@@ -65,6 +86,11 @@ class _SavedTensor:
                 f"{kind} of {dtype} {shape} on {device}, of which saved-tensor hooks kept no copy, is at version {now}; "
                 f"expected version {self.version} instead. Clone it before changing it, or let the pack hook copy it"
             )
+
+
+def _is_written_late(node: Any) -> bool:
+    """Whether a node has saved a tensor that its operator wrote only then."""
+    return node is not None and node.name() in _LATE_WRITERS and bool(node._saved_training)
 
 
 def _size(tensor: torch.Tensor) -> list[int | None]:

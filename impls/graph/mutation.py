@@ -17,7 +17,7 @@ import torch
 from impls.graph.device_copies import replica, strided_layout
 from impls.graph.hooks import push_methods
 from impls.graph.storage_spans import Span, spans, storages
-from impls.torch_private import TorchDispatchMode, dispatch_modes
+from impls.torch_private import TorchDispatchMode, dispatch_modes, next_sequence_number
 
 # Operators whose schema keeps quiet about the running statistics that they write: the positions of these arguments, and of
 # the one without which they are left alone.
@@ -29,15 +29,19 @@ _BATCH_NORMS: dict[str, tuple[tuple[int, int], int | None]] = {
     "aten::batch_norm_gather_stats": ((3, 4), None),
     "aten::batch_norm_gather_stats_with_counts": ((3, 4), None),
 }
+# Operators that write an argument after their node has saved it: the position of that argument. Of PyTorch's operators these
+# are all (impls.nested.recomputation tells how that was found out).
+_LATE_WRITES = {"aten::rrelu_with_noise": 1, "aten::rrelu_with_noise_": 1}
 
 
 class Handle:
     """Stands in the graph for one saved tensor, or for several that read the same elements at the same time."""
 
-    __slots__ = ("__weakref__", "memory", "pending_writes", "place", "spans", "version")
+    __slots__ = ("__weakref__", "memory", "node", "pending_writes", "place", "spans", "version")
 
     def __init__(self, tensor: torch.Tensor, place: Any) -> None:
         self.place, self.spans = place, spans(tensor)
+        self.node = next_sequence_number()  # as it is until the operator that saves this is over
         self.memory = storages(tensor)  # as long as these are referred to, their numbers are not given to others
         self.version, self.pending_writes = tensor._version, 0
 
@@ -112,6 +116,17 @@ class SavedTensors:
             if self.original[handle]._version in versions:
                 self.expect_version_change(handle, len(written))
 
+    def await_late_write(self, saved: torch.Tensor) -> Handle | None:
+        """The handle, if any, of what an operator has saved and is about to write: it is to have what is written."""
+        handles = [handle for handle in self.reading(spans(saved)) if handle in self.original]
+        own = next((handle for handle in handles if handle.node == next_sequence_number()), None)
+        if own is not None:
+            own.place = None  # what is saved from now on is not the same
+        elif handles:
+            raise RuntimeError("allow_mutation_on_saved_tensors: the noise of a rrelu_with_noise was saved before by another "
+                               "operator, whose gradient needs what it was then. Give each its own noise")  # fmt: skip
+        return own
+
     def clone(self, handle: Handle) -> torch.Tensor:
         with torch.inference_mode(False):  # backward is outside of it
             return replica(self.original[handle])
@@ -155,9 +170,11 @@ class _CloneFirst(TorchDispatchMode):
             return func(*args, **kwargs)
         before = [span for tensor in written for span in spans(tensor)]
         self.saved.expect_version_changes(written)
+        late = _LATE_WRITES.get(func._schema.name) if torch.is_grad_enabled() and args and args[0].requires_grad else None
+        own = None if late is None else self.saved.await_late_write(args[late])
         spared: dict[Handle, torch.Tensor] = {}
         for handle in self.saved.reading(before):
-            if handle not in self.saved.original:
+            if handle not in self.saved.original or handle is own:
                 continue
             if reshapes:
                 self.saved.expect_version_change(handle, len(written))

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from impls.offload.route import Arrival, Route
 from impls.offload.slice_use import Loaded, SliceUse
@@ -59,6 +60,7 @@ class Residence:
         self.route = route
         self.tasks: dict[int, weakref.ref[_Task]] = {}
         self.loading, self.running = threading.RLock(), threading.RLock()
+        self.last_write: tuple[weakref.ref[object], Any] | None = None  # by which call of the model, and its event
         self.abandoned = False  # with the copies of a run in the modules, which another process goes on with
         _residences.add(self)
 
@@ -79,6 +81,16 @@ class Residence:
             yield
         finally:
             self.running.release()
+
+    def note_writes(self, call: object, events: Sequence[Any]) -> None:
+        """Note that a call of the model has written to parameters and buffers, which they have after these events."""
+        if events and events[-1] is not None:
+            self.last_write = weakref.ref(call), events[-1]  # all writes go over one stream, in order
+
+    def wait_for_other_calls(self, call: object) -> None:
+        """Let the host wait for what another call has written, as on another thread; a call knows what its own slices share."""
+        if self.last_write is not None and self.last_write[0]() is not call:
+            self.last_write[1].synchronize()
 
     def take(self, use: SliceUse, names: Collection[str]) -> Loaded:
         """What is loaded of a use's slice in the backward that is under way; outside of one, it is loaded for this once."""

@@ -44,28 +44,38 @@ class SliceRun:
 
     def load(self) -> None:
         """Send for the slice."""
+        self.residence.wait_for_other_calls(self.memory)
         self.loaded = self.use.load()
         self.reading.append(self.loaded.arrival.done)
 
     def run(self, calls: Sequence[Call], below: Below | None, checkpointed: bool, earlier: Sequence[SliceRun]) -> list[Any]:
-        """The values for all microbatches; ``below`` is the use of the run before, ``earlier`` are all runs before."""
-        present = SliceUse(self.index, self.chain, self.residence)
-        if not present.is_same(self.use) or any(run.changes.affect(present) for run in earlier):
-            for run in earlier:
-                run.settle()  # what they wrote back has to be there before it is read
-            self.use, self.changes = present, Changes(self.title, present, self.chain, self.memory)
-            self.load()
-        assert self.loaded is not None
-        self.use.below, self.use.recomputed = below, checkpointed and torch.is_grad_enabled()
-        self.loaded.arrival.wait()
-        try:
-            for name, values in self.loaded.arrival.copies.items():
-                self.attach(name, values)
-            results = [self.run_one(*call) for call in calls]
-            self.changes.write_back(self.copies)
-            return results
-        finally:
-            self.loaded, self.copies = None, {}
+        """The values for all microbatches; ``below`` is the use of the run before, ``earlier`` are all runs before.
+
+        Other threads wait from the look at the originals until what changed of them is written back, or it would be lost.
+        """
+        with self.residence.exclusive():
+            present = SliceUse(self.index, self.chain, self.residence)
+            if not present.is_same(self.use) or any(run.changes.affect(present) for run in earlier):
+                for run in earlier:
+                    run.settle()  # what they wrote back has to be there before it is read
+                self.use, self.changes = present, Changes(self.title, present, self.chain, self.memory)
+                self.load()
+            assert self.loaded is not None
+            self.use.below, self.use.recomputed = below, checkpointed and torch.is_grad_enabled()
+            self.loaded.arrival.wait()
+            try:
+                for name, values in self.loaded.arrival.copies.items():
+                    self.attach(name, values)
+                results = [self.run_one(*call) for call in calls]
+                self.write_back(self.copies)
+                return results
+            finally:
+                self.loaded, self.copies = None, {}
+
+    def write_back(self, copies: Tensors) -> None:
+        """Give the originals what the run left."""
+        self.changes.write_back(copies)
+        self.residence.note_writes(self.memory, self.changes.pending)
 
     def attach(self, name: str, values: torch.Tensor) -> None:
         """Give the modules these values under this name from now on."""
@@ -100,7 +110,7 @@ class SliceRun:
             if not isinstance(error, EARLY_STOPS):
                 with told_beside(error):
                     self.changes.note(self.copies, before, given, statistics.updated, start)
-                    self.changes.write_back(given)
+                    self.write_back(given)
             raise
         if self.use.recomputed:
             self.refuse_new_buffers()

@@ -68,6 +68,12 @@ def rename_errors(copy: Copy, path: str) -> None:
     copy.call_instead("graph.hooks", path, failing)
 
 
+@mutant("graph.hooks", "hooks", "copies_of_noise_that_is_not_drawn_yet")
+def takes_a_copy_of_what_is_written_later(copy: Copy) -> None:
+    """A copy of a buffer that its operator wrote only once it was copied is given to backward."""
+    copy.replace("graph.hooks", "_is_written_late", lambda _: False)
+
+
 @mutant("graph.hooks", "hooks", "nested_tensors_under_hooks")
 def asks_each_tensor_for_its_size(copy: Copy) -> None:
     """Nested tensors of strided layout, which have none, are asked for their size."""

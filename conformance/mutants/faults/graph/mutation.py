@@ -57,6 +57,12 @@ def overlooks_operators_that_update_statistics(copy: Copy) -> None:
     copy.wrap("graph.mutation", "_BATCH_NORMS", lambda table: {name: of for name, of in table.items() if of[1] is not None})
 
 
+@mutant("graph.mutation", "mutation", "noise_that_is_drawn_once_it_is_saved")
+def takes_drawn_noise_for_a_change(copy: Copy) -> None:
+    """A buffer that an operator has saved is cloned before the operator writes it."""
+    copy.replace("graph.mutation", "_LATE_WRITES", {})
+
+
 @mutant("graph.mutation", "mutation", "a_saved_tensor_changed_by_a_method")
 def clones_nothing(copy: Copy) -> None:
     """No write is seen."""

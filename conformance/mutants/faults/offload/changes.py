@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -189,6 +190,19 @@ def saves_copies(copy: Copy) -> None:
 def loads_into_copies(copy: Copy) -> None:
     """``load_state_dict`` does not wait until another thread's slice is over."""
     copy.replace("offload.model", "OffloadModel.load_state_dict", nn.Module.load_state_dict)
+
+
+@mutant("offload.slice_run", "offload-models", "threads_lose_no_change_of_a_buffer")
+def lets_others_run_before_it_writes_back(copy: Copy) -> None:
+    """Another thread runs a slice that is over, but whose changes are not written back yet."""
+
+    def write_back(there: Any, self: Any, copies: Any) -> None:
+        self.residence.running.release()
+        time.sleep(0.02)
+        self.residence.running.acquire()
+        there(self, copies)
+
+    copy.call_instead("offload.slice_run", "SliceRun.write_back", write_back)
 
 
 @mutant("offload.changes", "offload-models", "buffers_may_change_where_no_version_tells", profile="default")

@@ -94,6 +94,20 @@ def modifying(graph: Any, note: Any, device: str, *, operator: str, change: str)
             note("seen error", type(error).__name__)
 
 
+def copied_early(graph: Any, note: Any, device: str, *, inplace: bool, rows: int) -> None:
+    p = torch.randn(rows, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    note("expected error", "RuntimeError")
+    with graph.saved_tensors_hooks(lambda t: t.detach().clone(), lambda t: t):
+        y = torch.nn.functional.rrelu(p * 1, training=True, inplace=inplace).sum()
+    try:
+        y.backward()
+    except RuntimeError as error:
+        note("seen error", type(error).__name__)
+    note("expected gradient", [None])
+    note("seen gradient", [p.grad])
+
+
 def uncallable(graph: Any, note: Any, device: str, *, wrong: Any, first: bool) -> None:
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))

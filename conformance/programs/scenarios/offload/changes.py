@@ -241,6 +241,42 @@ def looked_at(OffloadModel, note, device, place, *, what, checkpoint):  # noqa: 
     note("seen to be loaded", all(torch.equal(value, values[name]) for name, value in model.state_dict().items()))
 
 
+def counted_on_threads(OffloadModel, note, device, place, *, threads, rounds, slices, checkpoint):  # noqa: N803
+    import threading
+
+    class Tallied(torch.nn.Linear):
+        def __init__(self):
+            super().__init__(2, 2)
+            self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+        def forward(self, x):
+            with turns:  # the plain model's threads add to one tensor
+                self.calls.add_(1)
+            return super().forward(x)
+
+    def call():
+        try:
+            for _ in range(rounds):
+                barrier.wait(10)
+                model(torch.ones(3, 2, device=place))
+        except Exception as error:
+            errors.append(error)
+            barrier.abort()
+
+    turns, barrier, errors = threading.Lock(), threading.Barrier(threads), []
+    layers = [Tallied(), Tallied(), Tallied()]
+    model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint)
+    workers = [threading.Thread(target=call) for _ in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    if errors:
+        raise errors[0]
+    note("expected calls", [threads * rounds] * len(layers))
+    note("seen calls", [int(layer.calls) for layer in layers])
+
+
 def kept_from(OffloadModel, note, device, place, *, what, checkpoint):  # noqa: N803
     class Changing(torch.nn.Module):
         def __init__(self):

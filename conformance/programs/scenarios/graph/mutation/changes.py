@@ -167,6 +167,22 @@ def normalised(graph: Any, note: Any, device: str, *, by: str, passes: int, late
         note("seen gradients", [torch.autograd.grad(loss, p, retain_graph=True) for _ in range(passes)])
 
 
+def drawn_late(graph: Any, note: Any, device: str, *, inplace: bool, times: int) -> None:
+    p = torch.randn(4, 3, dtype=torch.float64, device=device, requires_grad=True)
+    note("leaves", (p,))
+
+    def gradients():
+        torch.manual_seed(1)
+        x = p * 1
+        for _ in range(times):
+            x = torch.nn.functional.rrelu(x.sin(), training=True, inplace=inplace)
+        return torch.autograd.grad((x * x).sum(), p)
+
+    note("expected gradients", gradients())
+    with graph.allow_mutation_on_saved_tensors():
+        note("seen gradients", gradients())
+
+
 def grown(graph: Any, note: Any, device: str, *, size: int, offset: int) -> None:
     import warnings
 
