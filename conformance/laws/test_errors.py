@@ -84,6 +84,17 @@ def test_missing_tensors_are_reported_in_any_case(case: Case) -> None:
     _must_be_reported(case)
 
 
+@law(
+    named(errors.listed, before=st.integers(0, 3), nested=st.booleans()),
+    needs=["determinism-check"],
+    gradients=False,
+    debug=True,
+)
+def test_debug_lists_the_operators_of_both_runs(case: Case) -> None:
+    """With debug=True the error for a recomputation that differs lists the operators of forward and of the recomputation."""
+    case.equals_plain()
+
+
 FUNCTION = ["function", "callable"]  # by which of these names a message may call it
 WRONG: tuple[tuple[Any, list[str]], ...] = (
     (3, FUNCTION),

@@ -57,6 +57,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     cpu_kernels.hold()
+    # Its handler raises what a program's logger does wrong, which logging elsewhere writes to standard error.
+    config.pluginmanager.set_blocked("logging-plugin")
     device = config.getoption("--device")
     try:
         device_check.require(device)

@@ -207,6 +207,18 @@ _GRADIENTS: dict[str, Known] = {
     ),
 }
 
+_SAVED_TENSORS |= known(
+    "diverges",
+    "the copy that a pack hook makes of what rrelu saves is made before the noise is drawn: zeros, or what was there before",
+    "seen here; pytorch#193671",
+    "copies_of_noise_that_is_not_drawn_yet",
+) | known(
+    "diverges",
+    "drawing the noise counts as a change of what rrelu has saved, so a copy of what was there before is kept",
+    "seen here",
+    "noise_that_is_drawn_once_it_is_saved",
+)
+
 _TOOLS: dict[str, Known] = {
     **known("diverges", "what is no tensor ends in an AttributeError", "seen here", "what_has_no_edge_is_refused"),
     **known(

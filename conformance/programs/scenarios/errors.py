@@ -46,6 +46,28 @@ def differing(checkpoint: Any, note: Any, device: str, *, change: str, before: i
     note("gradients 0", [p.grad])
 
 
+def listed(checkpoint: Any, note: Any, device: str, *, before: int, nested: bool) -> None:
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    runs = []
+
+    def inner(h):
+        runs.append(True)
+        for _ in range(before):
+            h = h.sin() + 1
+        h = h.cos()
+        return h.tanh() if len(runs) == 1 else h[:1].sigmoid()
+
+    y = checkpoint(lambda h: checkpoint(inner, h * 2) if nested else inner(h), p * 1)
+    note("forward", y)
+    try:
+        y.backward(torch.ones_like(y))
+        listed = len(runs) == 1  # what is not recomputed has nothing to list
+    except RuntimeError as error:
+        listed = [name for name in ("aten.cos", "aten.tanh", "aten.sigmoid") if name not in str(error)] == []
+    note("both runs are listed", listed)
+
+
 def tolerable(checkpoint: Any, note: Any, device: str, *, change: str, factor: float) -> None:
     p = torch.randn(2, 2, device=device, dtype=torch.float64, requires_grad=True)
     note("leaves", (p,))

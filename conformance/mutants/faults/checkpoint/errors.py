@@ -246,3 +246,9 @@ def lets_interpreters_rename_the_stop(copy: Copy) -> None:
             raise raised[0]
 
     copy.call_instead("nested.recomputation", "Recomputation._collect", collect)
+
+
+@mutant("nested.region", "errors", "debug_lists_the_operators_of_both_runs")
+def lists_the_operators_of_forward_alone(copy: Copy) -> None:
+    """With debug=True the error does not list what the recomputation ran."""
+    copy.call_instead("nested.region", "Region.refuse", lambda there, self, reason, *_: there(self, reason))

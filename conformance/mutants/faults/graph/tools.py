@@ -208,3 +208,36 @@ def calls_from_outside(copy: Copy) -> None:
 def looks_at_a_callback_too_late(copy: Copy) -> None:
     """That a callback is not callable shows only when it is called."""
     copy.call_instead("graph.callbacks", "queue_callback", lambda there, callback: there(lambda: callback()))
+
+
+STRAY = "The size of tensor a (3) must match the size of tensor b (2) at non-singleton dimension 0"
+
+
+def raise_stray(copy: Copy, part: str, name: str) -> None:
+    """Have a function say of whatever it refuses what an operator says of sizes that do not fit."""
+
+    def stray(there: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        try:
+            return there(*args, **kwargs)
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise type(error)(STRAY) from error
+
+    copy.call_instead(part, name, stray)
+
+
+@mutant("graph.edges", "graph_tools", "what_has_no_edge_is_refused")
+def refuses_an_edge_by_a_stray_error(copy: Copy) -> None:
+    """The error for a tensor without an edge is about sizes."""
+    raise_stray(copy, "graph.edges", "get_gradient_edge")
+
+
+@mutant("graph.newer_torch_names", "graph_tools", "a_budget_that_has_no_effect_is_refused")
+def refuses_a_budget_by_a_stray_error(copy: Copy) -> None:
+    """The error for a budget that has no effect is about sizes."""
+    raise_stray(copy, "graph.newer_torch_names", "region_activation_memory_budget")
+
+
+@mutant("graph.callbacks", "graph_tools", "a_callback_that_has_no_backward_is_refused")
+def refuses_a_callback_by_a_stray_error(copy: Copy) -> None:
+    """The error for a callback without a backward is about sizes."""
+    raise_stray(copy, "graph.callbacks", "queue_callback")

@@ -160,8 +160,8 @@ def not_called_back(graph: Any, note: Any, device: str, *, wrong: str) -> None:
             graph.queue_callback(lambda: order.append("called"))
         except NotImplementedError:
             raise
-        except RuntimeError:
-            order.append("refused")
+        except RuntimeError as error:
+            order.append("refused" if "backward" in str(error) else str(error))
     else:
         handle = p.register_hook(hook)
         try:
@@ -189,7 +189,7 @@ def budget_refused(graph: Any, note: Any, device: str, *, wrong: str) -> None:
     except NotImplementedError:
         raise
     except (RuntimeError, TypeError, ValueError) as error:
-        note("seen refusal", type(error).__name__ if len(str(error).split()) > 2 else str(error))
+        note("seen refusal", type(error).__name__ if "budget" in str(error) else str(error))
 
 
 def budget_compiled(graph: Any, note: Any, device: str, *, budget: float) -> None:

@@ -104,7 +104,8 @@ def edge_refused(graph: Any, note: Any, device: str, *, wrong: str) -> None:
         )
         note("seen refused", False)
     except Exception as error:
-        note("seen refused", isinstance(error, (RuntimeError, TypeError, ValueError)) and "tensor" in str(error).lower())
+        named = any(name in str(error) for name in ("Tensor", "a tensor", "require"))
+        note("seen refused", isinstance(error, (RuntimeError, TypeError, ValueError)) and named)
 
 
 def nodes(graph: Any, note: Any, device: str, *, kind: str) -> None:
@@ -181,7 +182,8 @@ def versions_refused(graph: Any, note: Any, device: str, *, wrong: Any, first: b
         graph.increment_version(wrong if alone else [wrong, x] if first else [x, wrong])
         note("seen refused", False)
     except Exception as error:
-        note("seen refused", isinstance(error, (RuntimeError, TypeError, ValueError)) and "tensor" in str(error).lower())
+        named = any(name in str(error) for name in ("Tensor", "a tensor", "require"))
+        note("seen refused", isinstance(error, (RuntimeError, TypeError, ValueError)) and named)
     note("expected version", before)
     note("seen version", x._version)
 
