@@ -167,8 +167,8 @@ class Recomputation(HookOwner):
 
     def require_version(self, tensor: torch.Tensor, version: int) -> None:
         if tensor._version != version:
-            self.stop(f"a saved tensor ({describe(tensor_metadata(tensor))}) is at version {tensor._version}, and was at version "
-                      f"{version} in forward: it was changed in place since, or another tensor is in its place")  # fmt: skip
+            self.stop(f"a saved tensor ({describe(tensor_metadata(tensor))}) is at version {tensor._version}, and was at "
+                      f"version {version} in forward: it was changed in place since, or another is in its place")  # fmt: skip
 
     def accept_replacement(self, index: int, tensor: torch.Tensor, before: Origin) -> torch.Tensor:
         """What to keep of a tensor that is not where the one in forward was; its version says nothing of that one's."""
