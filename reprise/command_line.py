@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from cyclopts import App, CoercionError, CycloptsError, Group, UnusedCliTokensError
 from rich.console import Console
@@ -42,6 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a subcommand; the exit status."""
     app = application()
     tokens = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None and not {"", str(Path.cwd())} & {*sys.path}:
+        sys.path.insert(0, "")  # the user's modules are found where they are, as by python -m
     name = f"reprise {tokens[0]}" if tokens and tokens[0] in app else "reprise"
     try:
         return int(app(tokens, exit_on_error=False, print_error=False, console=_console()) or 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import itertools
 import shlex
@@ -20,6 +21,8 @@ import reprise
 from benches.models.workloads import KINDS, SIZES
 from benches.papers import NAMES
 from conformance.judging.law import PROFILES
+from conformance.provenance.fingerprints import PACKAGES
+from conformance.provenance.syntax_trees import imports
 from conformance.reports import report
 from conformance.rows.results_file import ROOT, read_all, write
 from conformance.runs import portability
@@ -277,6 +280,14 @@ def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, cap
     monkeypatch.setattr("benches.reproduce.reproduce_papers", _answering(ModuleNotFoundError("no", name="scipy")))
     assert main(["reproduce"]) == 2
     assert "reprise reproduce needs the package scipy" in capsys.readouterr().err
+
+
+def test_nothing_below_imports_the_command_line_or_its_library() -> None:
+    paths = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    for path in paths:
+        found = imports(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        names = {name for one in found for name in (getattr(one, "module", None), *(each.name for each in one.names)) if name}
+        assert not {name.partition(".")[0] for name in names} & {"reprise", "cyclopts"}, path
 
 
 def test_the_python_api_is_that_of_the_implementations() -> None:
