@@ -13,7 +13,21 @@ from cyclopts import Parameter
 
 from conformance.rows.option_values import InvalidOption
 from conformance.rows.results_file import ROOT
-from reprise.values import Database, Device, Flag, Memory, Names, NewResults, Positive, Profile, Seed, Text, Workers, option
+from reprise.values import (
+    Database,
+    Device,
+    FirstSeed,
+    Flag,
+    Memory,
+    Names,
+    NewResults,
+    Positive,
+    Profile,
+    Seed,
+    Text,
+    Workers,
+    option,
+)
 
 Setting = Literal["native", "intel", "sse4", "avx2", "two-threads", "no-onednn"]  # of conformance.runs.portability
 STATUSES = {2: 130, 4: 2, 5: 2}  # pytest's for an interruption, options that cannot be, and no law selected
@@ -126,7 +140,7 @@ def soak(
     impl: Names = (),
     like: Text = None,
     device: Device = "cpu",
-    seed: Annotated[int | None, Seed.__metadata__[0]] = None,
+    seed: FirstSeed = None,
     profile: Profile = "round",
     findings: Database = None,
 ) -> int:
