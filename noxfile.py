@@ -5,7 +5,7 @@ A bare ``nox`` does all of them but ``mutants``, ``portability``, ``soak``, ``op
 
 After ``--``, every session takes ``--torch VERSION``, another release than the pinned one; ``conformance``, ``peers``,
 ``operators``, ``portability`` and ``tests`` pass the rest on to the conformance run, ``soak`` to
-``python -m conformance.soak``. The user's current directory and PYTHONPATH are importable there.
+``python -m reprise soak``. The user's current directory and PYTHONPATH are importable there.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _conformance(session: nox.Session, *arguments: str) -> None:
 
 def _mark(session: nox.Session) -> None:
     """Mark in README and on the pages what was measured on older code: all of it, whenever a part is written anew."""
-    session.run("python", "-m", "benches.staleness", "--mark")
+    session.run("python", "-m", "reprise", "published", "--mark")
 
 
 @nox.session
@@ -93,20 +93,20 @@ def mutants(session: nox.Session) -> None:
 @nox.session(default=False)
 def portability(session: nox.Session) -> None:
     """Judge implementations on few cases under several settings of the processor's kernels: verdicts are the same."""
-    session.run("python", "-m", "conformance.runs.portability", *_install(session, "suite"), env=_importable(session))
+    session.run("python", "-m", "reprise", "portability", *_install(session, "suite"), env=_importable(session))
 
 
 @nox.session(default=False)
 def soak(session: nox.Session) -> None:
     """Judge implementations with fresh seeds until the time is over; findings are kept in results/soak."""
-    session.run("python", "-m", "conformance.soak", *_install(session, "suite"), env=_importable(session))
+    session.run("python", "-m", "reprise", "soak", *_install(session, "suite"), env=_importable(session))
 
 
 @nox.session(default=False)
 def operators(session: nox.Session) -> None:
     """Judge implementations by every sample of every operator in PyTorch's database, in all places in a region."""
     rest = _install(session, "suite")
-    session.run("python", "-m", "conformance.programs.operator_database")
+    session.run("python", "-m", "reprise", "operators")
     _conformance(session, "--profile", "exhaustive", "-k", "test_operators", *rest)
 
 
@@ -126,16 +126,16 @@ def reproduce(session: nox.Session) -> None:
     """Measure what the literature claims; the names of papers, if any, say which."""
     names = _install(session, "benches")
     session.install("pyrevolve==2.2.8", success_codes=[0, 1])  # a peer that has to be compiled; without it, its row says so
-    session.run("python", "-m", "benches.reproduce", *names)
+    session.run("python", "-m", "reprise", "reproduce", *names)
     _mark(session)
 
 
 @nox.session(default=False)
 def compare(session: nox.Session) -> None:
-    """Measure time, memory and work of implementations and peers beside plain and the ideal; as python -m benches.compare."""
+    """Measure time, memory and work of implementations and peers beside plain and the ideal; as python -m reprise compare."""
     options = _install(session, "benches", "peers-need")
     _install_peers(session)
-    session.run("python", "-m", "benches.compare", *options, env=_importable(session))
+    session.run("python", "-m", "reprise", "compare", *options, env=_importable(session))
     if {"--write", "--redraw"} & {*options}:
         _mark(session)
 
@@ -150,7 +150,7 @@ def published(session: nox.Session) -> None:
     rest = _install(session, "tests")
     if "--mark" not in rest:
         session.run("python", "-m", "pytest", "tests/published", *WORKERS)
-    session.run("python", "-m", "benches.staleness", *rest)
+    session.run("python", "-m", "reprise", "published", *rest)
 
 
 @nox.session
@@ -160,8 +160,8 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
     session.run("mypy")
-    session.run("python", "-m", "conformance.reports.report", "--check")
-    session.run("python", "-m", "conformance.reports.page", "--check")
-    session.run("python", "-m", "benches.budget", "--check")
-    session.run("python", "-m", "benches.compare", "--check")
-    session.run("python", "-m", "benches.overhead", "--check")
+    session.run("python", "-m", "reprise", "report", "--check")
+    session.run("python", "-m", "reprise", "page", "--check")
+    session.run("python", "-m", "reprise", "budget", "--check")
+    session.run("python", "-m", "reprise", "compare", "--check")
+    session.run("python", "-m", "reprise", "overhead", "--check")

@@ -1,17 +1,15 @@
-"""``python -m benches.layer``: time and bytes of a transformer layer on CUDA, by how much of it is recomputed.
+"""Time and bytes of a transformer layer on CUDA, by how much of it is recomputed.
 
 One layer of the 22B model of Korthikanti et al. 2022 in bfloat16, whole on one device: *none* of it recomputed, the
 attention core (*selective*), all of it (*full*). A step is forward and backward; after each of them the host waits for the
 device. Each technique takes its turn in every round, in an order drawn anew, and its overhead is beside *none* in the same
 round. The paper's times are of one of eight tensor parallel ranks, so only overheads can be compared. A row whose gradients
-are not those of *none* is void. Results go to ``results/runs``, with ``--write`` to ``results/layer-cuda.json``.
+are not those of *none* is void.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -33,6 +31,7 @@ from benches.published import store
 from conformance.provenance import measured_code
 from conformance.provenance.measured_code import Origin
 from conformance.rows import results_file
+from conformance.rows.option_values import InvalidOption
 from conformance.rows.results_file import ROOT
 from conformance.runs import device_check
 
@@ -142,39 +141,28 @@ def table(rows: Sequence[Row]) -> Table:
     return made
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benches.layer", description=(__doc__ or "").splitlines()[0])
-    add = parser.add_argument
-    add("--device", default="cuda", help="cuda, or one such as cuda:1")
-    add("--rounds", type=int, default=ROUNDS, metavar="N", help=f"rounds of the timing, {ROUNDS} if not given")
-    add("--write", action="store_true", help="publish: results/layer-cuda.json")
-    return parser
+def run_bench(*, device: str = "cuda", rounds: int = ROUNDS, publish: bool = False, root: Path = ROOT) -> bool:
+    """Measure, print and store in ``results/runs``, or publish; whether every row was measured.
 
-
-def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
-    """The command line; 0, or 1 with the reason on stderr, also when a row is void or raised."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
-    if options.rounds < 2:
-        parser.error(f"rounds is {options.rounds}; it must be 2 or more")
+    Raises InvalidOption for a device that cannot be used, ValueError for a checkout from which nothing may be published.
+    """
     origin = measured_code.begin()
     try:
-        device_check.require_cuda(options.device, "the paper's layer is one of a GPU")
-        if options.write:
-            origin.require()
-        rows = measured(OF_22B, options.device, options.rounds)
+        device_check.require_cuda(device, "the paper's layer is one of a GPU")
     except ValueError as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    fault = origin.fault() if options.write else ""
-    kind = "layer-cuda" if options.write and not fault else f"runs/layer-cuda-{time.strftime('%Y%m%d-%H%M%S')}"
+        raise InvalidOption(f"--device: {error}") from error
+    if publish:
+        origin.require()
+    rows = measured(OF_22B, device, rounds)
+    fault = origin.fault() if publish else ""
+    kind = "layer-cuda" if publish and not fault else f"runs/layer-cuda-{time.strftime('%Y%m%d-%H%M%S')}"
     path = root / "results" / f"{kind}.json"
-    store(path, json.loads(json.dumps(content(rows, options.device, options.rounds, origin))))
+    store(path, json.loads(json.dumps(content(rows, device, rounds, origin))))
     console = Console()
     (console if console.is_terminal else Console(width=200)).print(table(rows), TOLD, f"results: {path}", sep="\n")
     if fault:
-        sys.stderr.write(f"{path} is not published: {fault}\n")
-    return 0 if all(row.status == MEASURED for row in rows) and not fault else 1
+        raise ValueError(f"{path} is not published: {fault}")
+    return all(row.status == MEASURED for row in rows)
 
 
 def content(rows: Sequence[Row], device: str, rounds: int, origin: Origin) -> dict[str, Any]:
@@ -191,7 +179,3 @@ def content(rows: Sequence[Row], device: str, rounds: int, origin: Origin) -> di
         "rows": [asdict(row) for row in rows],
         "fingerprints": {"table": {"rows": measured_code.of_roots(origin.sources, CODE)}},
     }
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

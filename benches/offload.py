@@ -1,23 +1,20 @@
-"""``python -m benches.offload``: what OffloadModel costs on CUDA, its copies overlapping with computation and waited for.
+"""What OffloadModel costs on CUDA, its copies overlapping with computation and waited for.
 
 A model in as many slices as it has blocks trains in five ways: *plain*, all of it on the device; *overlap*, its parameters
 in pinned memory of the host; *waited*, the same, and around every copy the host waits until the device has done all that it
 was given, so nothing overlaps; *checkpointed*, as *overlap* with checkpointed activations; *pageable*, as *overlap* with
 parameters in memory that is not pinned. A step is forward and backward, without an optimizer. Each way takes its turn in
 every round, in an order drawn anew. A row whose gradients are not those of the first way that ran is void; what raises, as
-*plain* does where a model does not fit, says so. Results go to ``results/runs``, with ``--write`` to
-``results/offload-DEVICE.json``.
+*plain* does where a model does not fit, says so.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import copy
 import functools
 import json
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -32,11 +29,12 @@ from torch import Tensor, nn
 
 from benches.compare.measurement import MEASURED, RAISES, VOID, Quartiles, agreement, device_seconds, quartiles
 from benches.compare.report import size as shown_size
-from benches.models.workloads import KINDS, Workload, workload
+from benches.models.workloads import Workload, workload
 from benches.published import store
 from benches.rounds import interleaved
 from conformance.provenance import measured_code
 from conformance.rows import results_file
+from conformance.rows.option_values import InvalidOption
 from conformance.rows.results_file import ROOT
 from conformance.runs import device_check
 from conformance.simulated_device.device import Moves
@@ -227,53 +225,44 @@ def table(rows: Sequence[Row]) -> Table:
     return made
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benches.offload", description=(__doc__ or "").splitlines()[0])
-    add = parser.add_argument
-    add("--device", default="cuda", help="cuda, or one such as cuda:1")
-    add("--workload", choices=[name for name in KINDS if name != "chain"], default="fused-attention", help="the model")
-    add("--size", choices=("S", "M", "L"), default="L", help="of the model")
-    add("--rounds", type=int, default=ROUNDS, metavar="N", help=f"rounds of the timing, {ROUNDS} if not given")
-    add("--write", action="store_true", help="publish: results/offload-DEVICE.json")
-    return parser
-
-
 def require(device: str) -> None:
     """ValueError for what is not a CUDA device that torch can use here."""
     device_check.require_cuda(device, "elsewhere no copy overlaps with anything")
 
 
-def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
-    """The command line; 0, or 1 with the reason on stderr, also when a row is void."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
-    if options.rounds < 2:
-        parser.error(f"rounds is {options.rounds}; it must be 2 or more")
+def run_bench(
+    *,
+    device: str = "cuda",
+    workload: str = "fused-attention",
+    size: str = "L",
+    rounds: int = ROUNDS,
+    publish: bool = False,
+    root: Path = ROOT,
+) -> bool:
+    """Measure, print and store in ``results/runs``, or publish; whether no row is void.
+
+    Raises InvalidOption for a device that cannot be used, ValueError for a checkout from which nothing may be published.
+    """
     origin = measured_code.begin()
     try:
-        require(options.device)
-        if options.write:
-            origin.require()
-        rows = measured(options.workload, options.size, options.device, options.rounds)
+        require(device)
     except ValueError as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    head = results_file.header(seed=0, profile="offload", device=options.device, suite=origin.suite)
-    content = {key: head[key] for key in ("versions", "machine", "suite", "date")}
-    content |= {name: getattr(options, name) for name in ("device", "workload", "size", "rounds")}
+        raise InvalidOption(f"--device: {error}") from error
+    if publish:
+        origin.require()
+    rows = measured(workload, size, device, rounds)
+    head = results_file.header(seed=0, profile="offload", device=device, suite=origin.suite)
+    content: dict[str, Any] = {key: head[key] for key in ("versions", "machine", "suite", "date")}
+    content |= {"device": device, "workload": workload, "size": size, "rounds": rounds}
     content["rows"] = [asdict(row) for row in rows]
     content["fingerprints"] = {"table": {"rows": measured_code.of_roots(origin.sources, CODE)}}
-    kind = torch.device(options.device).type
-    fault = origin.fault() if options.write else ""
-    name = f"offload-{kind}" if options.write and not fault else f"runs/offload-{kind}-{time.strftime('%Y%m%d-%H%M%S')}"
+    kind = torch.device(device).type
+    fault = origin.fault() if publish else ""
+    name = f"offload-{kind}" if publish and not fault else f"runs/offload-{kind}-{time.strftime('%Y%m%d-%H%M%S')}"
     path = root / "results" / f"{name}.json"
     store(path, json.loads(json.dumps(content)))
     console = Console()
     (console if console.is_terminal else Console(width=180)).print(table(rows), f"results: {path}", sep="\n")
     if fault:
-        sys.stderr.write(f"{path} is not published: {fault}\n")
-    return 1 if fault or any(row.status == VOID for row in rows) else 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+        raise ValueError(f"{path} is not published: {fault}")
+    return all(row.status != VOID for row in rows)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,15 +53,14 @@ class ReadmeSection:
         text = self.markdown((now or Now()).of_table(content))
         readme.write_text(self.updated(readme.read_text(encoding="utf-8"), text), encoding="utf-8")
 
-    def check(self, root: Path) -> int:
-        """0 when README.md has the results, apart from marks, or says that there are none; else 1, and why on stderr."""
+    def check(self, root: Path) -> str:
+        """What is wrong with the section, apart from marks; "" when it has the results, or says that there are none."""
         path, present = root / self.results, unmarked((root / "README.md").read_text(encoding="utf-8"))
         text = self.markdown(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else self.nothing
         if present == self.updated(present, text):
-            return 0
+            return ""
         wanted = "stale" if path.exists() else f"not {self.nothing!r}, and there is no {self.results}"
-        sys.stderr.write(f"{self.about} in README.md is {wanted}: python -m benches.{self.name} --write\n")
-        return 1
+        return f"{self.about} in README.md is {wanted}: python -m reprise {self.name} --write"
 
 
 def store(path: Path, content: Mapping[str, Any]) -> None:

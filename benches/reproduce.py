@@ -1,12 +1,10 @@
-"""``python -m benches.reproduce [NAME ...]``: measure what papers claim, print it, and write ``results/papers``.
+"""Measures what papers claim, prints it, and writes ``results/papers``.
 
-In a terminal a bar shows the claim that is being measured; elsewhere each claim is a line once it is done. The status is 1
-when a claim that must come out exactly does not, or when a trend fails; 2 for a name that is not a paper's.
+In a terminal a bar shows the claim that is being measured; elsewhere each claim is a line once it is done.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
 from collections.abc import Sequence
@@ -54,20 +52,13 @@ def reproduce(paper: Paper, claims: Sequence[Claim], directory: Path, watch: Wat
     return rows
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m benches.reproduce", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"papers; all without any: {', '.join(NAMES)}")
-    parser.add_argument("--output", type=Path, metavar="DIR", help="where results go")
-    options = parser.parse_args(arguments)
-    for name in options.names:
-        if name not in NAMES:
-            parser.error(f"there is no paper {name!r}; there are {', '.join(NAMES)}")
-    output = options.output or page.place()
+def reproduce_papers(names: Sequence[str] = (), directory: Path | None = None) -> bool:
+    """Measure the claims of these papers, or of all, and write them; whether all that must come out does."""
+    output = directory or page.place()
     torch.set_num_threads(1)
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or each profile writes lines of its own into the bar
     console = Console(highlight=False)
-    papers = [load(name) for name in dict.fromkeys(options.names or NAMES)]
+    papers = [load(name) for name in dict.fromkeys(names or NAMES)]
     claims = [paper.claims() for paper in papers]
     with Watch(console, total=sum(map(len, claims)) + len(papers)) as watch:
         rows = [row for paper, some in zip(papers, claims, strict=True) for row in reproduce(paper, some, output, watch)]
@@ -79,10 +70,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         told = f"{row.claim}: expected {expected}, measured {page.text(row.measured)}"
         console.print(Text.assemble((row.verdict, _colour(row.verdict)), "  ", told), soft_wrap=True)
     console.print(Text(f"{len(rows)} claims, {len(failed)} failed; see {target}"), soft_wrap=True)
-    if not options.output and output != page.RESULTS:
+    if not directory and output != page.RESULTS:
         console.print(Text(f"not published: {page.origin().fault()}"), soft_wrap=True)
-    return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+    return not failed

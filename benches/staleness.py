@@ -1,16 +1,12 @@
-"""``python -m benches.staleness``: which published results are not of the code that is there, and what makes each anew.
+"""Which published results are not of the code that is there, what makes each anew, and marks at them in README and pages.
 
-The status is 1 when any was measured on older code, with changes that are not committed, at a commit that is not in the
-history of this checkout, or under fewer laws than there are; with ``--tell`` it is 0 then, and 1 only for what cannot be read.
-``--mark`` measures nothing either: it writes marks at what is older into README.md, the page of results and that of the
-papers, takes away those that are no longer due, and ends with 0.
+Such results were measured on older code, with changes that are not committed, at a commit that is not in the history of this
+checkout, or under fewer laws than there are.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +17,7 @@ from benches.compare import report as compare_page
 from benches.overhead import tables as overhead_page
 from benches.papers import page as papers
 from conformance.judging.law import all_laws
-from conformance.provenance.staleness import BEGIN, MEANING, NO_FINGERPRINT, OLDER, Now, note
+from conformance.provenance.staleness import BEGIN, NO_FINGERPRINT, OLDER, Now, note
 from conformance.reports import page, report
 from conformance.rows import torch_releases
 from conformance.rows.results_file import ROOT, Results, Row, read_all
@@ -138,24 +134,28 @@ def _measured_anew(path: Path, content: Mapping[str, Any]) -> str:
         return f"nox -s reproduce -- {path.stem}"
     if name != "compare":
         about = [f"--{one} {content[one]}" for one in ("workload", "size") if name == "offload"]
-        return " ".join(["python", "-m", f"benches.{name}", *about, "--write"])
+        return " ".join(["python", "-m", "reprise", name, *about, "--write"])
     size, device = content["size"], content["device"]
     options = [*(["--size", size] if size != "S" else []), *(["--device", device] if device != "cpu" and size != "XL" else [])]
     return " ".join(["nox", "-s", "compare", "--", *options, "--write"])
 
 
-def mark(root: Path) -> int:
-    """Write the marks that are due into what is there of README.md and of the pages; 1 when a part cannot be made."""
+def mark(root: Path = ROOT) -> None:
+    """Write the marks that are due into what is there of README.md, of the page of results and of that of the papers.
+
+    Those that are no longer due are taken away. Raises OSError and ValueError when a part cannot be made.
+    """
     directory, readme, now = root / "results", root / "README.md", Now()
-    text, status = readme.read_text(encoding="utf-8"), 0
+    text = readme.read_text(encoding="utf-8")
     for section in (compare_page.SECTION, overhead_page.SECTION, budget.SECTION):
         if (root / section.results).exists() and section.begin in text:
             section.write(root, json.loads((root / section.results).read_text(encoding="utf-8")), now)
     if (directory / "papers" / "README.md").exists():
         (directory / "papers" / "README.md").write_text(papers.page(directory / "papers"), encoding="utf-8")
     if (directory / "conformance-cpu.jsonl").exists() and report.BEGIN in text:
-        status = report.main(["--write"], root)
-    return max(status, page.main([], root)) if (directory / "index.html").exists() else status
+        report.write(root)
+    if (directory / "index.html").exists():
+        page.write(root)
 
 
 def _still_marked(root: Path) -> list[Path]:
@@ -164,32 +164,21 @@ def _still_marked(root: Path) -> list[Path]:
     return [path for path in pages if path.exists() and BEGIN in path.read_text(encoding="utf-8")]
 
 
-def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
-    """The command line; 0, or 1 with what is wrong on stderr."""
-    parser = argparse.ArgumentParser(prog="python -m benches.staleness", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--mark", action="store_true", help=f"write marks ({MEANING}) into README.md and the pages")
-    parser.add_argument("--tell", action="store_true", help="end with status 0 though some were measured on older code")
-    options = parser.parse_args(arguments)
-    try:
-        if options.mark:
-            return mark(root)
-        found = findings(root, Now(root))
-        marked = _still_marked(root)
-    except (OSError, ValueError) as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
+def check(root: Path = ROOT) -> tuple[list[str], str]:
+    """What is wrong, a text for each file, and a line that says which published results are of this code.
+
+    Raises OSError, and ValueError for what cannot be read.
+    """
+    found, marked = findings(root, Now(root)), _still_marked(root)
     wrong = [one for one in found if one.faults]
-    for one in wrong:
-        told = "".join(f"  {fault}\n" for fault in one.faults)
-        sys.stderr.write(f"{one.path.relative_to(root)}:\n{told}  measured anew by: {one.command}\n")
+    fresh = ", ".join(str(one.path.relative_to(root)) for one in found if not one.faults) or "none"
+    told = f"of this code are {len(found) - len(wrong)} of {len(found)} published results: {fresh}"
     if not wrong and marked:
         names = ", ".join(str(path.relative_to(root)) for path in marked)
-        sys.stderr.write(f"{names}: has marks of results that are no longer older than the code: {MARK_ANEW}\n")
-        return int(not options.tell)
-    fresh = ", ".join(str(one.path.relative_to(root)) for one in found if not one.faults) or "none"
-    sys.stdout.write(f"of this code are {len(found) - len(wrong)} of {len(found)} published results: {fresh}\n")
-    return int(bool(wrong) and not options.tell)
+        return [f"{names}: has marks of results that are no longer older than the code: {MARK_ANEW}"], told
+    return [_told(one, root) for one in wrong], told
 
 
-if __name__ == "__main__":
-    raise SystemExit(main())
+def _told(one: Finding, root: Path) -> str:
+    lines = [f"{one.path.relative_to(root)}:", *one.faults, f"measured anew by: {one.command}"]
+    return "\n  ".join(lines)

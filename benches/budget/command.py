@@ -1,18 +1,10 @@
-"""``python -m benches.budget``: a network that exceeds memory budgets plain, trained within them by plans and by segments.
-
-Everything is measured, printed, and written to ``results/budget.json``, or to ``results/runs`` where changes are not
-committed; with ``--write`` the table goes to README.md as well. ``--check`` measures nothing. The status is 1 when plain
-fits a budget or a plan does not, and then nothing is written; with ``--check`` when README.md has another table than that of
-the results, apart from marks.
-"""
+"""A network that exceeds memory budgets plain, trained within them by plans and by segments: measured, shown and stored."""
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +72,7 @@ SECTION = ReadmeSection(
     name="budget",
     results=Path("results") / "budget.json",
     about="the budget table",
-    nothing="No measurement is published yet: `python -m benches.budget --write` makes one.",
+    nothing="No measurement is published yet: `python -m reprise budget --write` makes one.",
     markdown=markdown,
 )
 
@@ -98,36 +90,30 @@ def show(content: Mapping[str, Any], console: Console) -> None:
         console.print(note, markup=False, highlight=False)
 
 
-def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
-    """The command line; 0, or 1 with the reason on stderr."""
-    parser = argparse.ArgumentParser(prog="python -m benches.budget", description=__doc__.splitlines()[0])
-    action = parser.add_mutually_exclusive_group()
-    action.add_argument("--write", action="store_true", help="measure, and put the table into README.md as well")
-    action.add_argument("--check", action="store_true", help="fail when README.md does not have the table of the results")
-    options = parser.parse_args(arguments)
+def run_bench(*, publish: bool = False, root: Path = ROOT) -> None:
+    """Measure, print, and write ``results/budget.json``, or a file in ``results/runs`` where changes are not committed.
+
+    To ``publish`` is to put the table into README.md as well. Raises ValueError where plain fits a budget or a plan does not,
+    and then nothing is written, and for a checkout from which nothing may be published.
+    """
     origin = measured_code.begin()
-    try:
-        if options.check:
-            return SECTION.check(root)
-        if options.write:
-            SECTION.require_markers(root)
-            origin.require()
-        torch.set_num_threads(1)  # as in the example
-        fingerprints = {"table": {"rows": measured_code.of_roots(origin.sources, CODE)}}
-        content = json.loads(json.dumps({**measured(), "suite": origin.suite, "fingerprints": fingerprints}))
-        console = Console()
-        show(content, console if console.is_terminal else Console(width=180))  # a log has no width of its own
-        if found := broken(content):
-            raise ValueError("; ".join(found))
-        fault = origin.fault()
-        path = root / "results" / "runs" / f"budget-{time.strftime('%Y%m%d-%H%M%S')}.json" if fault else root / SECTION.results
+    if publish:
+        SECTION.require_markers(root)
+        origin.require()
+    torch.set_num_threads(1)  # as in the example
+    fingerprints = {"table": {"rows": measured_code.of_roots(origin.sources, CODE)}}
+    content = json.loads(json.dumps({**measured(), "suite": origin.suite, "fingerprints": fingerprints}))
+    console = Console()
+    show(content, console if console.is_terminal else Console(width=180))  # a log has no width of its own
+    if found := broken(content):
+        raise ValueError("; ".join(found))
+    if fault := origin.fault():
+        path = root / "results" / "runs" / f"budget-{time.strftime('%Y%m%d-%H%M%S')}.json"
         store(path, content)
-        if fault:
-            sys.stderr.write(f"{path} is not published: {fault}\n")
-            return int(options.write)
-        if options.write:
-            SECTION.write(root, content)
-    except (OSError, ValueError) as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    return 0
+        if publish:
+            raise ValueError(f"{path} is not published: {fault}")
+        console.print(f"{path} is not published: {fault}", markup=False, highlight=False, soft_wrap=True)
+        return
+    store(root / SECTION.results, content)
+    if publish:
+        SECTION.write(root, content)

@@ -1,15 +1,10 @@
-"""``python -m benches.compare``: time, memory and work of implementations on workloads, beside plain and the ideal.
+"""Time, memory and work of implementations on workloads, beside plain and the ideal: measured, shown and stored.
 
-Everything is measured, none of it asserted but that gradients are plain's: a row of which they are not is void. A complete
-run with ``--write`` writes ``results/compare-DEVICE.json``, plots to ``results/compare``, for the CPU the table of README.md,
-and the page of results anew; other runs write to ``results/runs``. ``--redraw`` and ``--check`` measure nothing: the first
-makes plots, table and page from what was published, the status of the second is 1 when the table is stale. On CUDA the
-status is 1 as well when what was measured does not reach the limits of ``benches.compare.limits``.
+Everything is measured, none of it asserted but that gradients are plain's: a row of which they are not is void.
 """
 
 from __future__ import annotations
 
-import argparse
 import functools
 import gc
 import json
@@ -17,7 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -27,38 +22,36 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+import impls
 from benches.compare import fingerprint_roots, limits
 from benches.compare import report as page
-from benches.compare.contenders import Contender, contenders
+from benches.compare.contenders import Contender, LeftOut, contenders, offered
 from benches.compare.measurement import Row, Subject
 from benches.compare.steps import Comparison, Entry
-from benches.models.workloads import FAKE, KINDS, SIZES, Workload, device_type, sweeps, workload
+from benches.models.workloads import FAKE, KINDS, Workload, device_type, sweeps, workload
 from benches.published import store
 from conformance.provenance import measured_code
 from conformance.provenance.measured_code import Origin
 from conformance.reports import page as html
 from conformance.rows import results_file
+from conformance.rows.option_values import InvalidOption, did_you_mean
 from conformance.rows.results_file import ROOT
 from conformance.runs import device_check
 
 ROUNDS = 15
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benches.compare", description=(__doc__ or "").splitlines()[0])
-    add = parser.add_argument
-    add("--impl", action="append", metavar="NAME", help="contender, installed implementation, or pkg.mod:attr; may be repeated")
-    add("--workload", action="append", choices=[*KINDS, "sweeps"], help="workload, or the curves; may be repeated")
-    add("--size", choices=SIZES, default="S", help="S and M for the CPU, L for a GPU, XL for bytes and operations alone")
-    add("--device", default="cpu", help="where steps run: cpu, cuda, cuda:1, or fake for bytes and operations alone")
-    add("--budget", action="append", default=[], metavar="BYTES|FRACTION", help="add the fastest plan within this budget")
-    add("--backend", default="aot_eager_decomp_partition", help="of torch.compile, such as inductor")
-    add("--rounds", type=int, default=ROUNDS, metavar="N", help=f"rounds of each timing, {ROUNDS} if not given")
-    add("--results", type=Path, metavar="FILE", help="where the results go")
-    add("--write", action="store_true", help="publish a complete run: results, plots, and the table of README.md")
-    add("--redraw", action="store_true", help="measure nothing; plots, table and page anew from the published results")
-    add("--check", action="store_true", help="measure nothing; fail when README.md has another table than the results")
-    return parser
+@dataclass(frozen=True)
+class Choice:
+    """What is compared, on which workloads and where; all that can be had here without names."""
+
+    implementations: Sequence[str] = ()
+    workloads: Sequence[str] = ()
+    size: str = "S"
+    device: str = "cpu"
+    budgets: Sequence[str] = ()
+    backend: str = "aot_eager_decomp_partition"
+    rounds: int = ROUNDS
 
 
 def entries(names: Sequence[str], size: str, device: str, picked: Sequence[Contender]) -> list[Entry]:
@@ -111,15 +104,15 @@ class _Display:
             page.show(one.name, [json.loads(json.dumps(asdict(row))) for row in of_this], self.console)
 
 
-def measured(options: argparse.Namespace, console: Console, origin: Origin) -> dict[str, Any]:
+def measured(options: Choice, console: Console, origin: Origin) -> dict[str, Any]:
     """Run the comparison: all that was measured, as it is stored. Raises ValueError for options, RuntimeError for pytest's."""
     torch.set_num_threads(1)
     device = FAKE if options.size == "XL" else options.device
     _require(device)
     host = "cpu" if device == FAKE else device
     head = results_file.header(seed=0, profile="compare", device=host, suite=origin.suite)  # before what takes long
-    picked, missing = contenders(device, options.backend, options.budget, options.impl or ())
-    compared = entries(options.workload or (), options.size, device, picked)
+    picked, missing = _chosen(device, options)
+    compared = entries(options.workloads, options.size, device, picked)
     display = _Display(console, sum(len(entry.contenders) for entry in compared))
     comparison = Comparison(compared, device=device, rounds=options.rounds, told=display.told)
     clock = "device_seconds" if device_type(device) == "cuda" else "processor_seconds"
@@ -154,65 +147,72 @@ def measured(options: argparse.Namespace, console: Console, origin: Origin) -> d
     return content | {"limits": limits.stored(limits.limits(json.loads(json.dumps(content))))}
 
 
+def _chosen(device: str, options: Choice) -> tuple[list[Contender], list[LeftOut]]:
+    """The contenders that were asked for, and what was left out. InvalidOption for one that cannot be had here."""
+    try:
+        return contenders(device, options.backend, options.budgets, options.implementations)
+    except ValueError as error:
+        there = [*offered(device, options.backend), *impls.installed()]
+        unknown = next((name for name in options.implementations if name not in there and ":" not in name), "")
+        raise InvalidOption(f"{error}{did_you_mean(unknown, there)}") from error
+
+
 def _require(device: str) -> None:
-    """ValueError for a device that torch cannot use here."""
+    """InvalidOption for a device that torch cannot use here."""
     try:
         device_check.require("meta" if device == FAKE else device)
     except ValueError as error:
-        raise ValueError(f"device is {device!r}, and {error}") from error
+        raise InvalidOption(f"--device: device is {device!r}, and {error}") from error
 
 
-def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
-    """The command line; 0, or 1 with the reason on stderr, also where a limit is not reached."""
-    options = _parser().parse_args(arguments)
-    if options.rounds < 2:
-        _parser().error(f"rounds is {options.rounds}; it must be 2 or more")
-    if options.redraw and (options.impl or options.workload or options.budget or options.results or options.write):
-        _parser().error("--redraw measures nothing: without --write, --impl, --workload, --budget and --results")
-    if options.write and (options.impl or options.workload or options.budget or options.results):
-        _parser().error("--write publishes a complete run: without --impl, --workload, --budget and --results")
+def compare(options: Choice, *, path: Path | None = None, publish: bool = False, root: Path = ROOT) -> bool:
+    """Measure, print and store at ``path`` or in ``results/runs``; whether what was measured reaches the limits.
+
+    To ``publish`` is to write ``results/compare-DEVICE.json``, plots to ``results/compare``, for the CPU the table of
+    README.md, and the page of results. Raises ValueError for options that cannot be and for a checkout from which nothing may
+    be published, RuntimeError where pytest cannot run.
+    """
     origin = measured_code.begin()
-    try:
-        if options.check:
-            return page.check(root)
-        if options.redraw:
-            return page.redraw(root) or _shown_anew(root)
-        if options.write:
-            page.SECTION.require_markers(root)
-            origin.require()
-        terminal = os.fdopen(os.dup(sys.stdout.fileno()), "w", 1, encoding="utf-8")  # pytest takes the other for itself
-        console = Console(file=terminal)
-        console = console if console.is_terminal else Console(file=terminal, width=200)  # a log has no width of its own
-        started = time.perf_counter()
-        content = json.loads(json.dumps(measured(options, console, origin)))
-        path = _stored(options, content, origin, root)
-        if options.write and _shown_anew(root):
-            return 1
-        judged = limits.limits(content)
-        if shown := limits.table(judged):
-            console.print(shown)
-        for line in (*page.explained(content), *page.ending(content), *limits.notes(judged)):
-            console.print(line, markup=False, highlight=False)
-        console.print(f"{len(content['rows'])} rows in {time.perf_counter() - started:.0f} s: {path}", highlight=False)
-    except (OSError, ValueError, RuntimeError) as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    return 0 if limits.kept(judged) else 1
+    if publish:
+        page.SECTION.require_markers(root)
+        origin.require()
+    terminal = os.fdopen(os.dup(sys.stdout.fileno()), "w", 1, encoding="utf-8")  # pytest takes the other for itself
+    console = Console(file=terminal)
+    console = console if console.is_terminal else Console(file=terminal, width=200)  # a log has no width of its own
+    started = time.perf_counter()
+    content = json.loads(json.dumps(measured(options, console, origin)))
+    path = _stored(path, content, origin, root, publish=publish)
+    if publish:
+        _show_anew(root)
+    judged = limits.limits(content)
+    if shown := limits.table(judged):
+        console.print(shown)
+    for line in (*page.explained(content), *page.ending(content), *limits.notes(judged)):
+        console.print(line, markup=False, highlight=False)
+    console.print(f"{len(content['rows'])} rows in {time.perf_counter() - started:.0f} s: {path}", highlight=False)
+    return limits.kept(judged)
 
 
-def _shown_anew(root: Path) -> int:
-    """Make the page of all results anew, which shows the plots, where there is one; 1 when it cannot be made."""
-    return html.main([], root) if (root / "results" / "index.html").exists() else 0
+def redraw(root: Path = ROOT) -> None:
+    """Make plots, the table of README.md and the page from what is published. Raises ValueError where nothing is."""
+    page.redraw(root)
+    _show_anew(root)
 
 
-def _stored(options: argparse.Namespace, content: dict[str, Any], origin: Origin, root: Path) -> Path:
-    """Where the results are stored, and with ``--write`` published; ValueError when they are not the work of the commit."""
-    fault, kind = origin.fault() if options.write else "", device_type(content["device"])
-    name = f"compare-{kind}" if options.write and not fault else f"runs/compare-{kind}-{time.strftime('%Y%m%d-%H%M%S')}"
-    path: Path = options.results or root / "results" / f"{name}.json"
+def _show_anew(root: Path) -> None:
+    """Make the page of all results anew, which shows the plots, where there is one."""
+    if (root / "results" / "index.html").exists():
+        html.write(root)
+
+
+def _stored(path: Path | None, content: dict[str, Any], origin: Origin, root: Path, *, publish: bool) -> Path:
+    """Where the results are stored, and published; ValueError when they are not the work of the commit."""
+    fault, kind = origin.fault() if publish else "", device_type(content["device"])
+    name = f"compare-{kind}" if publish and not fault else f"runs/compare-{kind}-{time.strftime('%Y%m%d-%H%M%S')}"
+    path = path or root / "results" / f"{name}.json"
     store(path, content)
     if fault:
         raise ValueError(f"{path} is not published: {fault}")
-    if options.write:
+    if publish:
         page.publish(root, content)
     return path

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -129,14 +128,13 @@ def publish(root: Path, content: Stored) -> None:
         SECTION.write(root, content)
 
 
-def redraw(root: Path) -> int:
-    """Draw plots and put the table into README.md anew, from all results that are published; 1 when there are none."""
+def redraw(root: Path) -> None:
+    """Draw plots and put the table into README.md anew, from all results that are published. ValueError without any."""
     found = sorted((root / "results").glob("compare-*.json"))
     for path in found:
         publish(root, json.loads(path.read_text(encoding="utf-8")))
     if not found:
-        sys.stderr.write(f"nothing is published in {root / 'results'}: python -m benches.compare --write\n")
-    return 0 if found else 1
+        raise ValueError(f"nothing is published in {root / 'results'}: python -m reprise compare --write")
 
 
 def markdown(content: Stored) -> str:
@@ -176,18 +174,17 @@ SECTION = ReadmeSection(
     name="compare",
     results=Path("results") / "compare-cpu.json",
     about="the comparison",
-    nothing="No measurement is published yet: `python -m benches.compare --write` makes one.",
+    nothing="No measurement is published yet: `python -m reprise compare --write` makes one.",
     markdown=markdown,
 )
 
 
-def check(root: Path) -> int:
-    """0 when README.md has the table of the results, apart from marks, and every plot is there, else 1, with why on stderr."""
+def check(root: Path) -> str:
+    """What is wrong with the table in README.md, apart from marks, or which plots are missing; "" if nothing is."""
     path = root / SECTION.results
     content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
     names = [] if content is None else [plot.name for plot in plots.figures(content)]
     missing = [name for name in names if not (root / "results" / "compare" / f"{name}.svg").exists()]
     if not missing:
         return SECTION.check(root)
-    sys.stderr.write(f"plots are missing: {', '.join(missing)}: python -m benches.compare --write\n")
-    return 1
+    return f"plots are missing: {', '.join(missing)}: python -m reprise compare --write"

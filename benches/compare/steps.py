@@ -1,4 +1,4 @@
-"""What ``python -m benches.compare`` has pytest run: one test for each workload and contender, timed by pytest-benchmark.
+"""What a comparison has pytest run: one test for each workload and contender, timed by pytest-benchmark.
 
 Before each round of a contender, plain and the ideal run a round of their own, so what else the machine does falls on all.
 """

@@ -122,6 +122,6 @@ SECTION = ReadmeSection(
     name="overhead",
     results=Path("results") / "overhead-cpu.json",
     about="the overhead",
-    nothing="No measurement is published yet: `python -m benches.overhead --write` makes one.",
+    nothing="No measurement is published yet: `python -m reprise overhead --write` makes one.",
     markdown=markdown,
 )

@@ -1,7 +1,8 @@
 """Which kernels a process computes with: the instructions that torch, MKL and oneDNN may use, and on how many threads.
 
-Run as ``python -m conformance.judging.cpu_kernels`` it tells those of its own process as JSON. A process that judges calls
-:func:`hold`, so that what the environment says of kernels holds for workers and sandboxes too, or ends them.
+The suite starts it for itself, as ``python -m conformance.judging.cpu_kernels``: it tells those of its own process as JSON. A
+process that judges calls :func:`hold`, so that what the environment says of kernels holds for workers and sandboxes too, or
+ends them.
 """
 
 from __future__ import annotations

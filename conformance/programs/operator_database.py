@@ -283,7 +283,3 @@ def counted() -> str:
         if category is not Category.DIFFERENTIABLE:
             lines += [f"       {name}: {times}" for name, times in names.items()]
     return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(f"{counted()}\n")

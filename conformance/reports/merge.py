@@ -1,26 +1,22 @@
 """Merges the results of several runs, devices, machines and versions into one file, and reports where they contradict.
 
-Run as ``python -m conformance.reports.merge OUT FILE...``. OUT holds every run once, as it was, so that merging again changes
-nothing, in any order. Results of the same versions are united when they are read: a verdict that all runs share is one
-row, with the cases of different seeds added up. Where they do not agree, all are kept side by side and reported, status
-1; nothing is averaged. Status 2 for a file that cannot be read, and OUT is left as it was. ``-`` for OUT only reports.
+A merged file holds every run once, as it was, so that merging again changes nothing, in any order. Results of the same
+versions are united when they are read: a verdict that all runs share is one row, with the cases of different seeds added
+up. Where they do not agree, all are kept side by side and reported; nothing is averaged.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from conformance.rows.option_values import readable
+from conformance.rows.option_values import InvalidOption
 from conformance.rows.results_file import Results, Row, claim, is_unexpected, read_all, totals, write_all
 from conformance.rows.torch_releases import subject
-from conformance.runs.destination import merged_path
 
 Said = tuple[str, str, bool]
 
@@ -110,32 +106,25 @@ def _one(seeded: Sequence[tuple[Any, Row]]) -> Row:
     return {**shown, **added}
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m conformance.reports.merge", description=__doc__.splitlines()[0])
-    parser.add_argument("out", type=merged_path, metavar="OUT", help="the merged file; - to report only")
-    parser.add_argument("files", nargs="+", type=readable, metavar="FILE", help="results of runs, or merged files")
-    options = parser.parse_args(arguments)
+def merge(out: Path | None, files: Iterable[Path]) -> tuple[list[str], bool]:
+    """Write the runs of these files to ``out``, if one is given: a line for each version and conflict; whether they agree.
+
+    Raises InvalidOption for a file that cannot be read, and then nothing is written, and for one that cannot be written.
+    """
     try:
-        runs = distinct(run for path in options.files for run in read_all(path))
+        runs = distinct(run for path in files for run in read_all(path))
     except (OSError, ValueError) as error:
-        sys.stderr.write(f"argument FILE: {error}; accepted are results of conformance runs, also merged ones\n")
-        return 2
+        raise InvalidOption(f"FILE: {error}; accepted are results of conformance runs, also merged ones") from error
     try:
-        if options.out != "-":
-            write_all(Path(options.out), runs)
+        if out is not None:
+            write_all(out, runs)
     except OSError as error:
-        sys.stderr.write(f"argument OUT: {error}\n")
-        return 2
-    contradictions = conflicts(runs)
+        raise InvalidOption(f"OUT: {error}") from error
+    lines, contradictions = [], conflicts(runs)
     for one in united(runs):
         cases = sum(row["cases"] for row in one.rows)
-        sys.stdout.write(f"{', '.join(_versions(one))}: {len(one.runs) or 1} runs, {len(one.rows)} rows, {cases} cases\n")
+        lines.append(f"{', '.join(_versions(one))}: {len(one.runs) or 1} runs, {len(one.rows)} rows, {cases} cases")
     for conflict in contradictions:
-        sys.stdout.write(f"conflict: {conflict.impl} on {conflict.device}, law {conflict.law}, {conflict.versions}\n")
-        sys.stdout.writelines(f"  {said}\n" for said in conflict.said)
-    return 1 if contradictions else 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+        lines.append(f"conflict: {conflict.impl} on {conflict.device}, law {conflict.law}, {conflict.versions}")
+        lines += [f"  {said}" for said in conflict.said]
+    return lines, not contradictions

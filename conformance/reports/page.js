@@ -242,7 +242,7 @@
   const scriptCommand = (record) => {
     if (!record.file) {
       const chosen = `--show ${quoted(record.impl)} --law ${quoted(record.law)}`;
-      return [`python -m conformance.reports.report ${chosen}`, "In the root of a clone, this prints it:"];
+      return [`python -m reprise report ${chosen}`, "In the root of a clone, this prints it:"];
     }
     const ours = record.takes === "this project";
     const needs = ours ? "" : `; it takes ${record.takes}`;

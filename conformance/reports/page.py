@@ -1,14 +1,11 @@
 """The page of results: one HTML file with every verdict, what was seen, and the script that shows it.
 
-Run as ``python -m conformance.reports.page`` to write ``results/index.html`` from the published results, or with ``--check``,
-which ends with status 1 when the file is another one. The page is made from the results alone, but for marks at what is
-older than the code, which ``--check`` ignores: it says when and on what they were measured, and asks nothing of a network.
+``results/index.html`` is made from the published results alone, but for marks at what is older than the code, which a check
+ignores: it says when and on what they were measured, and asks nothing of a network.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -88,25 +85,25 @@ def _described(shown: Iterable[Entry]) -> dict[str, str]:
     return {name: impls.get(name).summary if name in impls.names() else "" for name in distinct(e.row["impl"] for e in shown)}
 
 
-def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
-    """The command line; 0, or 1 with the reason on stderr."""
-    parser = argparse.ArgumentParser(prog="python -m conformance.reports.page", description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="fail when results/index.html is not the page of the results")
-    options = parser.parse_args(arguments)
-    path = root / "results" / "index.html"
+def write(root: Path = ROOT) -> None:
+    """Write ``results/index.html``. Raises ValueError, which names the file, where it cannot be made."""
+    _path(root).write_text(_wanted(root, Now()), encoding="utf-8")
+
+
+def check(root: Path = ROOT) -> str:
+    """What is wrong with ``results/index.html``, apart from marks; "" if nothing. Raises as ``write`` does."""
+    path, wanted = _path(root), _wanted(root, None)
+    fresh = path.exists() and unmarked(path.read_text(encoding="utf-8")) == wanted
+    return "" if fresh else f"{path} is stale: python -m reprise page"
+
+
+def _path(root: Path) -> Path:
+    return root / "results" / "index.html"
+
+
+def _wanted(root: Path, now: Now | None) -> str:
     try:
         text = (root / "README.md").read_text(encoding="utf-8")
-        wanted = rendered(report.results(root), path.parent, text, None if options.check else Now())
+        return rendered(report.results(root), root / "results", text, now)
     except (OSError, ValueError, ModuleNotFoundError) as error:
-        sys.stderr.write(f"{path} is not made: {error}\n")
-        return 1
-    if not options.check:
-        path.write_text(wanted, encoding="utf-8")
-    elif not path.exists() or unmarked(path.read_text(encoding="utf-8")) != wanted:
-        sys.stderr.write(f"{path} is stale: python -m conformance.reports.page\n")
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+        raise ValueError(f"{_path(root)} is not made: {error}") from error

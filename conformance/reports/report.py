@@ -1,16 +1,8 @@
-"""The README's matrix, made from the results files, and the limits of an implementation, each with its program.
-
-Run as ``python -m conformance.reports.report`` with ``--write`` (put the matrix into README.md, with marks at what is older
-than the code), ``--check`` (status 1 when it has another one, apart from marks, or ``results/programs`` other scripts) or
-``--show IMPL`` (what IMPL does not keep, and the programs that show it).
-"""
+"""The README's matrix, made from the results files, and the limits of an implementation, each with its program."""
 
 from __future__ import annotations
 
-import argparse
 import difflib
-import itertools
-import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -21,7 +13,7 @@ from conformance.reports import matrix
 from conformance.reports.merge import united
 from conformance.reproducers import script_files
 from conformance.rows import torch_releases
-from conformance.rows.option_values import readable
+from conformance.rows.option_values import InvalidOption, did_you_mean
 from conformance.rows.results_file import ROOT, Results, Row, claim, is_unexpected, is_untested, read_all
 
 BEGIN, END = "<!-- matrix:begin -->", "<!-- matrix:end -->"
@@ -64,7 +56,7 @@ def shown(rows: Iterable[Row]) -> str:
 def limits(rows: Sequence[Row], name: str, law: str | None = None) -> str:
     """What an implementation does not keep, as Python source: comments, and the shrunk program below each.
 
-    Raises ValueError for an implementation or a law of which there are no rows.
+    Raises InvalidOption for an implementation or a law of which there are no rows.
     """
     mine = _chosen(rows, "impl", _called(rows, name), "--show")
     if law is not None:
@@ -93,7 +85,7 @@ def _chosen(rows: Sequence[Row], key: str, value: str, option: str) -> list[Row]
         nearest = list(dict.fromkeys(similar))[:NEAREST]
         told = f"there are {', '.join(there)}" if len(there) <= FEW else f"nearest of {len(there)}: {', '.join(nearest)}"
         others = "; --results FILE has those of another run" if key == "impl" else ""
-        raise ValueError(f"{option}: no result has {key} {value!r}; {told}{others}")
+        raise InvalidOption(f"{option}: no result has {key} {value!r}; {told}{others}{did_you_mean(value, there)}")
     return chosen
 
 
@@ -129,54 +121,39 @@ def _known_now(row: Row) -> dict[str, str] | None:
     return None if known is None else {"reason": known.reason, "source": known.source}
 
 
-def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
-    """The command line; 0, or 1 with the reason on stderr, which is 2 for arguments that cannot be."""
-    parser = argparse.ArgumentParser(prog="python -m conformance.reports.report", description=__doc__.splitlines()[0])
-    action = parser.add_mutually_exclusive_group()
-    action.add_argument("--write", action="store_true", help="put the matrix into README.md")
-    action.add_argument(
-        "--check", action="store_true", help="fail when README.md does not have this matrix, or other scripts are written down"
-    )
-    action.add_argument("--show", metavar="IMPL", help="print what IMPL does not keep")
-    parser.add_argument("--law", help="with --show: this law only")
-    parser.add_argument("--results", type=readable, metavar="FILE", help="with --show: of this run, not of the published ones")
-    options = parser.parse_args(arguments)
-    if not (options.write or options.check or options.show):
-        parser.error("one of --write, --check and --show IMPL is required")
-    if (options.law or options.results) and not options.show:
-        parser.error("--law and --results go with --show")
+def show(name: str, law: str | None = None, path: Path | None = None, root: Path = ROOT) -> str:
+    """What an implementation does not keep, by the published results or those of the run at ``path``, as Python source.
+
+    Raises InvalidOption for what has no results, and for a file that cannot be read.
+    """
     try:
-        given = united(read_all(options.results)) if options.results else ()
+        found = results(root) if path is None else united(read_all(path))
     except (OSError, ValueError) as error:
-        parser.error(f"argument --results: {error}")
-    try:
-        found = given or results(root)
-        if not options.check:
-            found = tuple(map(Now().of_results, found))
-        if options.show:
-            print(limits([row for one in found for row in one.rows], options.show, options.law))
-            return 0
-        stale = _readme(root / "README.md", found, write=options.write)
-        files: dict[Path, list[Row]] = {}
-        for one in found:
-            files.setdefault(one.path, []).extend(one.rows)  # of several runs, each may be about other laws
-        return stale if options.write else max(stale, *itertools.starmap(_programs, files.items()))
-    except (OSError, ValueError) as error:
-        print(error, file=sys.stderr)
-        return 1
+        raise InvalidOption(f"--results: {error}") from error
+    return limits([row for one in map(Now().of_results, found) for row in one.rows], name, law)
 
 
-def _programs(path: Path, rows: Sequence[Row]) -> int:
-    """1, and the reason on stderr, where the scripts that are written down are not those of a file of results."""
+def write(root: Path = ROOT) -> None:
+    """Put the matrix and the script into README.md, with marks at what is older than the code."""
+    _, wanted = _readme(root, tuple(map(Now().of_results, results(root))))
+    (root / "README.md").write_text(wanted, encoding="utf-8")
+
+
+def check(root: Path = ROOT) -> list[str]:
+    """What is not as in the results: README's matrix and script, apart from marks, and the scripts that are written down."""
+    found = results(root)
+    present, wanted = _readme(root, found, marks=False)  # they depend on the code, and are made anew when the matrix is
+    told = f"the matrix or the script in {root / 'README.md'} is stale: python -m reprise report --write"
+    files: dict[Path, list[Row]] = {}
+    for one in found:
+        files.setdefault(one.path, []).extend(one.rows)  # of several runs, each may be about other laws
+    return [*([] if present == wanted else [told]), *(fault for path, rows in files.items() for fault in _programs(path, rows))]
+
+
+def _programs(path: Path, rows: Sequence[Row]) -> list[str]:
+    """What to say where the scripts that are written down are not those of a file of results."""
     wrong = script_files.disagreements(path, rows)
-    if wrong:
-        print(
-            f"not as in {path}, which a run of nox -s conformance writes with them:",
-            *wrong,
-            sep="\n  ",
-            file=sys.stderr,
-        )
-    return int(bool(wrong))
+    return ["\n  ".join([f"not as in {path}, which a run of nox -s conformance writes with them:", *wrong])] if wrong else []
 
 
 def _matrix(one: Results, before: Sequence[Results]) -> str:
@@ -185,21 +162,11 @@ def _matrix(one: Results, before: Sequence[Results]) -> str:
     return matrix.markdown(one) if other is None else matrix.differences(one, other)
 
 
-def _readme(path: Path, found: Iterable[Results], *, write: bool) -> int:
-    text = path.read_text(encoding="utf-8")
-    present = text if write else unmarked(text)  # marks depend on the code, and are made anew when the matrix is
-    results = list(found)
-    wanted = updated(present, "\n\n".join(_matrix(one, results[:place]) for place, one in enumerate(results)))
+def _readme(root: Path, found: Sequence[Results], *, marks: bool = True) -> tuple[str, str]:
+    """README.md as it is, and with the matrix and the script of these results. Raises ValueError where it has no place."""
+    text = (root / "README.md").read_text(encoding="utf-8")
+    present = text if marks else unmarked(text)
+    wanted = updated(present, "\n\n".join(_matrix(one, found[:place]) for place, one in enumerate(found)))
     if SCRIPT_BEGIN in present:
-        wanted = updated(wanted, shown(row for one in results for row in one.rows), (SCRIPT_BEGIN, SCRIPT_END))
-    if present == wanted:
-        return 0
-    if not write:
-        print(f"the matrix or the script in {path} is stale: python -m conformance.reports.report --write", file=sys.stderr)
-        return 1
-    path.write_text(wanted, encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+        wanted = updated(wanted, shown(row for one in found for row in one.rows), (SCRIPT_BEGIN, SCRIPT_END))
+    return present, wanted

@@ -10,8 +10,8 @@ the longest published scripts, 56 to 65 lines, with a test that forks as this do
 has to download: after 25 s each it had them at 44 to 56 lines. The steps here take 0.4 to 1.8 s and leave 36 to 45. Steps by
 libcst would be these steps: what costs is to know them, and not to parse.
 
-Run as ``python -m conformance.reproducers.reduction``: scripts come in as JSON, each with the lines that bind the
-implementation, those of its control, and what an earlier reduction left; scripts go out.
+The suite starts it for itself, as ``python -m conformance.reproducers.reduction``: scripts come in as JSON, each with the lines
+that bind the implementation, those of its control, and what an earlier reduction left; scripts go out.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
 """Runs the scripts of a results file again, each in a process of its own, and says which of them no longer show their fault.
 
-Run as ``python -m conformance.reproducers.replay FILE...``; status 0 exactly when every script shows its fault, and 2 for a
-file that cannot be read. A script shows its fault when what comes after its program ends it with status 1, which no module,
+A script shows its fault when what comes after its program ends it with status 1, which no module,
 implementation or program can do in its place. Those that only print, since the law measures more than they do, have no
 status of their own: they are counted, and not run.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import runpy
@@ -17,14 +15,14 @@ import sys
 import tempfile
 import traceback
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
 
 from conformance.reproducers.script_syntax import ends_what_hangs, frame, has_status
-from conformance.rows.option_values import readable
+from conformance.rows.option_values import InvalidOption
 from conformance.rows.results_file import Row, read_all
 from conformance.soak import findings
 
@@ -139,22 +137,19 @@ def _is_of_frame(where: TracebackType | None, script: Path) -> bool:
     return last.filename == str(script) and (last.lineno or 0) >= begin
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m conformance.reproducers.replay", description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "files", nargs="+", type=readable, metavar="FILE", help="results of conformance runs, findings of soaks"
-    )
+def replay_files(paths: Iterable[Path], say: Callable[[str], object]) -> bool:
+    """Replay the scripts of results of conformance runs and of findings of soaks; whether every script shows its fault.
+
+    Raises InvalidOption for a file that cannot be read, or is neither.
+    """
     try:
-        found = [row for path in parser.parse_args(arguments).files for row in _written(path)]
+        found = [row for path in paths for row in _written(path)]
     except (OSError, ValueError) as error:
-        sys.stderr.write(f"argument FILE: {error}; accepted are results of conformance runs, and findings of soaks\n")
-        return 2
+        raise InvalidOption(f"FILE: {error}; accepted are results of conformance runs, and findings of soaks") from error
     rows = standalone(found)
-    sys.stdout.write(f"{len(rows)} scripts, some seconds each on a busy machine\n")
+    say(f"{len(rows)} scripts, some seconds each on a busy machine")
     if len(found) > len(rows):
-        sys.stdout.write(f"{len(found) - len(rows)} more only print, for their laws measure more: they are not run\n")
-    sys.stdout.flush()
+        say(f"{len(found) - len(rows)} more only print, for their laws measure more: they are not run")
     gone = failed = 0
     missing: Counter[str] = Counter()
     for row, ended in replay(rows):
@@ -162,14 +157,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             gone += 1
             failed += ended.status == OTHER
             missing.update(filter(None, [ended.missing]))
-            sys.stdout.write(f"{row['impl']}, law {row['law']}: status {ended.status}, 1 is due\n{ended.output}\n")
+            say(f"{row['impl']}, law {row['law']}: status {ended.status}, 1 is due\n{ended.output}")
     others = f"; {failed} ended with another error, and show nothing" if failed else ""
-    sys.stdout.write(f"{len(rows) - gone} of {len(rows)} scripts show their fault{others}\n")
+    say(f"{len(rows) - gone} of {len(rows)} scripts show their fault{others}")
     where = "run this by a Python that has it, as .nox/peers/bin/python, or with PYTHONPATH"
     for name, count in missing.most_common():
-        sys.stdout.write(f"{count} that do not have found no module {name!r}: {where}\n")
-    return 1 if gone or not rows else 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+        say(f"{count} that do not have found no module {name!r}: {where}")
+    return bool(rows) and not gone

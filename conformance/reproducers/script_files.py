@@ -2,14 +2,10 @@
 
 They are in a directory that belongs to a results file: ``results/programs`` for the CPU's published one. There they are
 the only copy: published rows name them. Results of other runs have the texts in their rows, too, and can be moved alone.
-
-Run as ``python -m conformance.reproducers.script_files FILE`` to go on where a run was interrupted while it made the
-scripts of the published results FILE as small as can be. Those of peers need the packages that were judged.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -25,6 +21,7 @@ from conformance.reproducers.replay import standalone
 from conformance.reproducers.script import binding, binding_in, self_contained
 from conformance.reproducers.script_syntax import has_status, subject
 from conformance.rows import results_file
+from conformance.rows.option_values import InvalidOption
 from conformance.rows.results_file import ROOT, Row, is_unexpected
 from impls import Kind
 
@@ -181,20 +178,16 @@ def is_published(results: Path) -> bool:
     return directory.parent == ROOT / "results" and re.match("programs(-|$)", directory.name) is not None
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line; 0, or 2 for a file that is none of published results."""
-    parser = argparse.ArgumentParser(prog="python -m conformance.reproducers.script_files", description="Make scripts small.")
-    parser.add_argument("results", type=Path, metavar="FILE", help="published results of one run")
-    path = parser.parse_args(arguments).results.resolve()
+def resume(path: Path) -> None:
+    """Go on where a run was interrupted while it made the scripts of these published results as small as can be.
+
+    Those of peers need the packages that were judged. Raises InvalidOption for another file than one of published results.
+    """
+    path = path.resolve()
     if not is_published(path):
-        parser.error(f"FILE is {path}; accepted are published results: those in {ROOT / 'results'}")
+        raise InvalidOption(f"FILE is {path}; accepted are published results: those in {ROOT / 'results'}")
     try:
         found = results_file.read(path)
     except (OSError, ValueError) as error:
-        parser.error(str(error))
+        raise InvalidOption(f"FILE: {error}") from error
     complete(path, found.header, found.rows, published=True)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,24 +1,35 @@
 """Values of command-line options: what is not accepted is refused with what was given and what is accepted.
 
-Each is a type for argparse, which names the option in front of the message and ends with status 2. And commands of this
-project, as one types them.
+Each reads the text of one value and raises ValueError; whoever parses the command line names the option in front of the
+message and ends with status 2. And commands of this project, as one types them.
 """
 
 from __future__ import annotations
 
-import argparse
+import difflib
 import math
 import shlex
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from conformance.rows.results_file import ROOT
 
 
-def command(module: str, *arguments: object) -> str:
+class InvalidOption(ValueError):
+    """A value of an option, or several options together, that are not accepted: the command ends with status 2."""
+
+
+def did_you_mean(given: str, there: Iterable[str]) -> str:
+    """What to add to a message about a name that is not there: the nearest one; "" if none is near."""
+    nearest = difflib.get_close_matches(given, list(there), 1)
+    return f"; did you mean {nearest[0]!r}?" if nearest else ""
+
+
+def command(*arguments: object) -> str:
     """A command of this project as one types it where one is: Python finds its modules from the root of the clone alone."""
     words = [str(one.resolve()) if isinstance(one, Path) else str(one) for one in arguments]
-    line = shlex.join([sys.executable, "-m", f"conformance.{module}", *words])
+    line = shlex.join([sys.executable, "-m", "reprise", *words])
     return line if Path.cwd() == ROOT else f"cd {shlex.quote(str(ROOT))} && {line}"
 
 
@@ -27,9 +38,7 @@ def readable(text: str) -> Path:
     path = Path(text)
     if not path.is_file():
         there = "is no file" if path.exists() else "does not exist"
-        raise argparse.ArgumentTypeError(
-            f"{text} {there}; accepted is a file that a run wrote, such as results/runs/NAME.jsonl"
-        )
+        raise ValueError(f"{text} {there}; accepted is a file that a run wrote, such as results/runs/NAME.jsonl")
     return path
 
 
@@ -37,9 +46,9 @@ def writable(text: str) -> str:
     """The path of a file to be written, in a directory that is there; or ``-``."""
     path = Path(text)
     if text != "-" and not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(f"{text} cannot be written: {path.parent} is not a directory; make it first")
+        raise ValueError(f"{text} cannot be written: {path.parent} is not a directory; make it first")
     if path.is_dir():
-        raise argparse.ArgumentTypeError(f"{text} is a directory; accepted is the path of a file")
+        raise ValueError(f"{text} is a directory; accepted is the path of a file")
     return text
 
 
@@ -50,7 +59,7 @@ def natural(text: str) -> int:
     except ValueError:
         value = -1
     if value < 0:
-        raise argparse.ArgumentTypeError(f"it is {text}; accepted is a whole number, 0 or more")
+        raise ValueError(f"it is {text}; accepted is a whole number, 0 or more")
     return value
 
 
@@ -61,7 +70,7 @@ def positive(text: str, what: str = "a number") -> float:
     except ValueError:
         value = math.nan
     if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"it is {text}; accepted is {what} above 0")
+        raise ValueError(f"it is {text}; accepted is {what} above 0")
     return value
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import tempfile
 from collections.abc import Iterable
@@ -35,14 +34,14 @@ def of_a_run(profile: str, device: str, chosen: Iterable[str], *, peers: bool, s
 
 
 def results_path(text: str) -> Path:
-    """A type for argparse: the path of a file that a run may write, and beside which it may write its scripts."""
+    """The path of a file that a run may write, and beside which it may write its scripts. Raises ValueError for another."""
     path = Path(text)
     try:
         fault = _fault(path)
     except OSError as error:
         fault = f"which cannot be written: {error}"
     if fault:
-        raise argparse.ArgumentTypeError(f"it is {text}, {fault}; {ACCEPTED}")
+        raise ValueError(f"it is {text}, {fault}; {ACCEPTED}")
     return path
 
 
@@ -76,7 +75,7 @@ def _taken(path: Path) -> str:
 
 
 def merged_path(text: str) -> str:
-    """A type for argparse: where merged results go, which is a new file, one of results, or ``-``."""
+    """Where merged results go, which is a new file, one of results, or ``-``. Raises ValueError for another."""
     try:
         fault = "" if writable(text) == "-" else _taken(Path(text))
         if any(map(is_published, {Path(text).resolve(), Path(text).parent.resolve() / Path(text).name})):
@@ -84,7 +83,7 @@ def merged_path(text: str) -> str:
     except OSError as error:
         fault = f"which cannot be read: {error}"
     if fault:
-        raise argparse.ArgumentTypeError(f"it is {text}, {fault}; accepted is the path of a new file, or of results, or -")
+        raise ValueError(f"it is {text}, {fault}; accepted is the path of a new file, or of results, or -")
     return text
 
 

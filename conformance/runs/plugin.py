@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import functools
 import re
 import time
@@ -39,6 +40,18 @@ LEFT_OUT = pytest.StashKey[dict[str, str]]()
 ORIGIN = pytest.StashKey[Origin]()
 
 
+def _read_by(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    """A type for argparse, which shows the message of this error alone, after the name of the option."""
+
+    def value(text: str) -> Any:
+        try:
+            return read(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return value
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("conformance")
     group.addoption("--impl", action="append", default=[], help="a built-in or installed one, or pkg.mod:attr; repeatable")
@@ -46,13 +59,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--like", help=f"whose claims judge a callable that declares nothing: {DEFAULT} unless given")
     group.addoption("--device", default="cpu", help="a device type: cpu, cuda, ...")
     group.addoption("--profile", default="default", choices=list(PROFILES), help="how many cases a law is tried on")
-    group.addoption("--seed", type=natural, default=0, help="seed of the programs that are drawn")
+    group.addoption("--seed", type=_read_by(natural), default=0, help="seed of the programs that are drawn")
     group.addoption("--until", type=float, help="begin no law from then on, in seconds since 1970", metavar="TIME")
     group.addoption("--in-process", action="store_true", help="judge also what is not built in within this process")
     group.addoption(
-        "--memory-limit", type=gibibytes, metavar="GIB", help=f"what is not built in may take, on Linux: {Setting.memory:g}"
+        "--memory-limit",
+        type=_read_by(gibibytes),
+        metavar="GIB",
+        help=f"what is not built in may take, on Linux: {Setting.memory:g}",
     )
-    group.addoption("--results", type=destination.results_path, help="where to write the results; see README for the default")
+    told = "where to write the results; see README for the default"
+    group.addoption("--results", type=_read_by(destination.results_path), help=told)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -200,16 +217,24 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
     if fault:
         terminalreporter.write_line(f"complete and as declared, but not published: {fault}")
     if published:
-        report.main(["--write"])
-        page.main([])
+        _publish(terminalreporter)
     _declare(terminalreporter, config, path, rows)
+
+
+def _publish(reporter: pytest.TerminalReporter) -> None:
+    """Put the matrix into README and make the page anew, or say why not: the results are written whatever comes of it."""
+    try:
+        report.write()
+        page.write()
+    except (OSError, ValueError, ModuleNotFoundError) as error:
+        reporter.write_line(str(error))
 
 
 def _tell_where(reporter: pytest.TerminalReporter, path: Path, rows: Iterable[Row], *, some: bool) -> None:
     """Say where the results are, and how to see the programs in them."""
     reporter.write_line(f"results{' of some laws only' if some else ''}: {path}")
     for name in dict.fromkeys(row["impl"] for row in rows if row["program"]):
-        reporter.write_line(f"programs: {command('reports.report', '--show', name, '--results', path)}")
+        reporter.write_line(f"programs: {command('report', '--show', name, '--results', path)}")
 
 
 def _published_already() -> tuple[Results, ...]:

@@ -1,13 +1,10 @@
 """Whether verdicts depend on the processor: laws are held under several settings of its kernels, and the rows compared.
 
-Run as ``python -m conformance.runs.portability [--settings NAME ...] [OPTION ...]``, with the options of a conformance run. The
-status is 0 where every row has the same verdict under each setting, 1 where one has not, and 2 where laws could not be held, or
-a setting has no effect. What the processor cannot do is left out, and said.
+What the processor cannot do is left out, and said.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
@@ -16,12 +13,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from conformance.judging.cpu_kernels import VARIABLE, Kernels
 from conformance.rows import results_file
+from conformance.rows.option_values import InvalidOption
 from conformance.rows.results_file import ROOT, Row, is_unexpected
 
 # What an environment may say of kernels already: a setting says it anew, or nothing of it.
@@ -184,23 +182,21 @@ def _told(row: Row | None) -> str:
     return "no row" if row is None else row["verdict"] + (" (not as declared)" if is_unexpected(row) else "")
 
 
-def _workers() -> list[str]:
-    """A process for each core, where pytest-xdist is there."""
-    try:
-        import xdist  # noqa: F401
-    except ModuleNotFoundError:
-        return []
-    return ["-n", "auto"]
+def compare(settings: Sequence[str], options: Sequence[str], say: Callable[[str], object]) -> bool:
+    """Judge under these settings, with options of a conformance run; whether every row has the same verdict under each.
 
-
-def _chosen(names: Collection[str]) -> list[KernelSetting]:
-    return [setting for setting in SETTINGS if setting.name in names]
-
-
-def _compared(settings: Sequence[KernelSetting], options: Sequence[str], say: Callable[[str], object]) -> int:
+    Raises InvalidOption for settings and options with which nothing is compared, and RuntimeError where laws could not be
+    held, a setting has no effect, or fewer than two can be had here.
+    """
+    if any(option.partition("=")[0] == "--results" for option in options):
+        raise InvalidOption("--results has no effect: the results of each setting are compared, and none is kept")
+    chosen = [setting for setting in SETTINGS if setting.name in settings]
+    if len(chosen) < 2:
+        names = ", ".join(setting.name for setting in SETTINGS)
+        raise InvalidOption(f"--settings has {' '.join(settings)}; it takes two to compare: {names}")
     with tempfile.TemporaryDirectory() as made:
         there, runs = machine(Path(made)), dict[str, list[Row]]()
-        for setting in settings:
+        for setting in chosen:
             if lacking := there.lacks(setting):
                 say(f"left out: {setting.name} ({setting.about}): {lacking}")
                 continue
@@ -210,30 +206,6 @@ def _compared(settings: Sequence[KernelSetting], options: Sequence[str], say: Ca
     for line in found:
         say(line)
     say(f"{len(found)} verdicts depend on the setting, of {len(next(iter(runs.values()), []))} under each of {len(runs)}")
-    return 1 if found else 0 if len(runs) > 1 else 2
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m conformance.runs.portability", description=__doc__.splitlines()[0])
-    names = [setting.name for setting in SETTINGS]
-    parser.add_argument("--settings", nargs="+", choices=names, default=names, metavar="NAME", help=f"of {', '.join(names)}")
-    parsed, options = parser.parse_known_args(arguments)
-    if any(option.partition("=")[0] == "--results" for option in options):
-        parser.error("--results has no effect: the results of each setting are compared, and none is kept")
-    if len(settings := _chosen(parsed.settings)) < 2:
-        parser.error(f"--settings has {' '.join(parsed.settings)}; it takes two to compare: {', '.join(names)}")
-
-    def say(line: str) -> None:
-        sys.stdout.write(f"{line}\n")
-        sys.stdout.flush()
-
-    try:
-        return _compared(settings, ["--profile", "quick", *_workers(), *options], say)
-    except (RuntimeError, subprocess.CalledProcessError) as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+    if len(runs) < 2:
+        raise RuntimeError("nothing is compared: fewer than two settings can be had here")
+    return not found

@@ -17,6 +17,7 @@ from conformance.judging.sandbox import Contained
 from conformance.judging.sandbox_worker import Setting
 from conformance.judging.smoke_check import smoke
 from conformance.reports.proposed_declaration import Row, declaration, written
+from conformance.rows.option_values import did_you_mean
 from conformance.simulated_device.device import second
 from impls import Implementation
 from impls.implementation import OPTIONAL_NAMES
@@ -80,7 +81,11 @@ def _found(setting: Setting, apart: Contained | None) -> Implementation:
         return apart.implementation if apart else impls.find(setting.name, setting.kind)
     except ValueError as error:
         sought = SOUGHT if isinstance(error.__cause__, ModuleNotFoundError) else ""
-        raise ValueError(f"--impl: {error}{sought}") from error
+        raise ValueError(f"--impl: {error}{sought or _meant(setting.name)}") from error
+
+
+def _meant(name: str) -> str:
+    return did_you_mean(name, [*impls.names(), *impls.PEERS, *impls.installed()])
 
 
 def _refuse_contradictions(options: Any) -> None:
@@ -124,7 +129,7 @@ def subjects(options: Any, chosen: Iterable[str]) -> list[Subject]:
     try:
         like = impls.get(options.like or DEFAULT)
     except ValueError as error:
-        raise ValueError(f"--like: {error}") from error
+        raise ValueError(f"--like: {error}{_meant(options.like)}") from error
     profile, memory = PROFILES[options.profile], options.memory_limit or Setting.memory
     names = list(dict.fromkeys(chosen))
     settings = [Setting(name, like.kind, options.device, profile, options.seed, memory) for name in names]

@@ -1,15 +1,13 @@
 """Random exploration: judges implementations on programs of fresh seeds until the time is over, and keeps what it finds.
 
-Run as ``python -m conformance.soak --minutes N``; after N minutes no law is begun, and what was found is made small, which
-may take as long again. Every round is a run of all laws with a seed of its own. A finding is a verdict worse than the
-declared one, or the end of a process; a declared limit that does not show in a round is none. It is shrunk and kept in a
-database, which the next soak of the implementation begins with: what no longer shows is marked as mended. Status 1 while
-there are open findings of what is judged or a law failed by itself, 2 for arguments or a database that cannot be used.
+After so many minutes no law is begun, and what was found is made small, which may take as long again. Every round is a run
+of all laws with a seed of its own. A finding is a verdict worse than the declared one, or the end of a process; a declared
+limit that does not show in a round is none. It is shrunk and kept in a database, which the next soak of the implementation
+begins with: what no longer shows is marked as mended.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import io
 import os
@@ -25,13 +23,12 @@ from typing import Any
 import pytest
 
 import impls
-from conformance.judging.law import PROFILES
 from conformance.judging.result import is_worse
 from conformance.reproducers.reduction import MEETINGS
 from conformance.reproducers.replay import replay
 from conformance.reproducers.script_files import with_smaller_programs
 from conformance.rows import results_file
-from conformance.rows.option_values import command, natural, positive
+from conformance.rows.option_values import InvalidOption, command
 from conformance.rows.results_file import ROOT, Row
 from conformance.soak import findings, inner_pytest
 from conformance.soak.findings import Finding, Findings
@@ -197,7 +194,7 @@ class Soak:
             ]
         lines += [f"a law failed by itself: {error}" for error in self.errors]
         if still:
-            lines.append(f"scripts: {command('reproducers.replay', self.database.path)}")
+            lines.append(f"scripts: {command('replay', self.database.path)}")
         return "\n".join(lines)
 
 
@@ -205,72 +202,68 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _database(text: str) -> Path:
-    """The path of a database, or of one that is still to be made."""
+def database_path(text: str) -> Path:
+    """The path of a database, or of one that is still to be made. Raises ValueError for another file."""
     path = Path(text)
     if path.is_dir():
-        raise argparse.ArgumentTypeError(f"{text} is a directory; accepted is the path of a file")
+        raise ValueError(f"{text} is a directory; accepted is the path of a file")
     try:
         if path.exists():
             findings.read(path)
     except (OSError, ValueError) as error:
-        raise argparse.ArgumentTypeError(f"{error}; accepted is a file that a soak wrote, or a new one") from error
+        raise ValueError(f"{error}; accepted is a file that a soak wrote, or a new one") from error
     return path
 
 
-def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m conformance.soak", description=__doc__.splitlines()[0])
-    told = "begin no law after that (default 20); what was found until then is made small, which may take as long again"
-    parser.add_argument("--minutes", type=positive, default=20.0, metavar="N", help=told)
-    parser.add_argument(
-        "-n", type=natural, default=WORKERS, metavar="WORKERS", dest="workers", help=f"default {WORKERS}; 0: this process"
-    )
-    parser.add_argument("--impl", action="append", default=[], help="as in a conformance run; default: all built in")
-    parser.add_argument("--like", help="as in a conformance run: whose claims judge what declares nothing")
-    parser.add_argument("--device", default="cpu", help="a device type: cpu, cuda, ...")
-    parser.add_argument(
-        "--seed", type=natural, metavar="BASE", help="of the first round, the next has the next; default: fresh"
-    )
-    parser.add_argument("--profile", choices=list(PROFILES), default="round", help="the size of a round")
-    parser.add_argument("--findings", type=_database, default=findings.DATABASE, metavar="FILE", help="the database")
-    return parser.parse_args(arguments)
+def soak(
+    *,
+    minutes: float = 20.0,
+    workers: int = WORKERS,
+    impl: Sequence[str] = (),
+    like: str | None = None,
+    device: str = "cpu",
+    seed: int | None = None,
+    profile: str = "round",
+    path: Path = findings.DATABASE,
+) -> bool:
+    """Judge until the time is over, and print what is met; whether nothing is open of what was judged.
 
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line."""
-    options = _options(arguments)
+    ``impl``, ``like``, ``device`` and ``profile`` are as in a conformance run. ``seed`` is that of the first round, the next
+    has the next; without it, they are fresh. Raises InvalidOption for what cannot be judged and a database that cannot be
+    used, before anything is judged, and for a time in which nothing was.
+    """
     try:
-        wanted = asked(options)
+        wanted = asked(impl=impl, like=like, device=device, profile=profile)
     except ValueError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
-    base = int.from_bytes(os.urandom(4)) % SEEDS if options.seed is None else options.seed
-    until = time.time() + 60 * options.minutes
+        raise InvalidOption(str(error)) from error
+    base = int.from_bytes(os.urandom(4)) % SEEDS if seed is None else seed
+    until = time.time() + 60 * minutes
     file = os.fdopen(os.dup(sys.__stdout__.fileno()), "w") if sys.__stdout__ else None  # pytest takes the other one
-
-    def write(text: str) -> None:
-        sys.stdout.write(text + "\n")
-        sys.stdout.flush()
-
-    write(f"seeds from {base} on; {options.minutes:g} minutes on {options.device}, {options.workers or 'no'} workers")
+    _write(f"seeds from {base} on; {minutes:g} minutes on {device}, {workers or 'no'} workers")
     for warning in wanted.warnings:
-        write(warning)
-    header = results_file.header(base, options.profile, "cpu")
+        _write(warning)
+    header = results_file.header(base, profile, "cpu")
     try:
-        with findings.opened(options.findings) as database:
-            versions, suite = header["versions"], header["suite"]
-            run = options.device, options.profile, options.workers, wanted.implementations
-            soak = Soak(database, *run, versions, suite, write, file, options.like)
-            rounds = 0
-            try:
-                soak.replay()
-                rounds = soak.run(base, until)
-            except KeyboardInterrupt:
-                write("ended by the user")
-            write(f"{rounds} rounds, {soak.summary()}")
-            if not soak.verdicts and not soak.open:
-                raise ValueError(f"--minutes {options.minutes:g}: no law was judged in that time")
-            return 1 if soak.open or soak.errors else 0
+        with findings.opened(path) as database:
+            run = device, profile, workers, wanted.implementations, header["versions"], header["suite"]
+            return _soaked(Soak(database, *run, _write, file, like), base, until, minutes)
     except (OSError, ValueError) as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
+        raise InvalidOption(str(error)) from error
+
+
+def _soaked(one: Soak, base: int, until: float, minutes: float) -> bool:
+    rounds = 0
+    try:
+        one.replay()
+        rounds = one.run(base, until)
+    except KeyboardInterrupt:
+        one.write("ended by the user")
+    one.write(f"{rounds} rounds, {one.summary()}")
+    if not one.verdicts and not one.open:
+        raise ValueError(f"--minutes {minutes:g}: no law was judged in that time")
+    return not (one.open or one.errors)
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
@@ -20,27 +21,28 @@ class Asked:
     warnings: tuple[str, ...]
 
 
-def asked(options: argparse.Namespace) -> Asked:
+def asked(*, impl: Sequence[str], like: str | None, device: str, profile: str) -> Asked:
     """What the options of a soak ask for. Raises ValueError, which names the option, for what a round could not judge.
 
     It is found out in a copy of this process, in which a device may be started: copies that are made later could not use it.
     """
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as pool:
-        return pool.submit(_asked, options).result()
+        return pool.submit(_asked, [*impl], like, device, profile).result()
 
 
-def _asked(options: argparse.Namespace) -> Asked:
+def _asked(impl: list[str], like: str | None, device: str, profile: str) -> Asked:
     try:
-        device_check.require(options.device)
+        device_check.require(device)
     except ValueError as error:
-        raise ValueError(f"--device {options.device}: {error}") from error
+        raise ValueError(f"--device {device}: {error}") from error
+    given = argparse.Namespace(impl=impl, like=like, device=device, profile=profile)
     of_a_round = {"memory_limit": None, "in_process": False, "peers": False, "seed": 0}
     try:
-        found = subjects(argparse.Namespace(**vars(options) | of_a_round), options.impl or impls.names())
+        found = subjects(argparse.Namespace(**vars(given) | of_a_round), impl or impls.names())
         warnings = [warning for one in found for warning in one.smoke()]
         for one in found:
             one.close()
     finally:
         for left in multiprocessing.active_children():  # at its end this process would wait for them
             left.kill()
-    return Asked({one.setting.name: one.implementation.name for one in found} if options.impl else {}, tuple(warnings))
+    return Asked({one.setting.name: one.implementation.name for one in found} if impl else {}, tuple(warnings))

@@ -1,6 +1,6 @@
 """A region of the nested checkpoint: its slots in the graph, and what unpacking one of them sets going.
 
-Where the time goes (``python -m benches.overhead --profile`` measures it): three calls of Python for each saved tensor,
+Where the time goes (``python -m reprise overhead --profile`` measures it): three calls of Python for each saved tensor,
 ``pack`` here, ``Recomputation.pack``, ``unpack`` here; then the tensor's metadata, in forward and again, and the probe
 of its version. So a slot is one tuple, metadata are compared as one tuple, and equal neighbours share it. To follow
 only tensors that outlive forward would save the handle, and would miss a change to one that died before the change, made

@@ -144,7 +144,8 @@ def test_write_leaves_results_and_the_table_that_check_wants(
 ) -> None:
     root = root_with(tmp_path, MARKERS, {})
     monkeypatch.setattr(command, "measured", lambda: content)
-    assert command.main(["--write"], root) == command.main(["--check"], root) == 0
+    command.run_bench(publish=True, root=root)
+    assert command.SECTION.check(root) == ""
     stored = json.loads((root / "results" / "budget.json").read_text())
     assert stored == {**content, **{name: stored[name] for name in ("suite", "fingerprints")}}
     text = (root / "README.md").read_text(encoding="utf-8")
@@ -155,33 +156,30 @@ def test_write_leaves_results_and_the_table_that_check_wants(
 
 
 @pytest.mark.parametrize(("old", "new"), [("| no |", "| yes |"), ("peak, MiB", "peak, GiB"), ("Gradients", "Most gradients")])
-def test_check_fails_for_another_table(
-    tmp_path: Path, content: dict[str, Any], old: str, new: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_fails_for_another_table(tmp_path: Path, content: dict[str, Any], old: str, new: str) -> None:
     readme = command.SECTION.updated(MARKERS, command.markdown(content))
-    assert command.main(["--check"], root_with(tmp_path, readme.replace(old, new, 1), content)) == 1
-    assert "is stale: python -m benches.budget --write" in capsys.readouterr().err
+    root = root_with(tmp_path, readme.replace(old, new, 1), content)
+    assert command.SECTION.check(root) == "the budget table in README.md is stale: python -m reprise budget --write"
 
 
 def test_check_fails_without_results_or_markers(tmp_path: Path, content: dict[str, Any]) -> None:
-    assert command.main(["--check"], tmp_path) == 1
-    assert command.main(["--check"], root_with(tmp_path, "no markers", content)) == 1
+    with pytest.raises(FileNotFoundError, match=r"README.md"):
+        command.SECTION.check(tmp_path)
+    with pytest.raises(ValueError, match="must have <!-- budget:begin -->"):
+        command.SECTION.check(root_with(tmp_path, "no markers", content))
 
 
 def test_write_without_markers_measures_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "measured", lambda: pytest.fail("measured"))
-    assert command.main(["--write"], root_with(tmp_path, "no markers", {})) == 1
+    with pytest.raises(ValueError, match="must have <!-- budget:begin -->"):
+        command.run_bench(publish=True, root=root_with(tmp_path, "no markers", {}))
 
 
-def test_a_missed_budget_is_not_written(
-    tmp_path: Path, content: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_missed_budget_is_not_written(tmp_path: Path, content: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     root, missed = root_with(tmp_path, MARKERS, {}), copy.deepcopy(content)
     missed["rows"][-1]["allocated"] = missed["rows"][-1]["budget"] + 1
     missed["rows"][0].update(allocated=1, tensors=1)
     monkeypatch.setattr(command, "measured", lambda: missed)
-    assert command.main(["--write"], root) == 1
-    error = capsys.readouterr().err
-    assert f"plain takes 1 bytes, which fit {BUDGET}" in error
-    assert f"the plan for {BUDGETS[1]} bytes" in error
+    with pytest.raises(ValueError, match=rf"plain takes 1 bytes, which fit {BUDGET}.*the plan for {BUDGETS[1]} bytes"):
+        command.run_bench(publish=True, root=root)
     assert (root / "README.md").read_text(encoding="utf-8") == MARKERS

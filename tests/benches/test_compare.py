@@ -28,6 +28,7 @@ from benches.compare.measurement import (
     step_of,
 )
 from benches.models.workloads import FAKE, KINDS, Workload, workload
+from conformance.rows.option_values import InvalidOption
 from impls import get
 from impls.schedules import Keep, Plan, Region, sqrt_segments
 
@@ -225,9 +226,9 @@ def test_fake_tensors_give_the_bytes_and_work_of_real_ones(name: str, measured: 
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is there")
-def test_a_device_that_is_not_there_is_told_before_anything_is_measured(capfd: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["--device", "cuda"]) == 1
-    assert "device is 'cuda', and torch cannot use it here: " in capfd.readouterr().err
+def test_a_device_that_is_not_there_is_told_before_anything_is_measured() -> None:
+    with pytest.raises(InvalidOption, match="device is 'cuda', and torch cannot use it here: "):
+        command.compare(command.Choice(device="cuda"))
 
 
 def test_fused_attention_has_the_flops_of_attention_written_out(measured: Measured, subjects: dict[str, Subject]) -> None:

@@ -135,19 +135,19 @@ def test_another_device_than_cuda_has_no_limits() -> None:
     assert limits(content(device="cuda:1")) == limits(content())
 
 
-@pytest.mark.parametrize(("time", "status"), [(1.02, 0), (1.03, 1)])
-def test_the_status_and_the_file_tell_what_is_not_reached(
-    time: float, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("time", "reached"), [(1.02, True), (1.03, False)])
+def test_a_run_and_its_file_tell_what_is_not_reached(
+    time: float, reached: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     one = content(attention={"ideal_times": [time, time, time]})
     found = compare_limits.stored(limits(one))
     monkeypatch.setattr(command, "measured", lambda *_: one | {"limits": found})
-    assert command.main(["--results", str(tmp_path / "some.json")], tmp_path) == status
+    assert command.compare(command.Choice(), path=tmp_path / "some.json", root=tmp_path) is reached
     printed = capfd.readouterr().out
-    assert ("not reached: attention, size L: time of nested / ideal" in printed) == bool(status)
+    assert ("not reached: attention, size L: time of nested / ideal" in printed) is not reached
     assert f"{time:.3f}" in printed
     stored = json.loads((tmp_path / "some.json").read_text(encoding="utf-8"))["limits"]
-    assert [limit["verdict"] for limit in stored] == [REACHED, NOT_REACHED if status else REACHED, *[REACHED] * 6]
+    assert [limit["verdict"] for limit in stored] == [REACHED, REACHED if reached else NOT_REACHED, *[REACHED] * 6]
 
 
 def test_a_table_shows_brackets_as_they_are() -> None:

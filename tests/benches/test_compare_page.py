@@ -21,6 +21,7 @@ from benches.papers.plots import INK, PANEL
 from benches.published import store
 from conformance.reports import page as html
 from conformance.reports import page_figures
+from conformance.rows.option_values import InvalidOption
 from conformance.rows.results_file import ROOT, write
 from tests.support.synthetic_results import HEADER, ROWS
 
@@ -29,7 +30,7 @@ MARKERS = f"before\n{report.SECTION.begin}\nold\n{report.SECTION.end}\nafter\n"
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "benches.compare", *arguments]
+    line = [sys.executable, "-m", "reprise", "compare", *arguments]
     own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}  # else nothing is timed
     return subprocess.run(line, cwd=ROOT, env=own, capture_output=True, text=True, timeout=500, check=False)
 
@@ -90,34 +91,28 @@ def test_the_curves_have_a_place_for_each_workload(content: dict[str, Any]) -> N
     assert not any(row["times"] for row in content["rows"] if row["workload"].startswith("depth-"))
 
 
-def test_published_results_are_those_that_check_wants(
-    tmp_path: Path, content: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_published_results_are_those_that_check_wants(tmp_path: Path, content: dict[str, Any]) -> None:
     (tmp_path / "README.md").write_text(MARKERS, encoding="utf-8")
     store(tmp_path / "results" / "compare-cpu.json", content)
-    assert report.check(tmp_path) == 1
+    assert report.check(tmp_path).startswith("plots are missing: ")
     report.publish(tmp_path, content)
-    assert compare.main(["--check"], tmp_path) == 0
+    assert report.check(tmp_path) == ""
     readme = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert readme.startswith(f"before\n{report.SECTION.begin}\n\n| contender |")
     assert "[attention](results/compare/cpu-attention.svg), [saved](results/compare/cpu-saved.svg)" in readme
-    capsys.readouterr()
     (tmp_path / "README.md").write_text(readme.replace("| `nested` |", "| `nested`, faster |"), encoding="utf-8")
-    assert compare.main(["--check"], tmp_path) == 1
-    assert "is stale: python -m benches.compare --write" in capsys.readouterr().err
+    assert report.check(tmp_path) == "the comparison in README.md is stale: python -m reprise compare --write"
     (tmp_path / "README.md").write_text(readme, encoding="utf-8")
     (tmp_path / "results" / "compare" / "cpu-depth.svg").unlink()
-    assert compare.main(["--check"], tmp_path) == 1
-    assert "plots are missing: cpu-depth" in capsys.readouterr().err
+    assert report.check(tmp_path).startswith("plots are missing: cpu-depth")
 
 
-def test_without_results_there_is_no_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_results_there_is_no_table(tmp_path: Path) -> None:
     readme = tmp_path / "README.md"
     readme.write_text(report.SECTION.updated(MARKERS, report.SECTION.nothing), encoding="utf-8")
-    assert compare.main(["--check"], tmp_path) == 0
+    assert report.check(tmp_path) == ""
     readme.write_text(MARKERS, encoding="utf-8")
-    assert compare.main(["--check"], tmp_path) == 1
-    assert "there is no" in capsys.readouterr().err
+    assert "there is no" in report.check(tmp_path)
 
 
 def test_a_contender_looks_the_same_in_every_plot(content: dict[str, Any]) -> None:
@@ -205,37 +200,26 @@ def test_of_points_in_one_place_the_first_is_drawn_around_the_others() -> None:
     assert plots.covered([(1.0, 1.0)]) == [0]
 
 
-@pytest.mark.parametrize("other", [["--impl", "nested"], ["--workload", "chain"], ["--budget", "0.5"], ["--write"]])
-def test_drawing_anew_takes_no_option_of_a_measurement(other: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        compare.main(["--redraw", *other])
-    assert "--redraw measures nothing: without --write" in capsys.readouterr().err
-
-
-def test_plots_and_table_are_drawn_anew_from_what_was_published(
-    tmp_path: Path, content: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_plots_and_table_are_drawn_anew_from_what_was_published(tmp_path: Path, content: dict[str, Any]) -> None:
     (tmp_path / "README.md").write_text(MARKERS, encoding="utf-8")
-    assert compare.main(["--redraw"], tmp_path) == 1
-    assert "nothing is published in" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="nothing is published in"):
+        compare.redraw(tmp_path)
     store(tmp_path / "results" / "compare-cpu.json", content)
-    assert compare.main(["--redraw"], tmp_path) == 0
-    assert compare.main(["--check"], tmp_path) == 0
+    compare.redraw(tmp_path)
+    assert report.check(tmp_path) == ""
     assert not (tmp_path / "results" / "index.html").exists()  # plots alone make no page
 
 
-def test_the_page_shows_the_plots_that_were_published_last(
-    tmp_path: Path, content: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_page_shows_the_plots_that_were_published_last(tmp_path: Path, content: dict[str, Any]) -> None:
     shutil.copy(ROOT / "README.md", tmp_path)
     store(tmp_path / "results" / "compare-cpu.json", content)
     shown = tmp_path / "results" / "index.html"
     shown.write_text("an old page", encoding="utf-8")
-    assert compare.main(["--redraw"], tmp_path) == 1
-    assert f"{shown} is not made: " in capsys.readouterr().err
+    with pytest.raises(ValueError, match=f"{shown} is not made: "):
+        compare.redraw(tmp_path)
     write(tmp_path / "results" / "conformance-cpu.jsonl", HEADER, ROWS)
-    assert compare.main(["--redraw"], tmp_path) == 0
-    assert html.main(["--check"], tmp_path) == 0
+    compare.redraw(tmp_path)
+    assert html.check(tmp_path) == ""
     assert "compare/cpu-attention.svg" in shown.read_text(encoding="utf-8")
 
 
@@ -265,26 +249,23 @@ def test_the_front_is_what_nothing_beats_in_both() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("chosen", "told"),
     [
-        (["--impl", "nowhere"], "impl is 'nowhere'; it must be one of plain, "),
-        (["--impl", "megatron-core"], "impl is 'megatron-core', which cannot be had here: "),
-        (["--impl", "nowhere"], "torch-compile, compile-0, compile-0.25, compile-0.5, compile-0.75, compile-1, chen-sqrt, or"),
-        (["--impl", "json:nothing"], "has no attribute 'nothing'"),
-        (["--impl", "operator:call", "--impl", "builtins:print"], "builtins:print cannot be judged: checkpoint(function, x) "),
-        (["--budget", "half"], "budget is 'half'"),
+        ({"implementations": ["nowhere"]}, "impl is 'nowhere'; it must be one of plain, "),
+        ({"implementations": ["chen-sqr"]}, "did you mean 'chen-sqrt'[?]"),
+        ({"implementations": ["megatron-core"]}, "impl is 'megatron-core', which cannot be had here: "),
+        ({"implementations": ["nowhere"]}, "compile-0, compile-0.25, compile-0.5, compile-0.75, compile-1, chen-sqrt, or"),
+        ({"implementations": ["json:nothing"]}, "has no attribute 'nothing'"),
+        (
+            {"implementations": ["operator:call", "builtins:print"]},
+            "builtins:print cannot be judged: ",
+        ),
+        ({"implementations": ["nested"], "budgets": ["half"]}, "budget is 'half'"),
     ],
 )
-def test_wrong_options_are_refused(arguments: list[str], told: str, capfd: pytest.CaptureFixture[str]) -> None:
-    assert compare.main(["--workload", "chain", *arguments, *([] if "--impl" in arguments else ["--impl", "nested"])]) == 1
-    assert told in capfd.readouterr().err
-
-
-def test_a_partial_run_is_not_published(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in (["--write", "--impl", "nested"], ["--rounds", "1"]):
-        with pytest.raises(SystemExit):
-            compare.main(arguments)
-    assert "--write publishes a complete run" in capsys.readouterr().err
+def test_what_cannot_be_compared_is_refused(chosen: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidOption, match=told):
+        compare._chosen("cpu", compare.Choice(**chosen))
 
 
 def test_sizes_have_a_unit() -> None:

@@ -23,6 +23,7 @@ from benches.papers.korthikanti2022 import EXPECTED, OF_22B, SMALL
 from benches.papers.meters.layer_times import WARM, Lap, Layer, timed
 from benches.papers.models.transformer_layer import Technique, paper_bytes
 from conformance.rows import results_file
+from conformance.rows.option_values import InvalidOption
 from conformance.runs import device_check
 
 NAMES = ["none", "full", "selective"]
@@ -134,35 +135,29 @@ def test_a_gradient_that_is_missing_proves_nothing() -> None:
     ("device", "told"),
     [("cpu", "device is 'cpu'; it must be of type cuda: the paper's"), ("toaster", "device is 'toaster': ")],
 )
-def test_another_device_is_refused(device: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert bench.main(["--device", device, "--write"], tmp_path) == 1
-    assert told in capsys.readouterr().err
+def test_another_device_is_refused(device: str, told: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidOption, match=told):
+        bench.run_bench(device=device, publish=True, root=tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is there")
-def test_without_cuda_it_says_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
-    assert bench.main([]) == 1
-    assert "device is 'cuda', and torch cannot use it here: " in capsys.readouterr().err
+def test_without_cuda_it_says_what_is_missing() -> None:
+    with pytest.raises(InvalidOption, match="device is 'cuda', and torch cannot use it here: "):
+        bench.run_bench()
 
 
-def test_one_round_has_no_quartiles(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        bench.main(["--rounds", "1"])
-    assert "rounds is 1; it must be 2 or more" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("status", "code"), [(MEASURED, 0), (VOID, 1), (RAISES, 1)])
-def test_results_are_stored_and_the_status_tells_of_rows(
-    status: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("status", "fine"), [(MEASURED, True), (VOID, False), (RAISES, False)])
+def test_results_are_stored_and_it_is_told_whether_every_row_was_measured(
+    status: str, fine: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = [*list(rows().values())[:-1], replace(rows()["selective"], status=status)]
     header: dict[str, Any] = {"versions": {}, "machine": {}, "suite": {}, "date": "2026"}
     monkeypatch.setattr(device_check, "require", lambda device: None)
     monkeypatch.setattr(bench, "measured", lambda *_: found)
     monkeypatch.setattr(results_file, "header", lambda **_: header)
-    assert bench.main(["--write"], tmp_path) == code
-    assert bench.main([], tmp_path) == code
+    assert bench.run_bench(publish=True, root=tmp_path) is fine
+    assert bench.run_bench(root=tmp_path) is fine
     stored = json.loads((tmp_path / "results" / "layer-cuda.json").read_text(encoding="utf-8"))
     assert stored["shape"] == {"s": 2048, "b": 4, "h": 6144, "a": 64}
     assert (stored["dtype"], stored["tensor_parallel"], stored["paper"]["tensor_parallel"]) == ("bfloat16", 1, 8)

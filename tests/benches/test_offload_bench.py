@@ -6,6 +6,7 @@ import functools
 import itertools
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from benches import offload
 from benches.compare.measurement import MEASURED, RAISES, VOID
 from benches.models.workloads import workload
 from benches.offload import WAYS, Training, Way, measured
+from conformance.rows.option_values import InvalidOption
 from conformance.simulated_device import queues as lanes
 from conformance.simulated_device.device import second
 from impls.graph.streams import CopyStreams
@@ -137,20 +139,19 @@ def test_where_plain_does_not_fit_the_others_are_compared_with_the_first_that_do
         ("toaster", "device is 'toaster': "),
     ],
 )
-def test_another_device_is_refused(device: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert offload.main(["--device", device]) == 1
-    assert told in capsys.readouterr().err
+def test_another_device_is_refused(device: str, told: str) -> None:
+    with pytest.raises(InvalidOption, match=told):
+        offload.run_bench(device=device)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is there")
-def test_without_cuda_it_says_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
-    assert offload.main([]) == 1
-    told = capsys.readouterr().err
-    assert "device is 'cuda', and torch cannot use it here: " in told
+def test_without_cuda_it_says_what_is_missing() -> None:
+    with pytest.raises(InvalidOption, match="device is 'cuda', and torch cannot use it here: "):
+        offload.run_bench()
 
 
-def test_results_are_stored(monkeypatch: pytest.MonkeyPatch, tmp_path: object, capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_are_stored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(offload, "require", lambda device: None)
     monkeypatch.setattr(offload, "measured", lambda *_: list(rows().values()))
-    assert offload.main(["--device", SIM, "--write"], tmp_path) == 0  # type: ignore[arg-type]
+    assert offload.run_bench(device=SIM, publish=True, root=tmp_path)
     assert "offload-sim.json" in capsys.readouterr().out

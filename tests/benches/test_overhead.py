@@ -229,16 +229,13 @@ def test_depth_and_memory_of_a_retained_graph_are_counted() -> None:
     assert 0 < saved.value == saved.ours / saved.torch
 
 
-def test_published_results_are_those_that_check_wants(
-    tmp_path: Path, content: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_published_results_are_those_that_check_wants(tmp_path: Path, content: dict[str, Any]) -> None:
     (tmp_path / "README.md").write_text(OLD, encoding="utf-8")
     store(tmp_path / tables.SECTION.results, content)
-    assert command.main(["--check"], tmp_path) == 1
-    assert "is stale: python -m benches.overhead --write" in capsys.readouterr().err
+    assert tables.SECTION.check(tmp_path) == "the overhead in README.md is stale: python -m reprise overhead --write"
     store(tmp_path / tables.SECTION.results, content)
     tables.SECTION.write(tmp_path, content)
-    assert command.main(["--check"], tmp_path) == 0
+    assert tables.SECTION.check(tmp_path) == ""
     marked = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert "| overhead ratio, 10 saved<!-- older --> †<!-- /older --> |" in marked  # it has no fingerprint
     readme = unmarked(marked)
@@ -247,7 +244,7 @@ def test_published_results_are_those_that_check_wants(
     assert "| + early stop, an exception out of the hook | 1.0 µs (0.50) |" in readme
     assert "| resnet | allocator | 1,000 | 1,011 | 1.0110 | within 1% | **not reached** |" in readme
     (tmp_path / "README.md").write_text(readme.replace("5.0 µs", "2.0 µs"), encoding="utf-8")
-    assert command.main(["--check"], tmp_path) == 1
+    assert "is stale" in tables.SECTION.check(tmp_path)
 
 
 def test_figures_of_the_least_of_rounds_are_not_called_medians(content: dict[str, Any]) -> None:
@@ -257,16 +254,15 @@ def test_figures_of_the_least_of_rounds_are_not_called_medians(content: dict[str
     )
 
 
-def test_without_results_readme_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_results_readme_says_so(tmp_path: Path) -> None:
     readme = tmp_path / "README.md"
     readme.write_text(tables.SECTION.updated(OLD, tables.SECTION.nothing), encoding="utf-8")
-    assert command.main(["--check"], tmp_path) == 0
+    assert tables.SECTION.check(tmp_path) == ""
     readme.write_text(OLD, encoding="utf-8")
-    assert command.main(["--check"], tmp_path) == 1
-    assert "there is no results/overhead-cpu.json" in capsys.readouterr().err
+    assert "there is no results/overhead-cpu.json" in tables.SECTION.check(tmp_path)
 
 
-def test_a_run_is_stored_printed_and_told_by_its_status(
+def test_a_run_is_stored_and_printed_and_says_whether_limits_hold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "README.md").write_text(OLD, encoding="utf-8")
@@ -274,37 +270,19 @@ def test_a_run_is_stored_printed_and_told_by_its_status(
     monkeypatch.setattr(command, "overhead", lambda scale: iter(()))
     monkeypatch.setattr(command, "growth", lambda scale: iter(()))
     monkeypatch.setattr(command, "peaks", lambda: peak_bytes.binary_nesting(4))
-    assert command.main(["--write"], tmp_path) == 0
+    assert command.run_bench(publish=True, root=tmp_path)
     stored = json.loads((tmp_path / tables.SECTION.results).read_text(encoding="utf-8"))
     assert {"python", "torch"} <= stored["versions"].keys()
     assert stored["suite"]["commit"]
     assert [one["predicted"] for one in stored["bytes"]] == [6 * 1024] * 2
-    assert command.main(["--check"], tmp_path) == 0
+    assert tables.SECTION.check(tmp_path) == ""
     assert "6,144" in capsys.readouterr().out
     monkeypatch.setattr(command, "peaks", lambda: iter([Peak("chain", "storages", 10, 11, 0.0)]))
-    assert command.main(["--bytes"], tmp_path) == 1
+    assert not command.run_bench(parts=["bytes"], root=tmp_path)
     assert len(list((tmp_path / "results" / "runs").iterdir())) == 1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (["--scale", "0"], "scale is 0.0; it must be a number above 0"),
-        (["--scale", "nan"], "scale is nan; it must be a number above 0"),
-        (["--write", "--bytes"], "--write publishes a complete run"),
-        (["--write", "--check"], "--write publishes a complete run"),
-        (["--write", "--scale", "0.5"], "with a scale of 1 or more, not 0.5"),
-    ],
-)
-def test_wrong_options_are_refused(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        command.main(arguments)
-    assert told in " ".join(capsys.readouterr().err.split())
-
-
-def test_readme_without_a_place_is_refused_before_anything_is_measured(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_readme_without_a_place_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("nothing\n", encoding="utf-8")
-    assert command.main(["--write"], tmp_path) == 1
-    assert "README.md must have <!-- overhead:begin -->" in capsys.readouterr().err
+    with pytest.raises(ValueError, match=r"README.md must have <!-- overhead:begin -->"):
+        command.run_bench(publish=True, root=tmp_path)

@@ -23,13 +23,14 @@ from benches.papers.progress import Watch
 from tests.support.terminal import Terminal
 
 COMMAND = """
+import pathlib
 import sys
 from benches import reproduce
 from benches.papers.paper import Paper, derived
 def claims():
     return (derived(f"claim {n}", expected=n, measure=lambda n=n: n) for n in range(40))
 reproduce.load = lambda name: Paper(name, "Title", "source", "Method.", claims)
-sys.exit(reproduce.main(["chen2016", "--output", sys.argv[1]]))
+sys.exit(not reproduce.reproduce_papers(["chen2016"], pathlib.Path(sys.argv[1])))
 """
 CLAIMS = [f"claim {number}: {'words ' * (number % 30)}end {number}" for number in range(40)]
 

@@ -12,7 +12,6 @@ import pytest
 
 from benches import staleness
 from benches.budget import command as budget
-from benches.compare import command as compare
 from benches.compare import contenders, fingerprint_roots
 from benches.compare import report as compare_page
 from benches.overhead import command as overhead
@@ -27,6 +26,8 @@ from conformance.provenance.staleness import BEGIN, Now
 from conformance.reports import report
 from conformance.rows import torch_releases
 from conformance.rows.results_file import ROOT, read, write
+from reprise import results
+from reprise.command_line import main
 from tests.support.repositories import commit, git
 from tests.support.synthetic_results import HEADER, row
 
@@ -49,6 +50,7 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def root(code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A repository with this code, and results that were measured on it, of two laws and of some contenders."""
     monkeypatch.setattr(staleness, "all_laws", lambda: {name: all_laws()[name] for name in LAWS})
+    monkeypatch.setattr(results, "ROOT", tmp_path)
     shutil.copytree(code, tmp_path, dirs_exist_ok=True)
     header = {**HEADER, "suite": {"commit": commit(tmp_path), "dirty": False}}
     sources = Sources(tmp_path)
@@ -71,7 +73,7 @@ def root(code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def told(root: Path, capsys: pytest.CaptureFixture[str], status: int = 1) -> str:
     """What the command says, with this status."""
     capsys.readouterr()
-    assert staleness.main([], root) == status
+    assert main(["published"]) == status
     captured = capsys.readouterr()
     return captured.err if status else captured.out
 
@@ -120,10 +122,10 @@ def test_an_implementation_that_changed_is_named_with_what_measures_it_anew(
 
 def test_what_is_older_is_no_failure_where_it_is_only_told(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     alter(root, "impls/nested/region.py")
-    assert staleness.main(["--tell"], root) == 0
+    assert main(["published", "--tell"]) == 0
     assert "  implementation: nested\n" in capsys.readouterr().err
     restored(root, lambda one: one.pop("suite"))
-    assert staleness.main(["--tell"], root) == 1  # what cannot be read is another matter
+    assert main(["published", "--tell"]) == 1  # what cannot be read is another matter
 
 
 def test_a_law_that_changed_is_named(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -199,10 +201,10 @@ def test_a_file_that_is_no_result_is_an_error(root: Path, capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("name", "content", "command"),
     [
-        ("overhead-cpu.json", {}, "python -m benches.overhead --write"),
-        ("budget.json", {}, "python -m benches.budget --write"),
-        ("layer-cuda.json", {}, "python -m benches.layer --write"),
-        ("offload-cuda.json", {"workload": "lstm", "size": "M"}, "python -m benches.offload --workload lstm --size M --write"),
+        ("overhead-cpu.json", {}, "python -m reprise overhead --write"),
+        ("budget.json", {}, "python -m reprise budget --write"),
+        ("layer-cuda.json", {}, "python -m reprise layer --write"),
+        ("offload-cuda.json", {"workload": "lstm", "size": "M"}, "python -m reprise offload --workload lstm --size M --write"),
         ("compare-fake.json", {"size": "XL", "device": "fake"}, "nox -s compare -- --size XL --write"),
         ("compare-cuda.json", {"size": "L", "device": "cuda"}, "nox -s compare -- --size L --device cuda --write"),
         ("papers/chen2016.json", {}, "nox -s reproduce -- chen2016"),
@@ -233,15 +235,14 @@ def test_marks_are_written_wherever_results_are_shown(tmp_path: Path, monkeypatc
     shutil.copytree(ROOT / "results", tmp_path / "results", ignore=shutil.ignore_patterns("runs", "soak"))
     monkeypatch.setattr(Now, "reasons", lambda *_: ["law"])
     monkeypatch.setattr(Now, "_of_entry", lambda *_: ["workload"])
-    assert staleness.main(["--mark"], tmp_path) == 0
+    staleness.mark(tmp_path)
     readme = (tmp_path / "README.md").read_text(encoding="utf-8")
     sections = [(one.SECTION.begin, one.SECTION.end) for one in (compare_page, tables, budget)]
     for begin, end in [(report.BEGIN, report.END), *sections]:
         assert "† measured on older code" in readme[readme.index(begin) : readme.index(end)]
     assert len(staleness._still_marked(tmp_path)) == 3
-    assert (
-        budget.main(["--check"], tmp_path) == overhead.main(["--check"], tmp_path) == compare.main(["--check"], tmp_path) == 0
-    )
+    checks = budget.SECTION.check, tables.SECTION.check, compare_page.check
+    assert [check(tmp_path) for check in checks] == ["", "", ""]
 
 
 def test_everything_that_is_measured_has_code() -> None:

@@ -68,6 +68,7 @@ RUNS = {
     "right and overcautious": ["--impl", "somebody:right", "--impl", "somebody:overcautious", "--in-process", *FEW_CASES],
     "peers": ["--peers", "--in-process", "-k", "keyword_arguments and torch-selective and not false"],
     "unknown name": ["--impl", "best"],
+    "misspelt name": ["--impl", "nestd"],
     "unknown module": ["--impl", "acme.nope:x"],
     "unknown module in this process": ["--impl", "acme.nope:x", "--in-process"],
     "unknown attribute": ["--impl", "somebody:missing"],
@@ -158,6 +159,7 @@ def test_peers_are_judged_as_far_as_they_are_there_and_the_others_named(judged: 
     ("name", "message"),
     [
         ("unknown name", "--impl: no implementation is called 'best'; there are plain, legacy, reentrant, nested"),
+        ("misspelt name", "; did you mean 'nested'?"),
         (
             "unknown attribute",
             "--impl: 'somebody:missing': 'somebody' has no attribute 'missing'; callables there",
@@ -237,11 +239,9 @@ def test_an_unknown_name_lists_the_names_there_are() -> None:
 
 def test_a_command_is_one_that_works_where_it_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    assert (
-        option_values.command("reports.report", "--show", "one") == f"{sys.executable} -m conformance.reports.report --show one"
-    )
+    assert option_values.command("report", "--show", "one") == f"{sys.executable} -m reprise report --show one"
     monkeypatch.chdir(tmp_path)
-    line = option_values.command("reports.merge", "out file", Path("a.jsonl"))
-    assert line == f"cd {ROOT} && {sys.executable} -m conformance.reports.merge 'out file' {tmp_path / 'a.jsonl'}"
-    done = subprocess.run(option_values.command("reports.report", "--help"), shell=True, capture_output=True, text=True)
+    line = option_values.command("merge", "out file", Path("a.jsonl"))
+    assert line == f"cd {ROOT} && {sys.executable} -m reprise merge 'out file' {tmp_path / 'a.jsonl'}"
+    done = subprocess.run(option_values.command("report", "--help"), shell=True, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")

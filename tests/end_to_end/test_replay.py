@@ -279,7 +279,8 @@ def test_a_script_that_hangs_shows_a_hang(tmp_path: Path) -> None:
     rows = [row(law, "somebody", verdict, program=f"while True: pass\nsys.exit('{law}')") for law, verdict in VERDICTS.items()]
     rows.append(row("three", "somebody", "diverges", program="import no_such, sys\nsys.exit(1)"))
     write(tmp_path / "run.jsonl", HEADER, rows)
-    brief = "import sys; from conformance.reproducers import replay; replay.SECONDS = 1; sys.exit(replay.main(sys.argv[1:]))"
+    brief = "import sys; from conformance.reproducers import replay; from reprise.command_line import main; "
+    brief += "replay.SECONDS = 1; sys.exit(main(['replay', *sys.argv[1:]]))"
     command = [sys.executable, "-c", brief, str(tmp_path / "run.jsonl")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 1
@@ -310,11 +311,12 @@ def test_status_1_is_a_fault_only_where_the_script_itself_ends_with_it() -> None
     assert [code for code, _ in replayed(texts)] == [*ENDING.values()]
 
 
-def test_those_that_only_print_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_those_that_only_print_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     write(path, HEADER, [row("one", "legacy", "diverges", program="print()"), row("two", "legacy")])
-    assert replay.main([str(path)]) == 1  # nothing is left to run
-    assert "1 more only print" in capsys.readouterr().out
+    told: list[str] = []
+    assert not replay.replay_files([path], told.append)  # nothing is left to run
+    assert told[1] == "1 more only print, for their laws measure more: they are not run"
 
 
 def test_what_is_not_measured_says_so_at_its_head() -> None:
@@ -358,12 +360,6 @@ def test_outcomes_say_what_was_measured() -> None:
         case.equals_plain()
 
     assert judge(check, Case(PROGRAM, NESTED, "cpu"), recomputes=False, gradients=False).measured == Measured("values")
-
-
-def test_a_file_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        replay.main(["nowhere.jsonl"])
-    assert "argument FILE: nowhere.jsonl does not exist; accepted is a file that a run wrote" in capsys.readouterr().err
 
 
 def test_only_faults_are_replayed() -> None:

@@ -21,13 +21,14 @@ from conformance.reproducers.script_files import (
     directory_of,
     disagreements,
     files,
-    main,
     naming_files,
+    resume,
     with_smaller_programs,
     write,
 )
 from conformance.reproducers.script_syntax import has_threads
 from conformance.rows import results_file
+from conformance.rows.option_values import InvalidOption
 from conformance.rows.results_file import ROOT, read
 from conformance.rows.results_file import write as write_results
 from impls import get
@@ -104,15 +105,15 @@ def test_a_missing_a_changed_and_an_old_file_are_noticed(tmp_path: Path) -> None
     assert names == ["one-a.py", "one-b.py", "one-c.py"]
 
 
-def test_the_check_of_the_report_compares_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_check_of_the_report_compares_them(tmp_path: Path) -> None:
     path, rows = tmp_path / "results" / "conformance-cpu.jsonl", [fault("one", "a")]
     write_results(path, HEADER, rows)
     (tmp_path / "README.md").write_text(f"{report.BEGIN}\n{report.END}\n")
-    assert report.main(["--write"], tmp_path) == 0
-    assert report.main(["--check"], tmp_path) == 1
-    assert "one-a.py" in capsys.readouterr().err
+    report.write(tmp_path)
+    (told,) = report.check(tmp_path)
+    assert told.endswith("one-a.py")
     write(path, rows, reduce_all=False)
-    assert report.main(["--check"], tmp_path) == 0
+    assert report.check(tmp_path) == []
 
 
 def test_a_published_row_names_the_file_of_its_script(tmp_path: Path) -> None:
@@ -158,13 +159,11 @@ def test_an_interruption_loses_the_scripts_of_one_implementation(tmp_path: Path,
     assert named == ["programs/one-a.py", None, "programs/one-b.py", None]
 
 
-def test_going_on_makes_the_scripts_of_published_results(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_going_on_makes_the_scripts_of_published_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(script_files, "ROOT", tmp_path)
     path = tmp_path / "results" / "peers-cpu.jsonl"
     write_results(path, HEADER, [written("one"), row("two", "legacy")])
-    assert main([str(path)]) == 0
+    resume(path)
     made = (tmp_path / "results" / "programs" / "legacy-one.py").read_text()
     assert "box[0].sin()" in made
     assert "q = torch" not in made
@@ -172,13 +171,10 @@ def test_going_on_makes_the_scripts_of_published_results(
 
 
 @pytest.mark.parametrize("name", ["results/conformance-cpu.jsonl", "mine.jsonl"])
-def test_going_on_takes_published_results_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+def test_going_on_takes_published_results_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(script_files, "ROOT", tmp_path)
-    with pytest.raises(SystemExit, match="2"):
-        main([str(tmp_path / name)])
-    assert name in capsys.readouterr().err
+    with pytest.raises(InvalidOption, match=name):
+        resume(tmp_path / name)
 
 
 def test_nothing_is_lost_when_a_process_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -277,20 +277,3 @@ def test_a_law_that_cannot_be_collected_is_told(started: command.Soak, monkeypat
 )
 def test_what_is_worse_than_declared(expected: str, verdict: str, as_declared: bool, worse: bool) -> None:
     assert is_worse(row("law", "impl", verdict, expected=expected, as_declared=as_declared)) is worse
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--minutes", "0"], "argument --minutes: it is 0; accepted is a number above 0"),
-        (["--minutes", "nan"], "--minutes: it is nan"),
-        (["--minutes", "x"], "--minutes: it is x; accepted is a number above 0"),
-        (["-n", "-1"], "argument -n: it is -1; accepted is a whole number, 0 or more"),
-        (["--seed", "1.5"], "argument --seed: it is 1.5; accepted is a whole number, 0 or more"),
-        (["--profile", "huge"], "invalid choice: 'huge'"),
-    ],
-)
-def test_a_wrong_argument_is_refused(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        command.main(arguments)
-    assert message in capsys.readouterr().err

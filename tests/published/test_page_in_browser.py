@@ -185,7 +185,7 @@ def test_all_of_it_works_by_keyboard(browser: Browser, path: Path) -> None:
     assert browser.focused() == browser.cell("streams", "older")
     assert browser.run("return getComputedStyle(document.activeElement).outlineStyle") == "solid"
     browser.press(ENTER)
-    command = "python -m conformance.reports.report --show older --law streams"
+    command = "python -m reprise report --show older --law streams"
     assert browser.one("#panel-run").get_property("textContent") == command
     assert browser.one("#panel-hint").text == "In the root of a clone, this prints it:"
     assert browser.one("#panel-detail").text == "IndexError: <none>"
@@ -201,7 +201,7 @@ def test_the_command_of_a_script_is_copied(browser: Browser, path: Path) -> None
     browser.visit(path, "#cell=streams%2Folder%2Fcpu%2F2.13.0%2Bcpu")
     browser.run("window.copied = []; navigator.clipboard.writeText = async (text) => { copied.push(text); };")
     browser.one("[data-copy='panel-run']").click()
-    assert browser.run("return copied") == ["python -m conformance.reports.report --show older --law streams"]
+    assert browser.run("return copied") == ["python -m reprise report --show older --law streams"]
     assert browser.one("[data-copy='panel-run']").text == "Copied"
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -63,10 +63,9 @@ def test_a_new_file_and_results_of_an_earlier_run_are_accepted(text: str, here: 
     ],
 )
 def test_what_would_destroy_something_or_cannot_be_written_is_refused(text: str, reason: str, here: Path) -> None:
-    with pytest.raises(argparse.ArgumentTypeError) as refused:
+    with pytest.raises(ValueError, match=f"^it is {re.escape(f'{text}, {reason}')}") as refused:
         results_path(text)
     told = str(refused.value)
-    assert told.startswith(f"it is {text}, {reason}")
     assert told.endswith("; accepted is the path of a new file, or of the results of an earlier run, which are replaced")
 
 
@@ -80,9 +79,8 @@ def test_what_would_destroy_something_or_cannot_be_written_is_refused(text: str,
     ],
 )
 def test_merged_results_replace_nothing_but_results(text: str, reason: str, here: Path) -> None:
-    with pytest.raises(argparse.ArgumentTypeError) as refused:
+    with pytest.raises(ValueError, match=f"^{re.escape(reason)}"):
         merged_path(text)
-    assert str(refused.value).startswith(reason)
 
 
 @pytest.mark.parametrize("text", ["mine.jsonl", "new.jsonl", "empty", "-"])
@@ -95,15 +93,13 @@ def test_published_results_and_their_scripts_are_not_for_any_run(name: str, here
     (here / "linked").symlink_to(ROOT / "results")
     for text in (str(ROOT / "results" / name), f"linked/{name}"):
         for accepted in (results_path, merged_path):
-            with pytest.raises(
-                argparse.ArgumentTypeError, match=r"published results .* only a complete run as declared writes"
-            ):
+            with pytest.raises(ValueError, match=r"published results .* only a complete run as declared writes"):
                 accepted(text)
 
 
 def test_published_names_are_refused_by_their_names() -> None:
     for peers in (False, True):
-        with pytest.raises(argparse.ArgumentTypeError, match="published"):
+        with pytest.raises(ValueError, match="published"):
             results_path(str(published("cpu", peers=peers)))
 
 

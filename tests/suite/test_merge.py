@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from conformance.reports import matrix, merge, report
 from conformance.reports.merge import conflicts, united
 from conformance.reproducers import replay
+from conformance.rows.option_values import InvalidOption
 from conformance.rows.results_file import Results, Row, read, read_all, totals, write
 from tests.support.synthetic_results import HEADER, ROWS, row
 
@@ -47,7 +49,7 @@ def test_the_same_programs_count_once() -> None:
 
 def test_the_same_file_twice_is_one_run(one: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
-    assert merge.main([str(out), str(one), str(one)]) == 0
+    assert merge.merge(out, [one, one])[1]
     (kept,) = read_all(out)
     assert (kept.header, kept.rows) == (HEADER, tuple(ROWS))
     assert read(out).rows == tuple(ROWS)
@@ -57,9 +59,9 @@ def test_the_order_does_not_matter_and_merging_again_changes_nothing(one: Path, 
     two = made(tmp_path / "two.jsonl", seed=8)
     three = made(tmp_path / "three.jsonl", versions={"python": "3.11.9", "torch": "2.14.0"})
     first, second, third = (tmp_path / f"{name}.jsonl" for name in ("first", "second", "third"))
-    assert merge.main([str(first), str(one), str(two), str(three)]) == 0
-    assert merge.main([str(second), str(three), str(two)]) == 0
-    assert merge.main([str(third), str(second), str(one), str(first)]) == 0
+    assert merge.merge(first, [one, two, three])[1]
+    assert merge.merge(second, [three, two])[1]
+    assert merge.merge(third, [second, one, first])[1]
     assert first.read_text() == third.read_text()
     assert len(read_all(first)) == 3
 
@@ -93,15 +95,13 @@ def test_another_device_is_no_conflict() -> None:
         row("masks", "older", as_declared=False),
     ],
 )
-def test_runs_that_do_not_say_the_same_are_reported_and_both_kept(
-    other: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_that_do_not_say_the_same_are_reported_and_both_kept(other: dict[str, Any], tmp_path: Path) -> None:
     one, two = made(tmp_path / "one.jsonl", row("masks", "older")), made(tmp_path / "two.jsonl", other, seed=8)
     out = tmp_path / "out.jsonl"
-    assert merge.main([str(out), str(one), str(two)]) == 1
-    told = capsys.readouterr().out
-    assert "conflict: older on cpu, law masks, torch 2.13.0+cpu, python 3.11.9, suite at 0123456789\n" in told
-    assert "agrees, declared agrees: 60 cases, seed 7, profile default, on Xeon" in told
+    lines, agree = merge.merge(out, [one, two])
+    assert not agree
+    assert "conflict: older on cpu, law masks, torch 2.13.0+cpu, python 3.11.9, suite at 0123456789" in lines
+    assert "  agrees, declared agrees: 60 cases, seed 7, profile default, on Xeon" in "\n".join(lines)
     (found,) = united(read_all(out))
     assert [(cell["verdict"], cell["cases"]) for cell in found.rows] == [("agrees", 60), (other["verdict"], 60)]
 
@@ -124,23 +124,23 @@ def test_the_shortest_program_is_shown() -> None:
 def test_laws_and_implementations_that_nobody_here_knows_are_kept(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     other = made(tmp_path / "other.jsonl", row("a_law_of_tomorrow", "somebody:else"))
-    assert merge.main([str(out), str(other)]) == 0
+    assert merge.merge(out, [other])[1]
     assert read(out).rows[0]["law"] == "a_law_of_tomorrow"
 
 
-def test_a_merged_file_is_shown_and_replayed(one: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_merged_file_is_shown_and_replayed(one: Path, tmp_path: Path) -> None:
     fault = row("masks", "older", "diverges", program="sys.exit(1)")
     two, out = made(tmp_path / "two.jsonl", fault, seed=8), tmp_path / "out.jsonl"
     three = made(tmp_path / "three.jsonl", fault, seed=9)
-    assert merge.main([str(out), str(one), str(two), str(three)]) == 1
+    assert not merge.merge(out, [one, two, three])[1]
     assert [cell["program"] for cell in replay.scripts(out)] == ["sys.exit(1)"]
-    assert report.main(["--show", "older", "--law", "masks", "--results", str(out)]) == 0
-    assert "sys.exit(1)" in capsys.readouterr().out
+    assert "sys.exit(1)" in report.show("older", "masks", out)
 
 
-def test_without_a_file_to_write_it_only_reports(one: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert merge.main(["-", str(one)]) == 0
-    assert "1 runs, 4 rows, 240 cases" in capsys.readouterr().out
+def test_without_a_file_to_write_it_only_reports(one: Path, tmp_path: Path) -> None:
+    (told,), agree = merge.merge(None, [one])
+    assert agree
+    assert told.endswith(": 1 runs, 4 rows, 240 cases")
     assert [path.name for path in tmp_path.iterdir()] == ["one.jsonl"]
 
 
@@ -148,7 +148,7 @@ def test_without_a_file_to_write_it_only_reports(one: Path, tmp_path: Path, caps
 def merged(one: Path, tmp_path: Path) -> list[str]:
     """The lines of a file with two runs of four rows."""
     out = tmp_path / "out.jsonl"
-    merge.main([str(out), str(one), str(made(tmp_path / "two.jsonl", seed=8))])
+    merge.merge(out, [one, made(tmp_path / "two.jsonl", seed=8)])
     return out.read_text().splitlines()
 
 
@@ -172,33 +172,14 @@ def changed(line: str, **change: Any) -> str:
         (lambda lines: lines[1:], "line 7 comes after the footer"),
     ],
 )
-def test_a_damaged_file_is_refused_and_nothing_is_written(
-    change: Any, reason: str, merged: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_file_is_refused_and_nothing_is_written(change: Any, reason: str, merged: list[str], tmp_path: Path) -> None:
     damaged, out = tmp_path / "damaged.jsonl", tmp_path / "never.jsonl"
     damaged.write_text("".join(f"{line}\n" for line in change(merged)))
-    assert merge.main([str(out), str(damaged)]) == 2
-    assert reason in capsys.readouterr().err
+    with pytest.raises(InvalidOption, match=re.escape(reason)):
+        merge.merge(out, [damaged])
     assert not out.exists()
 
 
 def test_a_file_of_several_runs_is_not_one(merged: list[str], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="2 runs are merged in it; one is wanted here"):
         read(tmp_path / "out.jsonl")
-
-
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        merge.main([str(tmp_path / "out.jsonl"), str(tmp_path / "nowhere.jsonl")])
-    assert "argument FILE: " in (told := capsys.readouterr().err)
-    assert "nowhere.jsonl does not exist; accepted is a file that a run wrote" in told
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_directory_that_is_not_there_is_not_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    one = made(tmp_path / "one.jsonl")
-    for out, why in ((tmp_path / "nowhere" / "out.jsonl", "is not a directory; make it first"), (tmp_path, "is a directory")):
-        with pytest.raises(SystemExit, match="2"):
-            merge.main([str(out), str(one)])
-        assert why in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == [one]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 import subprocess
 import sys
@@ -213,12 +212,10 @@ def test_two_lists_of_readme_are_shown(tmp_path: Path) -> None:
         (README.replace("What is not", "What is"), "has no heading '## What is not covered'"),
     ],
 )
-def test_a_readme_without_these_lists_makes_no_page(
-    text: str, told: str, root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_readme_without_these_lists_makes_no_page(text: str, told: str, root: Path) -> None:
     (root / "README.md").write_text(text)
-    assert page.main([], root) == 1
-    assert re.search(told, capsys.readouterr().err)
+    with pytest.raises(ValueError, match=told):
+        page.write(root)
     assert not (root / "results" / "index.html").exists()
 
 
@@ -257,23 +254,22 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_stale_page_is_noticed(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert page.main(["--check"], root) == 1
-    assert page.main([], root) == 0
-    assert page.main(["--check"], root) == 0
+def test_a_stale_page_is_noticed(root: Path) -> None:
+    stale = f"{root / 'results' / 'index.html'} is stale: python -m reprise page"
+    assert page.check(root) == stale
+    page.write(root)
+    assert page.check(root) == ""
     assert len(records(Elements((root / "results" / "index.html").read_text()))) == len(PAGE_ROWS) + len(PEER_ROWS)
     write(root / "results" / "conformance-cpu.jsonl", HEADER, [its | {"cases": 61, "counts": {}} for its in PAGE_ROWS])
-    assert page.main(["--check"], root) == 1
-    assert "index.html is stale: python -m conformance.reports.page" in capsys.readouterr().err
+    assert page.check(root) == stale
 
 
-def test_what_is_missing_is_told(root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_missing_is_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "jinja2", None)
-        assert page.main([], root) == 1
+        with pytest.raises(ValueError, match="jinja2"):
+            page.write(root)
     (root / "results" / "conformance-cpu.jsonl").unlink()
-    assert page.main([], root) == 1
-    told = capsys.readouterr().err.splitlines()
-    assert "jinja2" in told[0]
-    assert "nox -s conformance writes it" in told[1]
+    with pytest.raises(ValueError, match="nox -s conformance writes it"):
+        page.write(root)
     assert not (root / "results" / "index.html").exists()

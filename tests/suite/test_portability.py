@@ -16,9 +16,10 @@ import torch
 
 from conformance.judging import cpu_kernels
 from conformance.judging.cpu_kernels import VARIABLE, Kernels, hold, present
+from conformance.rows.option_values import InvalidOption
 from conformance.rows.results_file import ROOT
 from conformance.runs import portability
-from conformance.runs.portability import SETTINGS, KernelSetting, Machine, differences, main
+from conformance.runs.portability import SETTINGS, KernelSetting, Machine, differences
 from tests.support.synthetic_results import row
 
 HERE = Kernels("AVX512", 0, 1, onednn=True)
@@ -142,36 +143,34 @@ def test_a_setting_without_effect_is_an_error_that_names_it(monkeypatch: pytest.
         portability.settled(NAMED["two-threads"], Machine(HERE, None))
 
 
-def test_a_run_that_judges_nothing_ends_with_its_reason(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_a_run_that_judges_nothing_ends_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(portability, "machine", lambda directory: Machine(HERE, None))
     monkeypatch.setattr(portability, "settled", lambda setting, there: dict(os.environ))
-    assert main(["--settings", "native", "two-threads", "-k", "no_law_at_all", "-n", "0"]) == 2
-    assert "under setting 'native' the run ended with 5" in capsys.readouterr().err
+    with pytest.raises(RuntimeError, match="under setting 'native' the run ended with 5"):
+        portability.compare(["native", "two-threads"], ["-k", "no_law_at_all", "-n", "0"], print)
 
 
-@pytest.mark.parametrize("arguments", [["--settings", "native"], ["--settings", "other", "native"], ["--results=x"]])
-def test_a_comparison_takes_two_settings(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main(arguments)
-    assert "native" in capsys.readouterr().err or "--results" in arguments[0]
+def test_a_comparison_takes_two_settings() -> None:
+    with pytest.raises(InvalidOption, match="--settings has native; it takes two to compare: native, intel"):
+        portability.compare(["native"], [], print)
+    with pytest.raises(InvalidOption, match="--results has no effect"):
+        portability.compare([*NAMED], ["--results=x"], print)
 
 
-@pytest.mark.parametrize(("verdict", "status"), [("agrees", 0), ("diverges", 1)])
-def test_the_status_says_whether_verdicts_depend_on_a_setting(
-    verdict: str, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize(("verdict", "differing"), [("agrees", 0), ("diverges", 1)])
+def test_it_is_told_whether_verdicts_depend_on_a_setting(verdict: str, differing: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def rows(setting: KernelSetting, *_: Any) -> list[Any]:
         return [row("one", "plain", "agrees" if setting.name == "native" else verdict)]
 
     monkeypatch.setattr(portability, "machine", lambda directory: Machine(replace(HERE, mkl=7), None))
     monkeypatch.setattr(portability, "rows_under", rows)
-    assert main(["--settings", "native", "intel", "two-threads"]) == status
-    told = capsys.readouterr().out.splitlines()
+    told: list[str] = []
+    assert portability.compare(["native", "intel", "two-threads"], [], told.append) is not bool(differing)
     assert told[1] == (
         "left out: intel (MKL's kernels for Intel's processors, on another one): "
         "the processor is one of Intel's: native has these kernels"
     )
-    assert told[-1] == f"{status} verdicts depend on the setting, of 1 under each of 2"
+    assert told[-1] == f"{differing} verdicts depend on the setting, of 1 under each of 2"
 
 
 def test_every_setting_that_is_there_has_its_effect(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 import impls
 from conformance.provenance.staleness import unmarked
 from conformance.reports import matrix, report
+from conformance.rows.option_values import InvalidOption
 from conformance.rows.results_file import VERDICTS, write
 from tests.support.synthetic_results import HEADER, ROWS, row
 
@@ -20,7 +22,7 @@ def root(tmp_path: Path) -> Path:
     """A project with results and a README whose matrix was written from them."""
     write(tmp_path / "results" / "conformance-cpu.jsonl", HEADER, ROWS)
     (tmp_path / "README.md").write_text(f"before\n{report.BEGIN}\n{report.END}\nafter\n")
-    assert report.main(["--write"], tmp_path) == 0
+    report.write(tmp_path)
     return tmp_path
 
 
@@ -81,25 +83,25 @@ def test_the_readme_has_families_by_implementations(root: Path) -> None:
     assert "Xeon, 2 CPUs, Linux-6; python 3.11.9, torch 2.13.0+cpu; profile default, seed 7, suite at 0123456789" in text
 
 
-def test_a_fresh_matrix_passes_and_a_stale_one_does_not(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert report.main(["--check"], root) == 0
+def test_a_fresh_matrix_passes_and_a_stale_one_does_not(root: Path) -> None:
+    assert report.check(root) == []
     write(root / "results" / "conformance-cpu.jsonl", HEADER, ROWS[1:])
-    assert report.main(["--check"], root) == 1
-    assert "stale" in capsys.readouterr().err
-    assert report.main(["--write"], root) == 0
-    assert report.main(["--check"], root) == 0
+    (told,) = report.check(root)
+    assert told == f"the matrix or the script in {root / 'README.md'} is stale: python -m reprise report --write"
+    report.write(root)
+    assert report.check(root) == []
 
 
 def test_an_edited_matrix_is_stale(root: Path) -> None:
     readme = root / "README.md"
     readme.write_text(readme.read_text().replace("✓", "≠", 1))
-    assert report.main(["--check"], root) == 1
+    assert len(report.check(root)) == 1
 
 
 def test_results_of_another_device_are_shown_too(root: Path) -> None:
     write(root / "results" / "conformance-cuda.jsonl", HEADER, [row("masks", "nested", device="cuda")])
-    assert report.main(["--check"], root) == 1
-    assert report.main(["--write"], root) == 0
+    assert len(report.check(root)) == 1
+    report.write(root)
     text = (root / "README.md").read_text()
     assert text.index("Device `cpu`") < text.index("Device `cuda`")
 
@@ -109,26 +111,26 @@ def test_laws_of_one_device_are_in_its_tables_alone(root: Path) -> None:
     cuda += [row("streams", "nested", device="cuda", family="devices")]
     machine = HEADER["machine"] | {"accelerator": "H100"}
     write(root / "results" / "conformance-cuda.jsonl", HEADER | {"machine": machine}, cuda)
-    assert report.main(["--write"], root) == 0
+    report.write(root)
     host, device = unmarked((root / "README.md").read_text()).replace("&nbsp;", " ").split("Device `cuda` on H100")
     assert "| rng (1 law) | ✓ 1 | ✓ 1 |" in device
     assert "| devices (1 law) | ✓ 1 |  |" in device
     assert "devices" not in host
 
 
-@pytest.mark.parametrize("action", ["--write", "--check"])
-def test_incomplete_results_are_not_published(root: Path, action: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("action", [report.write, report.check])
+def test_incomplete_results_are_not_published(root: Path, action: Callable[[Path], object]) -> None:
     before = (root / "README.md").read_text()
     path = root / "results" / "conformance-cpu.jsonl"
     path.write_text("\n".join(path.read_text().splitlines()[:-1]))
-    assert report.main([action], root) == 1
-    assert "no footer" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="no footer"):
+        action(root)
     assert (root / "README.md").read_text() == before
 
 
-def test_missing_results_are_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert report.main(["--check"], tmp_path) == 1
-    assert "conformance-cpu.jsonl does not exist" in capsys.readouterr().err
+def test_missing_results_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"conformance-cpu.jsonl does not exist"):
+        report.check(tmp_path)
 
 
 @pytest.mark.parametrize("readme", ["", report.BEGIN, f"{report.END}{report.BEGIN}", f"{report.BEGIN}{report.END}" * 2])
@@ -137,9 +139,8 @@ def test_a_readme_without_its_markers_is_refused(readme: str) -> None:
         report.updated(readme, "matrix")
 
 
-def test_a_limit_is_shown_with_a_program_that_runs(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert report.main(["--show", "older"], root) == 0
-    shown = capsys.readouterr().out
+def test_a_limit_is_shown_with_a_program_that_runs(root: Path) -> None:
+    shown = report.show("older", root=root)
     assert "# older on cpu, law subsets: Gradients equal plain's." in shown
     assert "# RuntimeError: no" in shown
     ran = subprocess.run([sys.executable, "-c", shown], capture_output=True, text=True, check=True)
@@ -162,35 +163,26 @@ def test_an_implementation_without_limits_has_none_to_show() -> None:
     assert report.limits([row("masks", "nested")], "nested") == "# nested: agrees on 1 of 1 laws, 60 cases"
 
 
-@pytest.mark.parametrize(("arguments", "there"), [(["none"], "nested, older"), (["nested", "--law", "none"], "masks, sub")])
-def test_unknown_names_are_answered_with_the_known(
-    root: Path, arguments: list[str], there: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert report.main(["--show", *arguments], root) == 1
-    assert f"'none'; there are {there}" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("name", "law", "told"),
+    [
+        ("none", None, "'none'; there are nested, older"),
+        ("nestd", None, "did you mean 'nested'[?]$"),
+        ("nested", "none", "'none'; there are masks, sub"),
+    ],
+)
+def test_unknown_names_are_answered_with_the_known(root: Path, name: str, law: str | None, told: str) -> None:
+    with pytest.raises(InvalidOption, match=told):
+        report.show(name, law, root=root)
 
 
-def test_of_many_names_the_nearest_are_told(capsys: pytest.CaptureFixture[str]) -> None:
-    assert report.main(["--show", "nested", "--law", "dropout_mask"]) == 1
-    told = capsys.readouterr().err
+def test_of_many_names_the_nearest_are_told() -> None:
+    with pytest.raises(InvalidOption) as refused:
+        report.show("nested", "dropout_mask")
+    told = str(refused.value)
     assert "--law: no result has law 'dropout_mask'; nearest of " in told
     assert "dropout_masks_are_replayed" in told
     assert told.count(",") == report.NEAREST - 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--bad"], "unrecognized arguments: --bad"),
-        ([], "one of --write, --check and --show IMPL is required"),
-        (["--show", "nested", "--results", "nowhere.jsonl"], "argument --results: nowhere.jsonl does not exist; accepted is"),
-        (["--show", "nested", "--results", "."], "argument --results: . is no file; accepted is"),
-    ],
-)
-def test_a_wrong_argument_is_refused(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        report.main(arguments)
-    assert message in capsys.readouterr().err
 
 
 def test_known_reasons_are_shown_with_their_source(monkeypatch: pytest.MonkeyPatch) -> None:

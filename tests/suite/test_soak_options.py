@@ -8,12 +8,12 @@ import sys
 from collections.abc import Callable, Iterator
 from multiprocessing import forkserver
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from conformance.rows.results_file import ROOT
 from conformance.soak import command, findings
+from reprise.command_line import main
 from tests.unit.test_installed import distribution
 
 MODULE = """
@@ -33,6 +33,7 @@ ours = replace(impls.get("nested"), name="one-of-ours", checkpoint=doubling, bin
 DRIVER = """
 import sys
 from conformance.soak import command as soak
+from reprise.command_line import main
 round = soak.Soak.round
 
 def one_law(self, seed, tests=("conformance/laws/test_structure.py::test_unused_outputs",), until=None):
@@ -43,7 +44,7 @@ def one_round(self, base, until):
 
 soak.Soak.round, soak.Soak.run = one_law, one_round
 soak.Soak.small = lambda self, rows: rows  # which takes long, and is shown elsewhere
-sys.exit(soak.main(sys.argv[1:]))
+sys.exit(main(["soak", *sys.argv[1:]]))
 """
 
 
@@ -85,10 +86,8 @@ def refused(site: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         monkeypatch.setattr(forkserver, name, getattr(fresh, name))
 
     def said(*arguments: str) -> str:
-        try:
-            status: Any = command.main(["-n", "0", "--profile", "quick", "--findings", str(site / "f.jsonl"), *arguments])
-        except SystemExit as end:  # by argparse
-            status = end.code
+        given = () if "--findings" in arguments else ("--findings", str(site / "f.jsonl"))
+        status = main(["soak", "-n", "0", "--profile", "quick", *given, *arguments])
         told = capsys.readouterr()
         assert (status, told.out) == (2, "")
         return told.err
@@ -115,7 +114,7 @@ def refused(site: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 def test_a_wrong_argument_is_refused_before_anything_begins(
     site: Path, refused: Callable[..., str], arguments: list[str], message: str
 ) -> None:
-    assert refused(*arguments).startswith(message)
+    assert refused(*arguments).startswith(f"reprise soak: {message}")
     assert sorted(path.name for path in site.glob("f.*")) == []
 
 
@@ -128,6 +127,6 @@ def test_what_is_no_database_is_refused_and_no_lock_is_left(site: Path, refused:
         (site / "bytes.jsonl", "is not UTF-8 text"),
     ]:
         said = refused("--findings", str(path))
-        assert f"argument --findings: {path}" in said
+        assert f"Invalid value for --findings: {path}" in said
         assert message in said
     assert not [*site.glob("*.lock"), *site.parent.glob(f"{site.stem}*.lock")]

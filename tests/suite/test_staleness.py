@@ -101,7 +101,8 @@ def root(tmp_path: Path, now: Now) -> Path:
     found = results(now, law="0")
     write(tmp_path / "results" / "conformance-cpu.jsonl", found.header, found.rows)
     (tmp_path / "README.md").write_text(f"{report.BEGIN}\n{report.END}\n{README}")
-    assert report.main(["--write"], tmp_path) == page.main([], tmp_path) == 0
+    report.write(tmp_path)
+    page.write(tmp_path)
     return tmp_path
 
 
@@ -109,10 +110,10 @@ def test_what_is_written_is_marked_and_a_check_does_not_depend_on_it(root: Path,
     paths = [root / "README.md", root / "results" / "index.html"]
     assert all("measured on older code" in path.read_text(encoding="utf-8") for path in paths)
     monkeypatch.setattr(Now, "reasons", lambda *_: ["law"])  # the code changes
-    assert report.main(["--check"], root) == page.main(["--check"], root) == 0
+    assert (report.check(root), page.check(root)) == ([], "")
     for path in paths:
         path.write_text(unmarked(path.read_text(encoding="utf-8")), encoding="utf-8")
-    assert report.main(["--check"], root) == page.main(["--check"], root) == 0
+    assert (report.check(root), page.check(root)) == ([], "")
 
 
 def test_the_page_marks_verdicts_families_and_commits(root: Path) -> None:

@@ -1,5 +1,0 @@
-"""``python -m benches.budget``."""
-
-from benches.budget.command import main
-
-raise SystemExit(main())

@@ -1,0 +1,80 @@
+"""The command line: its subcommands, and how an error ends it.
+
+The status is 0 when all is well, 1 when what was judged, measured or compared is not as it must be, and 2 for bad input,
+with one line that says what is wrong.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from cyclopts import App, CoercionError, CycloptsError, Group, UnusedCliTokensError
+from rich.console import Console
+
+from conformance.rows.option_values import InvalidOption
+from reprise import judging, measuring, results
+
+GROUPS = {"Judge": judging.COMMANDS, "Results": results.COMMANDS, "Measure": measuring.COMMANDS}
+INVALID = 2
+EPILOGUE = "Example: reprise judge --impl mypkg.mod:checkpoint\n\nreprise COMMAND --help shows the options of a command."
+
+
+def application() -> App:
+    """The subcommands, each in its group."""
+    app = App(
+        name="reprise",
+        help="Judge, compare and reproduce implementations of activation checkpointing.",
+        help_epilogue=EPILOGUE,
+        help_format="plaintext",
+        result_action="return_value",
+        version_flags=[],
+    )
+    app["--help"].show = False  # a line of help that says that there is help
+    for place, (title, commands) in enumerate(GROUPS.items()):
+        group = Group(title, sort_key=place)
+        for order, (command, example) in enumerate(commands.items()):
+            app.command(command, group=group, sort_key=order, help_epilogue=f"Example: reprise {example}")
+    return app
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a subcommand; the exit status."""
+    app = application()
+    tokens = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None and not {"", str(Path.cwd())} & {*sys.path}:
+        sys.path.insert(0, "")  # the user's modules are found where they are, as by python -m
+    name = f"reprise {tokens[0]}" if tokens and tokens[0] in app else "reprise"
+    try:
+        return int(app(tokens, exit_on_error=False, print_error=False, console=_console()) or 0)
+    except CycloptsError as error:
+        return _end(INVALID, f"{name}: {_message(error)} See {name} --help")
+    except InvalidOption as error:
+        return _end(INVALID, f"{name}: {error}")
+    except ModuleNotFoundError as error:
+        return _end(INVALID, f"{name} needs the package {error.name}, which {sys.executable} lacks; install it")
+    except (OSError, ValueError) as error:
+        return _end(1, f"{name}: {error}")
+
+
+def _message(error: CycloptsError) -> str:
+    """The library's message, with the name of the option and what was given, which some of its messages lack."""
+    if isinstance(error, UnusedCliTokensError):
+        return f"{' '.join(error.unused_tokens or ())!r} is not accepted here."
+    message = " ".join(str(error).split())
+    is_ours = isinstance(error, CoercionError) and error.msg is not None and (not error.token or not error.token.keyword)
+    if is_ours and error.argument is not None:
+        message = f"Invalid value for {error.argument.name}: {message}"
+    return message if message.endswith((".", "?")) else f"{message}."
+
+
+def _console() -> Console:
+    """Where help is printed; a pipe has no width of its own."""
+    console = Console()
+    return console if console.is_terminal else Console(width=100)
+
+
+def _end(status: int, message: str) -> int:
+    sys.stderr.write(f"{message}\n")
+    return status

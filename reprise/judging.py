@@ -1,0 +1,188 @@
+"""Subcommands that judge implementations by the laws."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from conformance.rows.option_values import InvalidOption
+from conformance.rows.results_file import ROOT
+from reprise.values import (
+    Database,
+    Device,
+    FirstSeed,
+    Flag,
+    Memory,
+    Names,
+    NewResults,
+    Positive,
+    Profile,
+    Seed,
+    Text,
+    Workers,
+    option,
+)
+
+Setting = Literal["native", "intel", "sse4", "avx2", "two-threads", "no-onednn"]  # of conformance.runs.portability
+STATUSES = {2: 130, 4: 2, 5: 2}  # pytest's for an interruption, options that cannot be, and no law selected
+ALL: tuple[Setting, ...] = ("native", "intel", "sse4", "avx2", "two-threads", "no-onednn")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """What is judged, and how; as in ``python -m pytest conformance``.
+
+    Attributes:
+        impl: built in, installed, or pkg.mod:attr; repeatable. Without it, all that are built in.
+        peers: Judge the peers that are installed; without --impl.
+        like: By whose claims a callable is judged that declares nothing: nested, unless given.
+        device: Where the programs run: cpu, cuda, ...
+        seed: Another seed draws other programs.
+        in_process: Judge also what is not built in within this process.
+        memory_limit: What is not built in may take, on Linux: 4, unless given.
+        k: Laws and implementations whose names match, as in pytest.
+        n: Processes; 0 is this one. One for each core, unless given.
+    """
+
+    impl: Names = ()
+    peers: Flag = False
+    like: Text = None
+    device: Device = "cpu"
+    seed: Seed = 0
+    in_process: Flag = False
+    memory_limit: Memory = None
+    k: Annotated[str | None, option("-k", metavar="EXPRESSION")] = None
+    n: Workers = None
+
+    def arguments(self) -> list[str]:
+        """What pytest is told."""
+        one = {"--like": self.like, "--memory-limit": self.memory_limit, "-k": self.k, "-n": self.n or _all_cores()}
+        return [
+            *(word for name in self.impl for word in ("--impl", name)),
+            *(flag for flag, given in {"--peers": self.peers, "--in-process": self.in_process}.items() if given),
+            *(word for name, value in one.items() if value is not None for word in (name, str(value))),
+            *("--device", self.device, "--seed", str(self.seed)),
+        ]
+
+
+def _all_cores() -> str | None:
+    return "auto" if importlib.util.find_spec("xdist") else None
+
+
+def judge(
+    *pytest: str,
+    judged: Judged = Judged(),
+    profile: Profile = "default",
+    results: NewResults = None,
+) -> int:
+    """Judge implementations by the laws, and print the matrix.
+
+    The status is 0 exactly when every verdict is the declared one.
+
+    Args:
+        pytest: More options of pytest, after --.
+        judged: What is judged, and how.
+        profile: How many programs a law is tried on.
+        results: Where the results go: a new file, or one of an earlier run.
+    """
+    if pytest and not pytest[0].startswith("-"):
+        raise InvalidOption(f"{pytest[0]!r} is no option; accepted: --impl {pytest[0]}, and options of pytest after --")
+    told = ["--profile", profile, *judged.arguments(), *(["--results", str(results)] if results else [])]
+    status = run_pytest([*told, *pytest])
+    return STATUSES.get(status, status)
+
+
+def run_pytest(arguments: Sequence[str]) -> int:
+    """Run ``python -m pytest conformance`` with these options, as one would, in a process of its own; its exit status."""
+    with subprocess.Popen([sys.executable, "-m", "pytest", str(ROOT / "conformance"), *arguments]) as process:
+        while True:
+            try:
+                return process.wait()
+            except KeyboardInterrupt:  # of the terminal, which interrupts pytest, too: it writes what was judged
+                continue
+
+
+def portability(
+    *pytest: str,
+    settings: Annotated[tuple[Setting, ...], Parameter(consume_multiple=True, negative="", show_default=False)] = ALL,
+    judged: Judged = Judged(),
+    profile: Profile = "quick",
+) -> int:
+    """Judge under several settings of the processor, and compare the verdicts.
+
+    The status is 0 when every verdict is the same under each, 1 when one is not.
+
+    Args:
+        pytest: More options of pytest, after --.
+        settings: Two or more settings; all without it.
+        judged: What is judged, and how.
+        profile: How many programs a law is tried on.
+    """
+    from conformance.runs.portability import compare
+
+    try:
+        return int(not compare(settings, ["--profile", profile, *judged.arguments(), *pytest], _say))
+    except (RuntimeError, subprocess.CalledProcessError) as error:  # nothing is compared
+        raise InvalidOption(str(error)) from error
+
+
+def soak(
+    *,
+    minutes: Positive = 20.0,
+    n: Workers = None,
+    impl: Names = (),
+    like: Text = None,
+    device: Device = "cpu",
+    seed: FirstSeed = None,
+    profile: Profile = "round",
+    findings: Database = None,
+) -> int:
+    """Judge with fresh seeds for some time, and keep what is found.
+
+    The status is 1 while a finding is open.
+
+    Args:
+        minutes: Begin no law after that; to make findings small may take as long again.
+        n: Processes; 0 is this one. One for each core, unless given.
+        impl: built in, installed, or pkg.mod:attr; repeatable. Without it, all that are built in.
+        like: By whose claims a callable is judged that declares nothing: nested, unless given.
+        device: Where the programs run: cpu, cuda, ...
+        seed: Of the first round; the next has the next. Fresh, unless given.
+        profile: The size of a round.
+        findings: The database of findings: results/soak/findings.jsonl, unless given.
+    """
+    from conformance.soak import command
+    from conformance.soak.findings import DATABASE
+
+    workers = command.WORKERS if n in (None, "auto", "logical") else int(n)
+    path = findings or DATABASE
+    nothing_open = command.soak(
+        minutes=minutes, workers=workers, impl=impl, like=like, device=device, seed=seed, profile=profile, path=path
+    )
+    return int(not nothing_open)
+
+
+def operators() -> None:
+    """Count the operators of PyTorch's database that laws judge."""
+    from conformance.programs.operator_database import counted
+
+    print(counted())
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+COMMANDS: Mapping[Callable[..., Any], str] = {
+    judge: "judge --impl mypkg.mod:checkpoint --like nested --profile quick",
+    soak: "soak --minutes 20 --impl nested",
+    portability: 'portability --settings native sse4 -k "test_gradients"',
+    operators: "operators",
+}
