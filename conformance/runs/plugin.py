@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
+import shlex
+import signal
+import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import torch
@@ -21,10 +25,10 @@ from conformance.judging.sandbox_worker import Setting
 from conformance.provenance import measured_code
 from conformance.provenance.measured_code import Origin
 from conformance.reports import matrix, page, report
-from conformance.reports.run_summary import nothing_selected, summary
+from conformance.reports.run_summary import Run, first_failures, nothing_selected, summary
 from conformance.reproducers import script_files
 from conformance.rows import results_file, torch_releases
-from conformance.rows.option_values import command, gibibytes, natural
+from conformance.rows.option_values import gibibytes, natural
 from conformance.rows.results_file import Results, Row, is_unexpected, is_untested
 from conformance.runs import destination, device_check
 from conformance.runs.progress import Live
@@ -37,6 +41,8 @@ CHOSEN = pytest.StashKey[list[Subject]]()
 WARNINGS = pytest.StashKey[list[str]]()
 LEFT_OUT = pytest.StashKey[dict[str, str]]()
 ORIGIN = pytest.StashKey[Origin]()
+INTERRUPTED = pytest.StashKey[str]()
+BY_SIGNAL = 128 + signal.SIGINT  # the status of a shell's command that an interrupt has ended
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -75,9 +81,12 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(str(error)) from error
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config: pytest.Config) -> None:
     for one in config.stash.get(CHOSEN, []):
         one.close()
+    if told := config.stash.get(INTERRUPTED, ""):  # the last line that a user sees
+        config.get_terminal_writer().line(told)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
@@ -133,6 +142,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_report_teststatus(report: pytest.TestReport, config: pytest.Config) -> tuple[str, str, str] | None:
     live = isinstance(config.stash[GATHERING].display, Live)
+    if report.when == "call" and report.failed and PROPERTY in dict(report.user_properties):
+        return "unexpected", "" if live else "F", "UNEXPECTED"  # which the summary tells in its order, and pytest need not
     return (report.outcome, "", "") if live and report.when == "call" else None
 
 
@@ -146,16 +157,21 @@ def _hold(node: pytest.Item, subject: Subject, law: Law) -> None:
     until = node.config.getoption("--until")
     if until is not None and time.time() >= until:
         pytest.skip("the time is over")
-    row = subject.hold(law)
+    row = subject.hold_apart_from_rounding(law)
     node.user_properties.append((PROPERTY, row))
     if is_unexpected(row):
-        missing = sorted(law.needs - subject.claims.capabilities) if law.name not in subject.claims.known else []
-        pytest.fail(_unexpected(row, subject.implementation.declared, missing), pytrace=False)
+        pytest.fail(_unexpected(row, *_claims(subject, law)), pytrace=False)
+
+
+def _claims(subject: Subject, law: Law) -> tuple[bool, list[str]]:
+    """Whether an implementation declares anything, and the capabilities for the lack of which it must refuse under a law."""
+    missing = sorted(law.needs - subject.claims.capabilities) if law.name not in subject.claims.known else []
+    return subject.implementation.declared, missing
 
 
 def _unexpected(row: Row, declared: bool, missing: Sequence[str]) -> str:
     claimed = "declared" if declared else "claimed by the implementation that it is judged like"
-    claimed = f"without capability {', '.join(missing)}" if missing else claimed
+    claimed = f"without capability {', '.join(missing)}, and so it must refuse" if missing else claimed
     times = f"in {row['counts'][row['verdict']]} of {row['cases']} cases"
     found = "not tested:" if is_untested(row) else f"{claimed}: {row['expected']}; found: {row['verdict']} {times}"
     lines = [f"{row['impl']}: {row['statement']}", found, row["detail"]]
@@ -170,17 +186,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
         if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and (told := nothing_selected(config.option.keyword)):
             terminalreporter.write_line(told)
         return
-    writer = config.get_terminal_writer()
-    width = writer.fullwidth if writer._file.isatty() else None
-    terminalreporter.write_line(matrix.terminal(rows, width=width, color=bool(writer.hasmarkup)))
-    terminalreporter.write_line(matrix.pace(rows))
-    for row in rows:
-        if row["verdict"] != row["expected"] and not is_unexpected(row):
-            terminalreporter.write_line(f"better than {config.getoption('--like') or DEFAULT}: {row['law']} {row['verdict']}")
+    interrupted = exitstatus == pytest.ExitCode.INTERRUPTED
+    if interrupted:
+        signal.signal(signal.SIGINT, functools.partial(_end_at_once, config))
+        _announce(terminalreporter, "\ninterrupted: what was judged is written; interrupt again to end without it")
     for name, reason in config.stash[LEFT_OUT].items():
         terminalreporter.write_line(f"left out: {name}: {reason}")
     for law, lacking in _not_judged(config).items():
         terminalreporter.write_line(f"not judged here: {law}: it takes {lacking}")
+    if config.option.verbose > 0:
+        _tell_all(terminalreporter, rows)
     path, published, fault = _destination(config, rows)
     options, origin = config.option, config.stash[ORIGIN]
     header = results_file.header(options.seed, options.profile, options.device, origin.suite)
@@ -189,25 +204,74 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
     if published and (other := torch_releases.counterpart(Results(path, header, tuple(rows), {}), _published_already())):
         rows = torch_releases.without_repeated_programs(rows, other)
     results_file.write(path, header, rows)  # before what takes time and may be interrupted
-    if count := len(script_files.to_be_reduced(rows, all_of_them=published)):
-        _announce(terminalreporter, f"making scripts as small as can be: {count}, some seconds each")
-    rows = script_files.complete(path, header, rows, published=published)
-    if told := summary(rows, [*config.stash[WARNINGS]]):
-        terminalreporter.write_line(told)
-    _tell_where(terminalreporter, path, rows, some=not config.getoption("--results") and not _all_held(config, rows))
+    try:
+        if not interrupted:
+            rows = _completed(terminalreporter, config, path, header, rows, published=published)
+    except KeyboardInterrupt:
+        interrupted = True
+    if interrupted:
+        told = f"interrupted: {len(rows)} verdicts are in {path}; scripts are not made small, and nothing is declared"
+        config.stash[INTERRUPTED] = told
     if fault:
         terminalreporter.write_line(f"complete and as declared, but not published: {fault}")
+    _tell_failures(terminalreporter, config, path, rows)
+
+
+def _completed(
+    reporter: pytest.TerminalReporter,
+    config: pytest.Config,
+    path: Path,
+    header: Mapping[str, Any],
+    rows: list[Row],
+    *,
+    published: bool,
+) -> list[Row]:
+    """The rows with scripts as small as can be; and what else takes time, of published results and declarations."""
+    if count := len(script_files.to_be_reduced(rows, all_of_them=published)):
+        _announce(reporter, f"making scripts as small as can be: {count}, some seconds each")
+    rows = script_files.complete(path, header, rows, published=published)
     if published:
         report.main(["--write"])
         page.main([])
-    _declare(terminalreporter, config, path, rows)
+    _declare(reporter, config, path, rows)
+    return rows
 
 
-def _tell_where(reporter: pytest.TerminalReporter, path: Path, rows: Iterable[Row], *, some: bool) -> None:
-    """Say where the results are, and how to see the programs in them."""
-    reporter.write_line(f"results{' of some laws only' if some else ''}: {path}")
-    for name in dict.fromkeys(row["impl"] for row in rows if row["program"]):
-        reporter.write_line(f"programs: {command('reports.report', '--show', name, '--results', path)}")
+def _end_at_once(config: pytest.Config, *_: object) -> NoReturn:
+    """End at a second interrupt, without a traceback, and leave no process."""
+    for one in config.stash[CHOSEN]:
+        one.close()
+    os._exit(BY_SIGNAL)
+
+
+def _tell_all(reporter: pytest.TerminalReporter, rows: Sequence[Row]) -> None:
+    """The verdict of each law, and what took long."""
+    writer = reporter.config.get_terminal_writer()
+    width = writer.fullwidth if writer._file.isatty() else None
+    reporter.write_line(matrix.terminal(rows, width=width, color=bool(writer.hasmarkup)))
+    reporter.write_line(matrix.pace(rows))
+
+
+def _tell_failures(reporter: pytest.TerminalReporter, config: pytest.Config, path: Path, rows: Sequence[Row]) -> None:
+    """The first failures with their scripts, and then the summary, which is the last that a user sees."""
+    like = config.getoption("--like") or DEFAULT
+    run = Run(rows, path, functools.partial(_again, config), like, [*config.stash[WARNINGS]])
+    chosen = {one.implementation.name: one for one in config.stash[CHOSEN]}
+    for text in first_failures(run, lambda row: _unexpected(row, *_claims(chosen[row["impl"]], LAWS[row["law"]]))):
+        reporter.write_line(f"\n{text}\n")
+    reporter.write_sep("=", "conformance")
+    for line in summary(run):
+        reporter.write_line(line)
+
+
+def _again(config: pytest.Config, like: str) -> str:
+    """The command of this run, with other claims."""
+    paths = f"PYTHONPATH={shlex.quote(found)} " if (found := os.environ.get("PYTHONPATH")) else ""
+    given = [str(one) for one in config.invocation_params.args]
+    results = [place for place, one in enumerate(given) if one == "--results"]  # which stay as they are
+    left_out = {*results, *(place + 1 for place in results)}
+    arguments = [one for place, one in enumerate(given) if place not in left_out and not one.startswith("--results=")]
+    return paths + shlex.join([sys.executable, "-m", "pytest", *arguments, "--like", like])
 
 
 def _published_already() -> tuple[Results, ...]:
@@ -246,7 +310,8 @@ def _destination(config: pytest.Config, rows: list[Row]) -> tuple[Path, bool, st
     if whole and not fault:
         return destination.published(device, peers=peers, torch=torch.__version__), True, ""
     chosen, some = config.getoption("--impl"), not _all_held(config, rows)
-    return destination.of_a_run(config.getoption("--profile"), device, chosen, peers=peers, some=some), False, fault
+    like = config.getoption("--like")
+    return destination.of_a_run(config.getoption("--profile"), device, chosen, peers=peers, some=some, like=like), False, fault
 
 
 def _complete(config: pytest.Config, rows: list[Row]) -> bool:

@@ -17,10 +17,13 @@ from conformance.judging.sandbox import Contained
 from conformance.judging.sandbox_worker import Setting
 from conformance.judging.smoke_check import smoke
 from conformance.reports.proposed_declaration import Row, declaration, written
+from conformance.reports.ranking import ROUNDED
+from conformance.rows.results_file import is_unexpected, is_untested
 from conformance.simulated_device.device import second
 from impls import Implementation
 from impls.implementation import OPTIONAL_NAMES
 
+EXACT = "exact-sums"
 DEFAULT = "nested"  # by whose claims something is judged that declares nothing
 SOUGHT = "; modules are looked for in the directory that you are in, in PYTHONPATH, and where packages are installed"
 
@@ -40,6 +43,20 @@ class Subject:
         if isinstance(self.judge, Contained):
             return self.judge.hold(law, claims)
         return self.judge.hold(law, self.implementation, claims).row()
+
+    def hold_apart_from_rounding(self, law: Law) -> Row:
+        """The row of a law, which says if all that diverges is due to sums in another order than plain's.
+
+        So a divergence that was not expected is held again, by claims without that order. If it is still one, what is told of
+        is that one, which rounding does not explain. The verdict stays.
+        """
+        row = self.hold(law)
+        if row["verdict"] != "diverges" or not is_unexpected(row) or EXACT not in self.claims.capabilities:
+            return row
+        again = self.hold(law, replace(self.claims, capabilities=self.claims.capabilities - {EXACT}))
+        if again["verdict"] == "diverges":
+            return {**row, **{key: again[key] for key in ("detail", "cause", "program")}}
+        return {**row, ROUNDED: True} if again["verdict"] == "agrees" and not is_untested(again) else row
 
     def smoke(self) -> tuple[str, ...]:
         """Warnings about something that declares nothing. Raises ValueError when it cannot be judged."""

@@ -144,7 +144,7 @@ def test_an_unexpected_verdict_comes_with_its_program(judged: dict[str, tuple[in
 def test_one_that_is_named_twice_is_judged_once(judged: dict[str, tuple[int, str]]) -> None:
     code, output = judged["right twice"]
     assert code == 0, output
-    assert "verdicts: 1 agrees" in output
+    assert "somebody:right: everyday: 1 of 1 kept" in output
 
 
 def test_peers_are_judged_as_far_as_they_are_there_and_the_others_named(judged: dict[str, tuple[int, str]]) -> None:
