@@ -37,7 +37,8 @@ _NOT_TAKEN = re.compile(r"TypeError: .*got an unexpected keyword argument '(\w+)
 class Run:
     """A run that is over: its rows, the file that they are in, and what can be done next.
 
-    ``again`` is the command of this run with another option; ``like`` is by whose claims is judged what declares nothing.
+    ``again`` makes the command of this run by the claims of another. ``like`` names those by which it judged what declares
+    nothing.
     """
 
     rows: Sequence[Row]
@@ -45,6 +46,7 @@ class Run:
     again: Callable[[str], str]
     like: str
     warnings: Sequence[str] = ()
+    declared: Sequence[str] = ()  # where each declaration is that was made of it
 
     @property
     def names(self) -> list[str]:
@@ -75,7 +77,7 @@ def summary(run: Run) -> list[str]:
     lines += _counts(run.names[0], run.rows) if len(run.names) == 1 else ranking.lines(run.rows)
     for name in run.names:
         lines += _notes(run, name)
-    end = [f"results: {_shown(run.results)}"]
+    end = [f"results: {_shown(run.results)}", *run.declared]
     failures = [_failure(run.results, row) for row in run.failures]
     if failures:
         broken = [*dict.fromkeys(row["impl"] for row in run.failures)][:SCRIPTS]

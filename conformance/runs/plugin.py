@@ -8,6 +8,7 @@ import re
 import shlex
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -77,6 +78,7 @@ def pytest_configure(config: pytest.Config) -> None:
             config.stash[ORIGIN] = measured_code.begin()  # before workers import what they run
             config.pluginmanager.register(config.stash[GATHERING])
             config.stash[WARNINGS] = [warning for one in config.stash[CHOSEN] for warning in one.smoke()]
+            _end_at_second_interrupt(config)
     except ValueError as error:
         raise pytest.UsageError(str(error)) from error
 
@@ -188,7 +190,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
         return
     interrupted = exitstatus == pytest.ExitCode.INTERRUPTED
     if interrupted:
-        signal.signal(signal.SIGINT, functools.partial(_end_at_once, config))
         _announce(terminalreporter, "\ninterrupted: what was judged is written; interrupt again to end without it")
     for name, reason in config.stash[LEFT_OUT].items():
         terminalreporter.write_line(f"left out: {name}: {reason}")
@@ -204,9 +205,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
     if published and (other := torch_releases.counterpart(Results(path, header, tuple(rows), {}), _published_already())):
         rows = torch_releases.without_repeated_programs(rows, other)
     results_file.write(path, header, rows)  # before what takes time and may be interrupted
+    declared: list[str] = []
     try:
         if not interrupted:
-            rows = _completed(terminalreporter, config, path, header, rows, published=published)
+            rows = _completed(terminalreporter, path, header, rows, published=published)
+            declared = _declare(terminalreporter, config, path, rows)
     except KeyboardInterrupt:
         interrupted = True
     if interrupted:
@@ -214,34 +217,45 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
         config.stash[INTERRUPTED] = told
     if fault:
         terminalreporter.write_line(f"complete and as declared, but not published: {fault}")
-    _tell_failures(terminalreporter, config, path, rows)
+    _tell_failures(terminalreporter, config, path, rows, declared)
 
 
 def _completed(
     reporter: pytest.TerminalReporter,
-    config: pytest.Config,
     path: Path,
     header: Mapping[str, Any],
     rows: list[Row],
     *,
     published: bool,
 ) -> list[Row]:
-    """The rows with scripts as small as can be; and what else takes time, of published results and declarations."""
+    """The rows with scripts as small as can be; README and page are made anew where they are published."""
     if count := len(script_files.to_be_reduced(rows, all_of_them=published)):
         _announce(reporter, f"making scripts as small as can be: {count}, some seconds each")
     rows = script_files.complete(path, header, rows, published=published)
     if published:
         report.main(["--write"])
         page.main([])
-    _declare(reporter, config, path, rows)
     return rows
 
 
-def _end_at_once(config: pytest.Config, *_: object) -> NoReturn:
-    """End at a second interrupt, without a traceback, and leave no process."""
-    for one in config.stash[CHOSEN]:
-        one.close()
-    os._exit(BY_SIGNAL)
+def _end_at_second_interrupt(config: pytest.Config) -> None:
+    """After an interrupt, let another one end everything: without a traceback, and without leaving a process."""
+
+    def end(*_: object) -> NoReturn:
+        for one in config.stash[CHOSEN]:
+            one.close()
+        os._exit(BY_SIGNAL)
+
+    def restore() -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def interrupt(*_: object) -> NoReturn:
+        signal.signal(signal.SIGINT, end)
+        raise KeyboardInterrupt
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, interrupt)
+        config.add_cleanup(restore)
 
 
 def _tell_all(reporter: pytest.TerminalReporter, rows: Sequence[Row]) -> None:
@@ -252,10 +266,12 @@ def _tell_all(reporter: pytest.TerminalReporter, rows: Sequence[Row]) -> None:
     reporter.write_line(matrix.pace(rows))
 
 
-def _tell_failures(reporter: pytest.TerminalReporter, config: pytest.Config, path: Path, rows: Sequence[Row]) -> None:
+def _tell_failures(
+    reporter: pytest.TerminalReporter, config: pytest.Config, path: Path, rows: Sequence[Row], declared: Sequence[str]
+) -> None:
     """The first failures with their scripts, and then the summary, which is the last that a user sees."""
     like = config.getoption("--like") or DEFAULT
-    run = Run(rows, path, functools.partial(_again, config), like, [*config.stash[WARNINGS]])
+    run = Run(rows, path, functools.partial(_again, config), like, [*config.stash[WARNINGS]], declared)
     chosen = {one.implementation.name: one for one in config.stash[CHOSEN]}
     for text in first_failures(run, lambda row: _unexpected(row, *_claims(chosen[row["impl"]], LAWS[row["law"]]))):
         reporter.write_line(f"\n{text}\n")
@@ -265,13 +281,21 @@ def _tell_failures(reporter: pytest.TerminalReporter, config: pytest.Config, pat
 
 
 def _again(config: pytest.Config, like: str) -> str:
-    """The command of this run, with other claims."""
-    paths = f"PYTHONPATH={shlex.quote(found)} " if (found := os.environ.get("PYTHONPATH")) else ""
+    """The command of this run, with other claims; its results do not replace these."""
+    return _command([*_without(config, "--like", "--results"), "--like", like], os.environ.get("PYTHONPATH", ""))
+
+
+def _command(arguments: Sequence[str], paths: str) -> str:
+    prefix = f"PYTHONPATH={shlex.quote(paths)} " if paths else ""
+    return prefix + shlex.join([sys.executable, "-m", "pytest", *arguments])
+
+
+def _without(config: pytest.Config, *options: str) -> list[str]:
+    """The arguments of this run without some options that take a value."""
     given = [str(one) for one in config.invocation_params.args]
-    results = [place for place, one in enumerate(given) if one == "--results"]  # which stay as they are
-    left_out = {*results, *(place + 1 for place in results)}
-    arguments = [one for place, one in enumerate(given) if place not in left_out and not one.startswith("--results=")]
-    return paths + shlex.join([sys.executable, "-m", "pytest", *arguments, "--like", like])
+    left_out = {place + more for place, one in enumerate(given) if one in options for more in (0, 1)}
+    joined = tuple(f"{one}=" for one in options)
+    return [one for place, one in enumerate(given) if place not in left_out and not one.startswith(joined)]
 
 
 def _published_already() -> tuple[Results, ...]:
@@ -348,20 +372,29 @@ def _declared_in(stem: str, chosen: Iterable[str], name: str) -> str:
     return f"{kept}_{slugs[-1]}_declared.py"
 
 
-def _declare(reporter: pytest.TerminalReporter, config: pytest.Config, path: Path, rows: list[Row]) -> None:
-    """For what declares nothing: what it can declare, printed and written beside the results."""
+def _declare(reporter: pytest.TerminalReporter, config: pytest.Config, path: Path, rows: Sequence[Row]) -> list[str]:
+    """What can be declared for what declares nothing or not this, written beside the results: where it is, and the command."""
+    told = []
     for subject in config.stash[CHOSEN]:
         name, kind = subject.implementation.name, subject.implementation.kind
-        if subject.implementation.declared or not any(row["impl"] == name for row in rows):
+        mine = [row for row in rows if row["impl"] == name]
+        is_ours = ":" not in subject.setting.name  # built in, a peer or installed: its own declaration is to be mended
+        if not mine or is_ours or (subject.implementation.declared and not any(map(is_unexpected, mine))):
             continue
         all_laws()
-        mine = [row for row in rows if row["impl"] == name]
         due = sum(law.kind == kind and not law.lacks(config.getoption("--device")) for law in LAWS.values())
         if len(mine) < due:
-            reporter.write_line(f"declaration of {name}: only after a run of all {due} laws; this one held {len(mine)}")
+            told.append(f"declaration of {name}: only after a run of all {due} laws; this one held {len(mine)}")
             continue
         _announce(reporter, f"declaring {name}: laws whose programs depend on what is claimed are held again by that")
-        text = subject.declaration(mine)
         beside = path.with_name(_declared_in(path.stem, [one.implementation.name for one in config.stash[CHOSEN]], name))
-        beside.write_text(text, encoding="utf-8")
-        reporter.write_line(f"declaration of {name}, to paste: {beside}\n\n{text}")
+        beside.write_text(subject.declaration(mine), encoding="utf-8")
+        told.append(f"declaration of {name}: {beside}; judge it by that: {_judging(config, beside)}")
+    return told
+
+
+def _judging(config: pytest.Config, declaration: Path) -> str:
+    """The command of this run, for what is declared in a file."""
+    paths = os.pathsep.join(filter(None, [str(declaration.resolve().parent), os.environ.get("PYTHONPATH", "")]))
+    arguments = _without(config, "--impl", "--like", "--results")
+    return _command([*arguments, "--impl", f"{declaration.stem}:IMPLEMENTATION"], paths)

@@ -39,6 +39,7 @@ doubles = Known("diverges", "doubles", "here")
 known = {"keyword_arguments": doubles, "unused_outputs": doubles}
 few = {"keyword_arguments_that_are_false": doubles}
 frank = Implementation("frank", doubling, capabilities=everything, known=known)
+frank_again = frank
 modest = Implementation("modest", without_keywords, capabilities=everything - {"keyword-arguments"})
 boasting = Implementation("boasting", without_keywords, capabilities=everything)
 misspelt = Implementation("misspelt", right, known={"keyword_argument": doubles})
@@ -68,6 +69,10 @@ RUNS = {
     "right and overcautious": ["--impl", "somebody:right", "--impl", "somebody:overcautious", "--in-process", *FEW_CASES],
     "peers": ["--peers", "--in-process", "-k", "keyword_arguments and torch-selective and not false"],
     "unknown name": ["--impl", "best"],
+    "misspelt name": ["--impl", "nestd"],
+    "path": ["--impl", "mine/somebody.py:right"],
+    "import that fails": ["--impl", "broken:right", "--in-process"],
+    "one name twice": ["--impl", "somebody:frank", "--impl", "somebody:frank_again", "--in-process"],
     "unknown module": ["--impl", "acme.nope:x"],
     "unknown module in this process": ["--impl", "acme.nope:x", "--in-process"],
     "unknown attribute": ["--impl", "somebody:missing"],
@@ -158,6 +163,13 @@ def test_peers_are_judged_as_far_as_they_are_there_and_the_others_named(judged: 
     ("name", "message"),
     [
         ("unknown name", "--impl: no implementation is called 'best'; there are plain, legacy, reentrant, nested"),
+        ("misspelt name", "Did you mean nested"),
+        ("path", "It is a path; accepted is a module: PYTHONPATH=mine --impl somebody:right"),
+        ("import that fails", "broken.py, line 1)"),
+        (
+            "one name twice",
+            "--impl: somebody:frank and somebody:frank_again are both called 'frank'; give one of them another name",
+        ),
         (
             "unknown attribute",
             "--impl: 'somebody:missing': 'somebody' has no attribute 'missing'; callables there",
