@@ -90,7 +90,7 @@ def test_non_tensor_outputs(case: Case) -> None:
     case.equals_plain()
 
 
-@for_readers("everyday", "wrong gradient", "DDP, find_unused_parameters, auxiliary head")
+@for_readers("everyday", "wrong gradient", "find_unused_parameters, auxiliary head")
 @law(programs(always=["unused-outputs"]), floor=8)
 def test_unused_outputs(case: Case) -> None:
     """An output that nothing uses changes no gradient."""

@@ -132,7 +132,7 @@ def _where(name: str) -> str:
     if not colon or not all(part.isidentifier() for part in module.split(".")):
         return ""
     done = subprocess.run([sys.executable, "-c", _IMPORT, module], capture_output=True, text=True, check=False)
-    return done.stdout.strip().rpartition("\n")[2] if done.returncode == FAILS else ""
+    return done.stdout.rstrip("\n").rpartition("\n")[2] if done.returncode == FAILS else ""
 
 
 def _refuse_contradictions(options: Any) -> None:

@@ -39,13 +39,13 @@ doubles = Known("diverges", "doubles", "here")
 known = {"keyword_arguments": doubles, "unused_outputs": doubles}
 few = {"keyword_arguments_that_are_false": doubles}
 frank = Implementation("frank", doubling, capabilities=everything, known=known)
-frank_again = frank
 modest = Implementation("modest", without_keywords, capabilities=everything - {"keyword-arguments"})
 boasting = Implementation("boasting", without_keywords, capabilities=everything)
 misspelt = Implementation("misspelt", right, known={"keyword_argument": doubles})
 astray = Implementation("astray", right, known={"sparse_matrices": doubles, "handles_pickle_and_copy": doubles})
 masked = Implementation("nested", right)
 overcautious = Implementation("overcautious", right, capabilities=everything, known=few)
+frank_again = frank
 """
 # Several runs in one process, since starting one takes longer than running two laws; all but one judge in it.
 SEVERAL = """
