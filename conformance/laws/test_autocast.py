@@ -8,10 +8,12 @@ from conformance.judging.judge import Case
 from conformance.judging.law import law
 from conformance.programs.scenarios.state import autocast
 from conformance.programs.strategies import named
+from conformance.rows.for_readers import for_readers
 
 CAST = st.sampled_from([None, "off", "bfloat16", "float16"])
 
 
+@for_readers("everyday", "wrong gradient", "AMP, mixed precision, bfloat16, float16, GradScaler")
 @law(
     named(
         autocast.autocast,
@@ -34,6 +36,7 @@ def test_autocast_is_forwards(case: Case) -> None:
 ORDER = st.sampled_from(["before", "after", "alone"])
 
 
+@for_readers("everyday", "wrong gradient", "AMP, mixed precision, weight tying, shared weights")
 @law(
     named(autocast.shared_weight, cache=st.booleans(), order=ORDER, steps=st.integers(1, 3), outside=st.booleans()),
     needs=["autocast"],
@@ -47,12 +50,14 @@ def test_autocast_cache_keeps_gradients(case: Case) -> None:
 _ELSEWHERE = {"dtype": st.sampled_from(["bfloat16", "float16"]), "passes": st.integers(1, 2), "nested": st.booleans()}
 
 
+@for_readers("advanced", "wrong gradient", "AMP, mixed precision, threads")
 @law(named(autocast.elsewhere, **_ELSEWHERE), needs=["autocast"], floor=3, effort=0.5)
 def test_autocast_is_forwards_on_another_thread(case: Case) -> None:
     """A backward on another thread, where no autocast is in force, recomputes under forward's autocast."""
     case.equals_plain()
 
 
+@for_readers("adversarial", "wrong state", "AMP, mixed precision, cache_enabled")
 @law(named(autocast.switched_by_hand, around=st.booleans(), nested=st.booleans()), floor=3, effort=0.5)
 def test_an_autocast_cache_that_a_function_switches(case: Case) -> None:
     """A function may switch the cache of autocast off and back on: backward leaves it as forward did."""

@@ -15,6 +15,7 @@ from conformance.judging.verdicts import Diverges, Measured
 from conformance.programs.nesting_switch import if_nesting
 from conformance.programs.scenarios import in_place_changes
 from conformance.programs.strategies import named, programs
+from conformance.rows.for_readers import for_readers
 from impls import Implementation
 
 TRIES = st.integers(1, 2)
@@ -49,6 +50,7 @@ _unsaved = functools.partial(
 )
 
 
+@for_readers("adversarial", "wrong gradient", "in place, version counter")
 @changes_law(_changing("mutated", sometimes=["containers", "keyword"], besides=_unsaved(form=st.just("positional"))), floor=8,
      **RAISING)  # fmt: skip
 def test_changes_between_forward_and_backward(case: Case) -> None:
@@ -59,6 +61,7 @@ def test_changes_between_forward_and_backward(case: Case) -> None:
 SAVING = ("torch.sin({0})", "{0} * {0}", "torch.sin({0}) * torch.cos({1})")  # these save what they read
 
 
+@for_readers("adversarial", "wrong gradient", "in place, optimizer step")
 @changes_law(_changing("mutated-closure", "closure", operators=SAVING), floor=8, **RAISING)
 def test_changed_closure_tensors(case: Case) -> None:
     """A saved parameter that functions read through a closure gives an error when it was changed in place."""
@@ -68,6 +71,7 @@ def test_changed_closure_tensors(case: Case) -> None:
 PASSED = st.sampled_from(["positional", "keyword", "list", "dict", "subclass"])
 
 
+@for_readers("adversarial", "wrong gradient", "in place, buffer reuse")
 @changes_law(_unsaved(form=PASSED), recomputes=False, effort=2, floor=3,
              about=CAPABILITIES["keyword-arguments"] | CAPABILITIES["containers"])  # fmt: skip
 def test_changed_arguments_that_nothing_saved(case: Case) -> None:
@@ -79,12 +83,14 @@ _LAST = st.sampled_from(["tanh", "exp", "sigmoid"])
 _output = named(in_place_changes.output, last=_LAST, before=st.integers(0, 1), tries=TRIES, nested=st.booleans())
 
 
+@for_readers("adversarial", "wrong gradient", "in place")
 @changes_law(_output, **RAISING)
 def test_changed_outputs(case: Case) -> None:
     """An output that its operator saved gives an error each time once it was changed, also after a backward, as in plain."""
     case.equals_plain()
 
 
+@for_readers("everyday", "wrong gradient", "in place, nn.ReLU(inplace=True), ResNet, convolutional network")
 @changes_law(named(in_place_changes.argument, saved=BOTH, constant=BOTH, nested=BOTH), **RAISING)
 def test_a_function_that_changes_its_argument(case: Case) -> None:
     """A function that changes an argument in place gives no wrong gradient: plain's, or an error."""
@@ -95,12 +101,14 @@ DEPTH = if_nesting(st.integers(0, 2), 0)
 READ, REQUEST = st.sampled_from(["p", "q"]), st.sampled_from(["backward", "p", "q"])
 
 
+@for_readers("adversarial", "wrong gradient", "in place, optimizer step")
 @changes_law(named(in_place_changes.stale, request=REQUEST, depth=DEPTH, changed=READ), **RAISING)
 def test_gradients_beside_a_changed_weight(case: Case) -> None:
     """When a saved weight was changed in place, gradients that do not need it are plain's too, or there is an error."""
     case.equals_plain_or_refuses()
 
 
+@for_readers("adversarial", "wrong gradient", "determinism_check, in place")
 @changes_law(
     named(in_place_changes.stale, request=st.just("backward"), depth=DEPTH, changed=READ) | _output,
     needs=["determinism-check"],
@@ -112,6 +120,7 @@ def test_changes_are_reported_in_any_case(case: Case) -> None:
     case.equals_plain()
 
 
+@for_readers("adversarial", "wrong gradient", "in place")
 @changes_law(_changing("corrupted", sometimes=["closure"]), **RAISING, floor=8)
 def test_changes_inside_after_saving(case: Case) -> None:
     """A tensor changed in place inside the function after an operator saved it gives an error where plain raises."""
@@ -121,6 +130,7 @@ def test_changes_inside_after_saving(case: Case) -> None:
 CHANGE = st.sampled_from(["SGD", "Adam", "load_state_dict", "copy_"])
 
 
+@for_readers("adversarial", "wrong gradient", "optimizer step, load_state_dict, GAN, pipeline")
 @changes_law(named(in_place_changes.stepped, change=CHANGE, layer=st.integers(0, 2), regions=st.integers(1, 2)), **RAISING)
 def test_weights_changed_before_backward(case: Case) -> None:
     """A weight changed before backward, by an optimizer step or load_state_dict, gives an error as under plain."""
@@ -129,6 +139,7 @@ def test_weights_changed_before_backward(case: Case) -> None:
     case.equals_plain()
 
 
+@for_readers("advanced", "wrong gradient", "optimizer in backward, fused optimizer, register_post_accumulate_grad_hook")
 @changes_law(named(in_place_changes.stepped_meanwhile, depth=DEPTH, shared=st.booleans()), **RAISING)
 def test_weights_changed_during_backward(case: Case) -> None:
     """A weight that a hook changes during backward, as an optimizer in backward does, gives no wrong gradient."""
@@ -138,6 +149,7 @@ def test_weights_changed_during_backward(case: Case) -> None:
 HOOKS, CHANGED = st.sampled_from(["save_on_cpu", "identity"]), st.sampled_from(["argument", "parameter", "output"])
 
 
+@for_readers("adversarial", "wrong gradient", "saved_tensors_hooks, save_on_cpu, in place")
 @changes_law(named(in_place_changes.hooked, hooks=HOOKS, changed=CHANGED, form=st.sampled_from(["alone", "list"])), **RAISING)
 def test_hooks_around_do_not_hide_changes(case: Case) -> None:
     """Saved-tensor hooks around a region do not make a wrong gradient of a change in place that is an error without."""
@@ -147,6 +159,7 @@ def test_hooks_around_do_not_hide_changes(case: Case) -> None:
         raise Diverges(f"gradients of (p, x) should be right, or none after an error, and are right: {right}", measured)
 
 
+@for_readers("adversarial", "wrong gradient", "saved_tensors_hooks, in place")
 @changes_law(named(in_place_changes.copied, changes=st.integers(0, 3), nested=BOTH, around=BOTH))
 def test_hooks_that_copy_after_changes(case: Case) -> None:
     """A tensor changed in place before it is passed is no error under hooks that bring back copies."""

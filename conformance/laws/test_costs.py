@@ -25,6 +25,7 @@ from conformance.programs.scenarios import kept_objects
 from conformance.programs.scenarios.regions import exec_groups, visible_operators
 from conformance.programs.scenarios.regions import nesting as written
 from conformance.programs.strategies import CORE, named, programs
+from conformance.rows.for_readers import for_readers
 
 _OPERATORS = (*OPERATORS, *SAVING_CONSTANTS)
 
@@ -65,30 +66,35 @@ _ENDING = _ANY.map(lambda program: ending_in_a_region(program) if allows_nesting
 _SUBSET = _costed("grad", "through-regions") | _costed("inputs", "through-regions")
 
 
+@for_readers("advanced", "more work than needed", "recomputation, overhead")
 @law(_ANY | _ENDING, needs=["early-stop"], floor=8)
 def test_calls_with_early_stop(case: Case) -> None:
     """Every region's function is called exactly as often as rules 2, 3 and 5 say."""
     _calls(case, early_stop=True)
 
 
+@for_readers("advanced", "more work than needed", "recomputation, FLOPs, overhead")
 @law(_ANY, needs=["early-stop"], floor=8)
 def test_kernels_with_early_stop(case: Case) -> None:
     """A recomputation runs exactly the operators up to the last tensor that is needed (rule 5)."""
     _kernels(case, early_stop=True)
 
 
+@for_readers("advanced", "more work than needed", "early_stop=False")
 @law(_ANY, needs=["early-stop-option"], floor=8, early_stop=False)
 def test_calls_without_early_stop(case: Case) -> None:
     """With early stop switched off, every region's function is called exactly as often as rules 2 and 3 say."""
     _calls(case, early_stop=False)
 
 
+@for_readers("advanced", "more work than needed", "early_stop=False, FLOPs")
 @law(_ANY, needs=["early-stop-option"], floor=8, early_stop=False)
 def test_kernels_without_early_stop(case: Case) -> None:
     """With early stop switched off, every recomputation runs all operators of its region."""
     _kernels(case, early_stop=False)
 
 
+@for_readers("everyday", "more work than needed", "recomputation, FLOPs, overhead")
 @law(_costed(), floor=8)
 def test_no_region_runs_too_often(case: Case) -> None:
     """No function is called more often than once in forward and once per backward for it and each region around it."""
@@ -99,6 +105,7 @@ def test_no_region_runs_too_often(case: Case) -> None:
             raise Diverges(f"{name} was called {count} times, {bound[name]} at most are due", measured)
 
 
+@for_readers("advanced", "more work than needed", "partial backward, multi-task")
 @law(_costed("partial"), needs=["early-stop"], floor=8)
 def test_backward_of_one_output_recomputes_what_it_needs(case: Case) -> None:
     """A backward of one output recomputes the regions that it passes through and those around them alone."""
@@ -106,6 +113,7 @@ def test_backward_of_one_output_recomputes_what_it_needs(case: Case) -> None:
     _kernels(case, early_stop=True)
 
 
+@for_readers("advanced", "more work than needed", "autograd.grad, partial backward")
 @law(_SUBSET, needs=["early-stop", "subset-requests"], floor=8)
 def test_requests_for_a_subset_recompute_what_they_need(case: Case) -> None:
     """A request for the gradients of some leaves recomputes the regions on the way to them alone."""
@@ -141,12 +149,14 @@ def _before_a_tail(template: str) -> Program:
     return Program(leaves, (region,), ("y",), driver, preamble=tuple(_TAIL.splitlines()))
 
 
+@for_readers("everyday", "more work than needed", "recomputation, FLOPs")
 @law(st.sampled_from([*itertools.chain(*SAVED_LAST.values())]).map(_before_a_tail), needs=["early-stop"], floor=8)
 def test_nothing_runs_after_the_operator_that_saves_last(case: Case) -> None:
     """Whatever operator saves the last tensor that is needed, and whatever it saves, none after it runs again (rule 5)."""
     case.as_expected()
 
 
+@for_readers("advanced", "more work than needed", "TorchDispatchMode, FLOP counter, profiler")
 @law(
     named(
         visible_operators.operators,
@@ -163,6 +173,7 @@ def test_no_operators_are_seen_but_the_functions(case: Case) -> None:
     case.as_expected()
 
 
+@for_readers("advanced", "more work than needed", "recursion")
 @law(named(written.chain, depth=st.integers(1, 6), before=st.booleans()), needs=["nesting", "recomputes"])
 def test_a_leaf_at_depth_d_runs_d_plus_one_times(case: Case) -> None:
     """What lies below d regions runs d + 1 times: in forward, and once for each of these regions."""
@@ -173,6 +184,7 @@ def test_a_leaf_at_depth_d_runs_d_plus_one_times(case: Case) -> None:
             raise Diverges(f"the function of {name} was called {count} times, {due} are due", measured)
 
 
+@for_readers("advanced", "more work than needed", "transformer blocks in stages")
 @law(named(written.siblings, siblings=st.integers(1, 5)), needs=["nesting", "recomputes"], floor=3)
 def test_a_parent_is_recomputed_once_for_all_its_regions(case: Case) -> None:
     """Regions that share inputs make their parent run once more in a backward, not once for each of them."""
@@ -184,6 +196,7 @@ def test_a_parent_is_recomputed_once_for_all_its_regions(case: Case) -> None:
 _READ_AGAIN = {"saved": st.integers(1, 5), "times": st.integers(1, 3), "passes": st.integers(1, 2), "nested": st.booleans()}
 
 
+@for_readers("advanced", "more work than needed", "ctx.saved_tensors")
 @law(named(kept_objects.read_again, before=st.just(1), after=st.integers(0, 1), **_READ_AGAIN), floor=5)
 def test_reading_saved_tensors_again_recomputes_once(case: Case) -> None:
     """All that a node has saved is there after one recomputation, each time that it is read within a backward."""
@@ -206,12 +219,14 @@ def _at_most(case: Case, due: dict[str, int], told: str) -> None:
             raise Diverges(f"{name} was called {count} times, {due[name]} are due: {told}", measured)
 
 
+@for_readers("advanced", "more work than needed", "pipeline, split backward")
 @law(named(exec_groups.split, before=st.just(False), **_SPLIT), floor=5)
 def test_a_group_of_backward_calls_recomputes_once(case: Case) -> None:
     """Backward calls of one GraphExecGroup, which need different parts of a region, recompute it once for all of them."""
     _at_most(case, {"outer": 2, "inner": 3}, "once in forward, and once for the group and each region around")
 
 
+@for_readers("advanced", "more work than needed", "pipeline, split backward")
 @law(named(exec_groups.split, before=st.just(True), **_SPLIT), floor=5)
 def test_calls_of_a_group_that_overlap(case: Case) -> None:
     """Backward calls of one GraphExecGroup that need the same tensor are right, and recompute no more than without one."""
@@ -219,6 +234,7 @@ def test_calls_of_a_group_that_overlap(case: Case) -> None:
     _at_most(case, {"outer": 1 + parts, "inner": 1 + 2 * parts}, f"once in forward, and for each of {parts} calls")
 
 
+@for_readers("advanced", "more work than needed", "retain_graph")
 @law(_costed("retain"), floor=8)
 def test_every_backward_recomputes_anew(case: Case) -> None:
     """Each backward over a retained graph calls every function as often as the first one did."""
@@ -250,6 +266,7 @@ def _watched(program: Program) -> Program:
     return replace(program, body=watch(program.body))
 
 
+@for_readers("advanced", "leaked or late memory", "peak memory")
 @law(_costed(sometimes=("retain", "partial")).map(_watched), needs=["hidden-saves"], floor=8)
 def test_recomputed_tensors_die_as_they_are_unpacked(case: Case) -> None:
     """When a node is due, no tensor of the inside is alive but those that this backward has yet to unpack (rule 4)."""
@@ -290,6 +307,7 @@ def _branches(draw: st.DrawFn) -> Program:
     return Program((leaf,), (region,), last_first, tuple(itertools.chain(*driver)))
 
 
+@for_readers("advanced", "more work than needed", "partial backward")
 @law(_branches(), needs=["early-stop"], floor=8)
 def test_what_the_graph_has_freed_is_not_recomputed(case: Case) -> None:
     """What one backward has freed is not wanted by the next, whose recomputation stops without it (rules 5 and 6)."""
@@ -297,6 +315,7 @@ def test_what_the_graph_has_freed_is_not_recomputed(case: Case) -> None:
     _kernels(case, early_stop=True)
 
 
+@for_readers("advanced", "more work than needed", "hooks, autograd.grad")
 @law(named(written.backward_in_a_hook, after=st.booleans(), nested=st.booleans()), needs=["subset-requests"], floor=3)
 def test_a_backward_during_another_recomputes_for_itself(case: Case) -> None:
     """A backward that starts during another one neither reads nor uses up what that one has recomputed (rule 4)."""

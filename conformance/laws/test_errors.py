@@ -16,6 +16,7 @@ from conformance.programs.program import Named
 from conformance.programs.scenarios import contexts, errors
 from conformance.programs.scenarios.regions import visible_operators
 from conformance.programs.strategies import named, programs
+from conformance.rows.for_readers import for_readers
 from impls.plain import checkpoint as plain
 
 TRIES = st.integers(1, 2)
@@ -34,6 +35,7 @@ def _must_be_reported(case: Case) -> None:
     raise Diverges("the recomputation saved other tensors than forward did, and nothing was said", Measured("raises"))
 
 
+@for_readers("adversarial", "wrong gradient", "nondeterminism, control flow, determinism_check")
 @law(named(errors.differing, change=st.sampled_from(CHANGES), before=st.integers(0, 2), tries=TRIES, nested=st.booleans()))
 def test_other_saved_tensors_are_reported(case: Case) -> None:
     """A recomputation that saves fewer tensors, or one of another shape, dtype or device, is an error each time."""
@@ -41,6 +43,7 @@ def test_other_saved_tensors_are_reported(case: Case) -> None:
         raise Diverges("the recomputation saved other tensors than forward did, and nothing was said", Measured("raises"))
 
 
+@for_readers("adversarial", "wrong gradient", "in place, nondeterminism")
 @law(named(errors.differing, change=st.just("corrupts"), before=st.integers(0, 5), tries=TRIES, nested=st.booleans()))
 def test_corruption_by_the_recomputation_is_reported(case: Case) -> None:
     """A recomputation that changes in place a tensor that was saved, which forward did not do, is an error."""
@@ -48,6 +51,7 @@ def test_corruption_by_the_recomputation_is_reported(case: Case) -> None:
         raise Diverges("the recomputation changed a saved tensor in place, and nothing was said", Measured("raises"))
 
 
+@for_readers("adversarial", "wrong gradient", "nondeterminism, control flow")
 @law(
     named(
         errors.differing,
@@ -64,6 +68,7 @@ def test_more_saved_tensors_are_reported(case: Case) -> None:
     _must_be_reported(case)
 
 
+@for_readers("advanced", "poor error", "determinism_check")
 @law(
     named(errors.tolerable, change=st.sampled_from(["dtype", "shape", "both"]), factor=st.sampled_from([2.0, 0.5])),
     needs=["determinism-check"],
@@ -74,6 +79,7 @@ def test_the_determinism_check_can_be_switched_off(case: Case) -> None:
     case.equals_plain()
 
 
+@for_readers("adversarial", "wrong gradient", "determinism_check, nondeterminism")
 @law(
     named(errors.differing, change=st.just("fewer"), before=st.integers(0, 5), tries=TRIES, nested=st.booleans()),
     needs=["determinism-check"],
@@ -84,6 +90,7 @@ def test_missing_tensors_are_reported_in_any_case(case: Case) -> None:
     _must_be_reported(case)
 
 
+@for_readers("advanced", "poor error", "debug, determinism, mismatch")
 @law(
     named(errors.listed, before=st.integers(0, 3), nested=st.booleans()),
     needs=["determinism-check"],
@@ -113,12 +120,14 @@ def _wrong(draw: Any) -> Named:
     return Named(errors.refused, (("wrong", wrong), ("names", names)))
 
 
+@for_readers("everyday", "poor error", "typo, unknown option")
 @law(_wrong())
 def test_wrong_arguments_are_refused(case: Case) -> None:
     """What is not callable, and options or values that do not exist, are refused by name before the function runs."""
     case.equals_plain()
 
 
+@for_readers("advanced", "wrong state", "context_fn, selective checkpointing")
 @law(
     programs(sometimes=["retain", "partial", "closure"], depth=1),
     needs=["context-fn"],
@@ -139,6 +148,7 @@ def test_contexts_are_entered_once_for_each_run(case: Case) -> None:
             raise Diverges(f"a function should run inside of its context, and this happened: {run}", None)
 
 
+@for_readers("advanced", "wrong state", "context_fn, selective checkpointing")
 @law(named(errors.entered, grad=st.booleans(), after=st.integers(0, 2)), needs=["context-fn"], floor=3, gradients=False,
      recomputes=False)  # fmt: skip
 def test_a_function_runs_inside_of_its_context(case: Case) -> None:
@@ -146,6 +156,7 @@ def test_a_function_runs_inside_of_its_context(case: Case) -> None:
     case.as_expected()
 
 
+@for_readers("adversarial", "wrong gradient", "context_fn, suppress")
 @law(
     named(errors.swallowed, before=st.integers(0, 5)),
     needs=["context-fn"],
@@ -156,6 +167,7 @@ def test_a_context_that_swallows_is_refused(case: Case) -> None:
     case.equals_plain()
 
 
+@for_readers("advanced", "wrong gradient", "SAC, selective activation checkpointing, context_fn, policy")
 @law(
     programs(sometimes=["closure"], operators=(*UNARY, "{0} @ {1}"), depth=1),
     needs=["context-fn"],
@@ -176,6 +188,7 @@ def test_selective_checkpointing(case: Case) -> None:
 _PRODUCTS = {"products": st.integers(1, 3), "nested": st.booleans()}
 
 
+@for_readers("advanced", "leaked or late memory", "SAC, selective checkpointing, save_on_cpu")
 @law(
     named(visible_operators.kept_by_a_policy, hooks=st.just(True), **_PRODUCTS),
     needs=["context-fn"],
@@ -188,6 +201,7 @@ def test_hooks_get_what_a_policy_keeps_if_asked_to(case: Case) -> None:
     case.as_expected()
 
 
+@for_readers("advanced", "poor error", "SAC, selective checkpointing, warning")
 @law(
     named(visible_operators.kept_by_a_policy, hooks=st.just(False), **_PRODUCTS),
     needs=["context-fn"],
@@ -202,24 +216,28 @@ def test_a_policy_takes_no_hooks_for_the_users(case: Case) -> None:
 FORM = st.sampled_from(["fallback", "retry", "suppress"])
 
 
+@for_readers("advanced", "wrong gradient", "try, except, fallback")
 @law(named(errors.catching, catches=st.sampled_from(["Exception", "RuntimeError"]), form=FORM, nested=st.booleans()))
 def test_except_exception_does_not_catch_the_stop(case: Case) -> None:
     """User code that handles every Exception of the last operator that saves never sees one in a recomputation."""
     case.equals_plain()
 
 
+@for_readers("adversarial", "wrong gradient", "bare except, BaseException")
 @law(named(errors.catching, catches=st.just("BaseException"), form=FORM, nested=st.booleans()))
 def test_swallowing_the_stop_changes_no_gradient(case: Case) -> None:
     """User code that swallows every BaseException gets plain's gradients."""
     case.equals_plain()
 
 
+@for_readers("everyday", "wrong state", "with, record_function, profiler")
 @law(named(errors.managed, form=st.sampled_from(["class", "generator", "computing"]), nested=st.booleans()), floor=4)
 def test_context_managers_inside_are_left(case: Case) -> None:
     """Context managers that a function enters are left in the recomputation, also when it stops early."""
     case.equals_plain()
 
 
+@for_readers("advanced", "wrong state", "contextmanager, yield")
 @law(named(errors.managed, form=st.just("without finally"), nested=st.booleans()), needs=["early-stop-option"], floor=2,
      early_stop=False)  # fmt: skip
 def test_context_managers_without_finally(case: Case) -> None:
@@ -230,12 +248,14 @@ def test_context_managers_without_finally(case: Case) -> None:
 _SCRIPTED = {"how": st.sampled_from(["script", "trace"]), "nested": st.booleans()}
 
 
+@for_readers("advanced", "wrong gradient", "TorchScript, torch.jit, JIT")
 @law(named(errors.scripted, before=st.just(2), steps=st.integers(1, 3), alike=st.booleans(), **_SCRIPTED), floor=4)
 def test_scripted_functions(case: Case) -> None:
     """A scripted or traced function that has been warmed up gets plain's gradients, step after step."""
     case.equals_plain()
 
 
+@for_readers("adversarial", "wrong gradient", "TorchScript, torch.jit, JIT")
 @law(
     named(errors.scripted, before=st.just(0), steps=st.integers(1, 3), alike=st.just(False), **_SCRIPTED),
     recomputes=False,
@@ -246,6 +266,7 @@ def test_scripted_functions_that_specialise(case: Case) -> None:
     case.equals_plain_or_refuses()
 
 
+@for_readers("adversarial", "wrong gradient", "TorchScript, torch.jit, JIT")
 @law(
     named(errors.scripted, before=st.just(0), steps=st.integers(1, 3), alike=st.just(True), **_SCRIPTED),
     recomputes=False,

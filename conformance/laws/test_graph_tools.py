@@ -13,6 +13,7 @@ from conformance.judging.law import law
 from conformance.meters.leak_checks import all_freed
 from conformance.programs.scenarios.graph import released, tools
 from conformance.programs.strategies import named
+from conformance.rows.for_readers import for_readers
 
 graph_law = functools.partial(law, kind="graph", recomputes=False)
 
@@ -24,18 +25,21 @@ def _edge(kinds: tuple[str, ...], role: str) -> st.SearchStrategy[Any]:
     return named(tools.edge, kind=st.sampled_from(kinds), role=st.just(role), dies=BOTH)
 
 
+@for_readers("advanced", "wrong gradient", "get_gradient_edge")
 @graph_law(_edge(("leaf", "parameter", *INNER), "input"), gradients=False)
 def test_an_edge_stands_for_an_input(case: Case) -> None:
     """The gradient of a loss with respect to an edge is that of its tensor: a leaf, view, or any output of any node."""
     case.as_expected()
 
 
+@for_readers("advanced", "wrong gradient", "get_gradient_edge")
 @graph_law(_edge(INNER, "output"), gradients=False)
 def test_an_edge_stands_for_an_output(case: Case) -> None:
     """Gradients that are asked of an edge are those of its tensor, also once the tensor is gone."""
     case.as_expected()
 
 
+@for_readers("advanced", "leaked or late memory", "get_gradient_edge")
 @graph_law(
     named(tools.edge_freed, kind=st.sampled_from(["result", "function", "above a function"]), used=BOTH), effort=0.5, floor=4
 )
@@ -47,6 +51,7 @@ def test_an_edge_keeps_its_graph_and_no_longer(case: Case) -> None:
 MODES = st.sampled_from(["no_grad", "inference_mode", "enable_grad"])
 
 
+@for_readers("advanced", "wrong gradient", "get_gradient_edge, no_grad")
 @graph_law(named(tools.edge_in_a_mode, mode=MODES, leaf=BOTH), gradients=False)
 def test_an_edge_is_found_in_any_mode(case: Case) -> None:
     """An edge that is asked for under no_grad or in inference_mode is the tensor's, for a leaf too."""
@@ -56,6 +61,7 @@ def test_an_edge_is_found_in_any_mode(case: Case) -> None:
 WRONG = st.sampled_from(["no grad", "integer", "none", "number", "list", "node"])
 
 
+@for_readers("advanced", "poor error", "get_gradient_edge")
 @graph_law(named(tools.edge_refused, wrong=WRONG), gradients=False)
 def test_what_has_no_edge_is_refused(case: Case) -> None:
     """A tensor that does not require grad and what is no tensor is refused by an error that says so."""
@@ -65,6 +71,7 @@ def test_what_has_no_edge_is_refused(case: Case) -> None:
 KIND = st.sampled_from(["result", "leaf", "function", "view", "sum", "tensor", "none"])
 
 
+@for_readers("advanced", "wrong state", "Node, grad_fn, isinstance")
 @graph_law(named(tools.nodes, kind=KIND), gradients=False)
 def test_nodes_are_known_as_such(case: Case) -> None:
     """Nodes of operators, leaves and custom Functions are instances of Node, and nothing else is."""
@@ -74,6 +81,7 @@ def test_nodes_are_known_as_such(case: Case) -> None:
 FORM = st.sampled_from(["tensor", "list", "tuple", "generator", "set", "nothing"])
 
 
+@for_readers("advanced", "wrong gradient", "increment_version, custom kernel")
 @graph_law(named(tools.versions, form=FORM, times=st.integers(1, 2), view=BOTH), gradients=False)
 def test_an_incremented_version_is_a_change(case: Case) -> None:
     """increment_version counts a change of one tensor or several, no other, and backward refuses what was saved before."""
@@ -83,12 +91,14 @@ def test_an_incremented_version_is_a_change(case: Case) -> None:
 NOT = st.sampled_from([3, None, "text"])
 
 
+@for_readers("advanced", "poor error", "increment_version")
 @graph_law(named(tools.versions_refused, wrong=NOT, first=BOTH, alone=BOTH), gradients=False)
 def test_versions_of_tensors_alone(case: Case) -> None:
     """What is no tensor has no version: it is refused, and no version is changed, of those beside it either."""
     case.as_expected()
 
 
+@for_readers("adversarial", "wrong state", "increment_version, inference_mode")
 @graph_law(named(tools.versions_of_inference, form=st.sampled_from(["alone", "list"])), gradients=False, floor=2)
 def test_inference_tensors_have_no_version(case: Case) -> None:
     """An inference tensor is passed over by increment_version, and others beside it are not."""
@@ -106,18 +116,21 @@ def _logged(order: st.SearchStrategy[str], level: str, error: bool) -> st.Search
 LOGGING: dict[str, Any] = {"needs": ["logging"], "gradients": False, "effort": 0.5}
 
 
+@for_readers("advanced", "more work than needed", "logging")
 @graph_law(_logged(st.just("alone"), "INFO", False), **LOGGING)
 def test_nothing_is_logged_below_debug_level(case: Case) -> None:
     """When the logger is not at debug level, a backward logs nothing."""
     case.as_expected()
 
 
+@for_readers("advanced", "wrong state", "logging")
 @graph_law(_logged(st.sampled_from(["outside first", "other first", "twice"]), "DEBUG", False), **LOGGING)
 def test_one_backward_alone_is_logged(case: Case) -> None:
     """Each node that the backward executes is logged once with shape and dtype of its gradients, and no other backward is."""
     case.as_expected()
 
 
+@for_readers("advanced", "wrong state", "logging, exception")
 @graph_law(_logged(st.just("alone"), "DEBUG", True), **LOGGING)
 def test_logging_ends_with_an_error(case: Case) -> None:
     """A backward that raises is logged up to there, and the next one is not."""
@@ -130,6 +143,7 @@ FORMS = st.sampled_from([("tensor", "tensor"), ("tensor", "edge"), ("edge", "ten
 SHARED = st.sampled_from(["nothing", "leaf", "node"])
 
 
+@for_readers("advanced", "wrong state", "logging")
 @graph_law(named(tools.logged_several, forms=FORMS, shared=SHARED), **LOGGING)
 def test_a_backward_of_several_outputs_is_logged(case: Case) -> None:
     """Of a backward of several outputs, tensors or edges, the nodes of all of them are logged, each once."""
@@ -139,6 +153,7 @@ def test_a_backward_of_several_outputs_is_logged(case: Case) -> None:
 STEPS_OF_CREATION = st.lists(st.sampled_from(["sin", "exp", "view", "function"]), min_size=1, max_size=3).map(tuple)
 
 
+@for_readers("advanced", "wrong state", "node_creation_hook, grad_fn")
 @graph_law(
     named(released.created, steps=STEPS_OF_CREATION, contexts=st.integers(1, 3), twice=BOTH),
     needs=["node-creation"],
@@ -152,6 +167,7 @@ def test_a_node_is_seen_when_it_is_made(case: Case) -> None:
 FAILING = st.sampled_from(["raises", "makes a node", "not callable"])
 
 
+@for_readers("advanced", "wrong state", "node_creation_hook, exception")
 @graph_law(named(released.creation_fails, wrong=FAILING), needs=["node-creation"], gradients=False, floor=3)
 def test_a_hook_for_new_nodes_that_fails_is_gone(case: Case) -> None:
     """An error of a hook for new nodes, which must not make any, comes out of the operator, and the hook is gone after it."""
@@ -161,6 +177,7 @@ def test_a_hook_for_new_nodes_that_fails_is_gone(case: Case) -> None:
 WHERE = st.sampled_from(["leaf", "accumulated", "node", "function"])
 
 
+@for_readers("advanced", "wrong state", "queue_callback, DDP, FSDP")
 @graph_law(
     named(released.called_back, where=WHERE, inner=BOTH, further=BOTH, passes=st.integers(1, 2)),
     needs=["end-of-backward"],
@@ -174,6 +191,7 @@ def test_a_callback_is_called_when_its_backward_has_ended(case: Case) -> None:
 UNCALLED = st.sampled_from(["outside", "not callable", "the backward fails"])
 
 
+@for_readers("advanced", "poor error", "queue_callback")
 @graph_law(named(released.not_called_back, wrong=UNCALLED), needs=["end-of-backward"], gradients=False, floor=3)
 def test_a_callback_that_has_no_backward_is_refused(case: Case) -> None:
     """A callback is refused outside of a backward or if it cannot be called, and not called if its backward raises."""
@@ -183,12 +201,14 @@ def test_a_callback_that_has_no_backward_is_refused(case: Case) -> None:
 BUDGETS = st.sampled_from(["not compiled", "more than all", "less than nothing", "text", "a flag", "nothing"])
 
 
+@for_readers("advanced", "poor error", "torch.compile, activation memory budget")
 @graph_law(named(released.budget_refused, wrong=BUDGETS), needs=["memory-budget"], gradients=False)
 def test_a_budget_that_has_no_effect_is_refused(case: Case) -> None:
     """A budget of memory is a number from 0 to 1 in what torch.compile compiles; any other, and one elsewhere, is refused."""
     case.as_expected()
 
 
+@for_readers("advanced", "wrong gradient", "torch.compile, activation memory budget")
 @graph_law(
     named(released.budget_compiled, budget=st.sampled_from([0.0, 0.5, 1.0])),
     needs=["memory-budget"],
@@ -206,6 +226,7 @@ SETTINGS = st.sampled_from(["set_override_stale_capture_stream", "set_warn_on_ac
 VALUES = st.lists(BOTH, min_size=1, max_size=3).map(tuple)
 
 
+@for_readers("advanced", "wrong state", "CUDA stream")
 @graph_law(named(released.settings, name=SETTINGS, values=VALUES), needs=["stream-settings"], gradients=False)
 def test_settings_of_streams_are_what_they_were_set_to(case: Case) -> None:
     """What backward does about streams that do not match is what was set last."""

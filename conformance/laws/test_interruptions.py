@@ -15,6 +15,7 @@ from conformance.programs.scenarios import lifetimes
 from conformance.programs.scenarios.threads import concurrent_recomputations, threads
 from conformance.programs.schedules import KINDS, Schedule, exactly, schedules
 from conformance.programs.strategies import named
+from conformance.rows.for_readers import for_readers
 from impls import Implementation
 
 law = functools.partial(laws.law, family="lifetimes")
@@ -32,36 +33,42 @@ def _error_comes_out(case: Case) -> None:
         raise Diverges(f"the function raised {notes['raised']}, {notes.get('came', 'nothing')} came out of it", measured)
 
 
+@for_readers("advanced", "leaked or late memory", "exception, OOM, KeyboardInterrupt, retry")
 @law(exactly("error in forward", "forward", "error in forward", "backward", "drop", "error in forward"), floor=8)
 def test_an_error_in_forward_keeps_nothing(case: Case) -> None:
     """After an error or interrupt in a region's forward nothing of it is alive, and a retry gives plain's gradients."""
     all_freed(case)
 
 
+@for_readers("advanced", "leaked or late memory", "exception, OOM, KeyboardInterrupt, retry")
 @law(exactly("forward", "error in backward", "whole", "error in backward", "backward"), floor=8)
 def test_an_error_in_recomputation_keeps_nothing(case: Case) -> None:
     """After an error or an interrupt in a recomputation nothing is alive, and a retry gives plain's gradients."""
     nothing_kept(case)
 
 
+@for_readers("advanced", "leaked or late memory", "exception, OOM")
 @law(exactly("forward", "error in backward", "drop", "forward", "backward", "drop"), floor=8)
 def test_a_graph_that_failed_is_freed_when_dropped(case: Case) -> None:
     """A graph in whose recomputation an error was raised is freed with its outputs."""
     all_freed(case)
 
 
+@for_readers("advanced", "wrong state", "exception, OOM, retry")
 @law(_failing(noise=NO, autocast=NO), floor=3)
 def test_an_error_leaves_hooks_and_grad_mode(case: Case) -> None:
     """An error inside a region comes out as it is; hooks and grad mode are as before, and a retry is right."""
     _error_comes_out(case)
 
 
+@for_readers("advanced", "wrong state", "exception, seed, retry")
 @law(_failing(noise=YES, autocast=NO), needs=["rng"], floor=3)
 def test_an_error_leaves_the_stream_of_random_numbers(case: Case) -> None:
     """After an error inside a region the stream of random numbers is plain's, and a retry is right."""
     _error_comes_out(case)
 
 
+@for_readers("advanced", "wrong state", "exception, AMP, mixed precision")
 @law(_failing(noise=NO, autocast=YES), needs=["autocast"], floor=3)
 def test_an_error_leaves_autocast(case: Case) -> None:
     """After an error inside a region autocast is as it was, and a retry is right."""
@@ -71,12 +78,14 @@ def test_an_error_leaves_autocast(case: Case) -> None:
 _TWO = named(threads.two_threads, regions=st.integers(1, 3), nested=st.booleans())
 
 
+@for_readers("advanced", "wrong gradient", "threads, retain_graph")
 @law(_TWO | named(threads.two_outputs, nested=st.booleans()), floor=2)
 def test_two_threads_over_one_graph(case: Case) -> None:
     """Two threads may go backward over one retained graph at once: gradients are plain's, and all is freed."""
     all_freed(case)
 
 
+@for_readers("advanced", "wrong gradient", "threads, pipeline parallel")
 @law(
     named(threads.other_thread, nested=st.just(True), forward=st.booleans(), backward=st.booleans(), passes=st.integers(1, 2)),
     floor=3,
@@ -89,12 +98,14 @@ def test_backward_in_another_thread(case: Case) -> None:
 _MEANWHILE = {"waits": st.sampled_from(["forward", "backward"]), "nested": st.booleans()}
 
 
+@for_readers("advanced", "wrong gradient", "threads, pipeline parallel")
 @law(named(threads.meanwhile, **_MEANWHILE), floor=3)
 def test_a_forward_on_another_thread_meanwhile(case: Case) -> None:
     """A backward may run while a later region's forward is under way on another thread, and that while a backward is."""
     all_freed(case)
 
 
+@for_readers("adversarial", "wrong gradient", "threads")
 @law(named(threads.under_way, nested=st.booleans()), floor=2, about=REQUIRES_GRAD)
 def test_backward_of_a_region_that_is_under_way(case: Case) -> None:
     """What a region has computed so far may go backward on another thread while the region's forward is under way."""
@@ -105,6 +116,7 @@ _APART = {"where": st.sampled_from(["forward", "backward"]), "nested": st.boolea
 
 
 # On an accelerator one thread runs the backwards of all.
+@for_readers("adversarial", "wrong gradient", "threads, deadlock, DataParallel")
 @law(named(threads.apart, **_APART), needs=["rng-option"], floor=3, effort=0.3, devices=["cpu"], preserve_rng_state=False)
 def test_regions_of_two_threads_run_at_once(case: Case) -> None:
     """Functions on two threads may wait for each other, also run again."""
@@ -114,6 +126,7 @@ def test_regions_of_two_threads_run_at_once(case: Case) -> None:
 _CROSSING = {"order": st.sampled_from(["ya", "ay"]), "draws": st.booleans()}
 
 
+@for_readers("adversarial", "wrong gradient", "threads, dropout")
 @law(named(concurrent_recomputations.crossing, **_CROSSING), needs=["subset-requests", "nesting"], floor=2, effort=0.3,
      devices=["cpu"], about=REQUIRES_GRAD | CAPABILITIES["rng-option"])  # fmt: skip
 def test_two_threads_ask_for_parts_of_nested_regions(case: Case) -> None:
@@ -121,6 +134,7 @@ def test_two_threads_ask_for_parts_of_nested_regions(case: Case) -> None:
     case.equals_plain()
 
 
+@for_readers("adversarial", "wrong state", "fork, multiprocessing, DataLoader")
 @law(named(concurrent_recomputations.forked, nested=st.booleans()), floor=2, effort=0.3, devices=["cpu"])
 def test_a_fork_while_another_thread_recomputes(case: Case) -> None:
     """A process that is forked while another thread recomputes can recompute."""
@@ -130,6 +144,7 @@ def test_a_fork_while_another_thread_recomputes(case: Case) -> None:
 _FAILED = {"where": st.sampled_from(["forward", "backward"]), "nested": st.booleans()}
 
 
+@for_readers("advanced", "wrong state", "threads, deadlock")
 @law(named(threads.after_a_failure, **_FAILED), floor=3, effort=0.3)
 def test_another_thread_goes_on_after_an_error(case: Case) -> None:
     """After an error in a region's forward or recomputation on one thread, another thread's backward does not wait for it."""
@@ -158,6 +173,7 @@ def _claimed(claims: Implementation) -> st.SearchStrategy[Schedule]:
     return schedules([kind for kind in KINDS if kind in kept or kind == "forward"], steps=6, drop=True)
 
 
+@for_readers("advanced", "wrong gradient", "pipeline, 1F1B, microbatches")
 @law(_claimed, floor=8)
 def test_schedules_in_any_order(case: Case) -> None:
     """Forward, backward of any kind, errors and drops in any order give plain's gradients, and keep nothing."""

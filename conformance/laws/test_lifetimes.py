@@ -19,6 +19,7 @@ from conformance.programs.scenarios import kept_objects, lifetimes
 from conformance.programs.scenarios.regions import exec_groups
 from conformance.programs.schedules import exactly, schedules, watched
 from conformance.programs.strategies import named
+from conformance.rows.for_readers import for_readers
 from impls.plain import checkpoint as plain
 
 PASSES = st.integers(1, 3)
@@ -27,54 +28,63 @@ PASSES = st.integers(1, 3)
 _KINDS = {"nesting", "views", "inplace", "indices", "custom-function", "complex", "bfloat16"}
 
 
+@for_readers("everyday", "leaked or late memory", "activation memory, peak memory, OOM")
 @law(exactly("forward", "backward", sometimes=_KINDS), floor=8)
 def test_nothing_of_the_inside_is_alive_after_forward(case: Case) -> None:
     """After forward, and after a backward, no tensor that a region made is alive but its outputs."""
     nothing_kept(case)
 
 
+@for_readers("advanced", "leaked or late memory", "retain_graph")
 @law(schedules(["whole"]), floor=8)
 def test_a_retained_backward_keeps_nothing(case: Case) -> None:
     """After each backward over a retained graph nothing is alive that was not alive before it, but gradients."""
     nothing_kept(case)
 
 
+@for_readers("advanced", "leaked or late memory", "partial backward, multi-task")
 @law(schedules(["some", "part", "spent"]), floor=8)
 def test_a_backward_of_some_outputs_keeps_nothing(case: Case) -> None:
     """After a backward of some outputs, and of others later on, what was recomputed but not needed is gone."""
     nothing_kept(case)
 
 
+@for_readers("advanced", "leaked or late memory", "autograd.grad, partial backward")
 @law(schedules(["inputs", "grad"]), needs=["subset-requests"], floor=8)
 def test_a_request_for_some_gradients_keeps_nothing(case: Case) -> None:
     """After gradients of some leaves were asked for, what was recomputed but not needed is gone."""
     nothing_kept(case)
 
 
+@for_readers("advanced", "leaked or late memory", "double backward, create_graph, gradient penalty")
 @law(schedules(["create-graph"], steps=2), needs=["higher-order"], floor=8)
 def test_a_differentiable_backward_keeps_nothing(case: Case) -> None:
     """Once gradients that were taken with create_graph=True are dropped, what was recomputed for them is gone."""
     nothing_kept(case)
 
 
+@for_readers("advanced", "wrong gradient", "pipeline, zero bubble, split backward")
 @law(exactly("forward", "inputs", "inputs", "backward", "drop"), needs=["subset-requests"], floor=8)
 def test_partial_backward_passes_over_one_graph(case: Case) -> None:
     """Gradients of some leaves first and of others later, as pipelines split them, are plain's, and all is freed."""
     all_freed(case)
 
 
+@for_readers("advanced", "leaked or late memory", "autograd.grad, partial backward")
 @law(named(lifetimes.branches, length=st.integers(2, 4), passes=PASSES), needs=["subset-requests"], floor=3)
 def test_what_a_request_did_not_need_dies_with_it(case: Case) -> None:
     """A recomputed tensor that belongs to another input than the one asked about is gone when backward ends."""
     nothing_kept(case)
 
 
+@for_readers("advanced", "leaked or late memory", "retain_graph")
 @law(exactly("forward", "backward", "again", "drop"), floor=8)
 def test_a_backward_that_is_refused_keeps_nothing(case: Case) -> None:
     """A second backward over a graph that was not retained raises where plain raises, and leaves nothing alive."""
     nothing_kept(case)
 
 
+@for_readers("everyday", "leaked or late memory", "memory leak, skipped step, validation")
 @law(schedules(["drop", "whole", "some", "part", "forward"], drop=True), floor=8)
 def test_dropping_the_outputs_frees_everything(case: Case) -> None:
     """A graph is freed with its outputs, before any backward, after a retained one, and after a partial one."""
@@ -84,12 +94,14 @@ def test_dropping_the_outputs_frees_everything(case: Case) -> None:
 CONTAINERS = st.sampled_from(["list", "tuple", "dict", "deque"])
 
 
+@for_readers("everyday", "leaked or late memory", "memory leak, list, dict, garbage collector")
 @law(named(lifetimes.contained, kind=CONTAINERS, passes=PASSES), needs=["containers"], floor=4)
 def test_arguments_in_containers_are_freed(case: Case) -> None:
     """What a region is passed in a container is freed with the graph, and does not wait for the collector."""
     all_freed(case)
 
 
+@for_readers("advanced", "poor error", "retain_graph")
 @law(named(lifetimes.again, regions=st.integers(1, 4), nested=st.booleans()), floor=3)
 def test_a_second_backward_raises_what_plain_raises(case: Case) -> None:
     """The error of a second backward over a graph that was not retained is of plain's type and says the same."""
@@ -107,6 +119,7 @@ def _by_region(alive: frozenset[Made]) -> Counter[str]:
     return Counter(made.region for made in alive if made.region)
 
 
+@for_readers("everyday", "leaked or late memory", "peak memory, backward")
 @law(named(lifetimes.chain, length=st.integers(1, 12), passes=PASSES), floor=5)
 def test_each_recomputed_tensor_dies_at_its_unpack(case: Case) -> None:
     """In a chain, when the node of the operator at index i is due, at most i recomputed tensors are alive."""
@@ -119,6 +132,7 @@ def test_each_recomputed_tensor_dies_at_its_unpack(case: Case) -> None:
             raise Diverges(told, Measured("recomputed", ((note.label, index),), at_most=True, region="f"))
 
 
+@for_readers("advanced", "leaked or late memory", "peak memory, retain_graph")
 @law(exactly("forward", "whole", "backward", depth=1).map(watched), floor=8)
 def test_recomputed_tensors_live_no_longer_than_saved_ones(case: Case) -> None:
     """At no node of a retained backward is more recomputed than plain, which frees, still has of that region."""
@@ -138,6 +152,7 @@ def test_recomputed_tensors_live_no_longer_than_saved_ones(case: Case) -> None:
 LEVELS = if_nesting(st.integers(1, 3), 1)
 
 
+@for_readers("everyday", "more work than needed", "recomputation, FLOPs")
 @law(named(lifetimes.tail, saving=st.integers(1, 3), after=st.integers(0, 2), levels=LEVELS, passes=PASSES),
      needs=["early-stop"], floor=5)  # fmt: skip
 def test_early_stop_leaves_the_tail_unrun(case: Case) -> None:
@@ -145,24 +160,28 @@ def test_early_stop_leaves_the_tail_unrun(case: Case) -> None:
     case.equals_plain()
 
 
+@for_readers("everyday", "leaked or late memory", "memory leak, training loop")
 @law(named(lifetimes.steps, retained=st.booleans(), regions=st.integers(1, 3), fails=st.booleans()), floor=2)
 def test_steps_leave_nothing_behind(case: Case) -> None:
     """Step after step, over one retained graph or new ones, failed or not, there are no more Python objects than before."""
     no_growth(case)
 
 
+@for_readers("everyday", "leaked or late memory", "memory leak, garbage collector, lambda, partial")
 @law(named(lifetimes.callables, kind=st.sampled_from(("module", "method", "partial", "lambda")), passes=PASSES), floor=5)
 def test_a_callable_of_any_kind_makes_no_cycle(case: Case) -> None:
     """A module, bound method, partial or lambda is freed with the outputs, and what it holds with it."""
     all_freed(case)
 
 
+@for_readers("advanced", "leaked or late memory", "grad_fn, torchviz, _saved_self")
 @law(named(lifetimes.read, length=st.integers(1, 4), times=PASSES, nested=st.booleans()), floor=5)
 def test_reading_saved_tensors_keeps_nothing(case: Case) -> None:
     """Saved tensors that are read from the graph, outside of any backward, are freed with the outputs."""
     all_freed(case)
 
 
+@for_readers("advanced", "leaked or late memory", "register_hook, memory leak")
 @law(named(lifetimes.hooked, where=st.sampled_from(("inside", "outside", "both")), passes=PASSES), floor=5)
 def test_hooks_of_the_user_make_no_cycle(case: Case) -> None:
     """Hooks on tensors and nodes, inside and outside of a region, keep nothing alive."""
@@ -172,18 +191,21 @@ def test_hooks_of_the_user_make_no_cycle(case: Case) -> None:
 ENDS = st.sampled_from(["other", "returned", "raises"])
 
 
+@for_readers("advanced", "leaked or late memory", "in place, memory leak")
 @law(named(lifetimes.changed_input, ends=ENDS, wrapped=if_nesting(st.booleans(), False)), floor=2)
 def test_a_region_that_changes_its_input_makes_no_cycle(case: Case) -> None:
     """A region that changes its input in place, and may return it or raise, is freed with its outputs, or refused at once."""
     all_freed(case)
 
 
+@for_readers("adversarial", "leaked or late memory", "custom attribute, memory leak")
 @law(named(kept_objects.attributed, special=st.booleans(), passes=PASSES, nested=st.booleans()), floor=2)
 def test_attributes_that_are_tensors_are_freed(case: Case) -> None:
     """A tensor that is an attribute of what an inner region is passed lives no longer than what it is an attribute of."""
     nothing_kept(case)
 
 
+@for_readers("advanced", "leaked or late memory", "ctx.saved_tensors, peak memory")
 @law(
     named(kept_objects.read_again, saved=st.integers(1, 3), times=st.just(2), before=st.integers(1, 3), after=st.integers(0, 2),
           passes=PASSES, nested=st.booleans()),
@@ -201,6 +223,7 @@ def test_what_is_read_again_dies_as_it_is_unpacked(case: Case) -> None:
             raise Diverges(told, Measured("recomputed", ((note.label, due),), at_most=True))
 
 
+@for_readers("advanced", "leaked or late memory", "pipeline, split backward")
 @law(named(exec_groups.unfinished, drop=st.sampled_from(("group", "graph")), length=st.integers(1, 4)), floor=3)
 def test_what_a_group_left_dies_with_it(case: Case) -> None:
     """What was recomputed for a GraphExecGroup is gone once its calls have used it, and what they left with the group."""
@@ -213,6 +236,7 @@ _DEEP = (
 )
 
 
+@for_readers("adversarial", "leaked or late memory", "RNN, stack overflow, segmentation fault")
 @law(st.one_of(*_DEEP), floor=2)
 def test_deep_graphs_are_freed(case: Case) -> None:
     """A graph in which regions have saved five thousand tensors is freed on a thread whose stack is small, of 512 KiB."""
@@ -223,6 +247,7 @@ def test_deep_graphs_are_freed(case: Case) -> None:
 _OBJECTS = {"where": st.sampled_from(["argument", "list", "function"]), "passes": PASSES, "nested": st.just(False)}
 
 
+@for_readers("advanced", "leaked or late memory", "memory leak")
 @law(named(kept_objects.objects, **_OBJECTS), needs=["non-tensor-arguments"], floor=4)
 def test_objects_are_let_go_with_the_graph(case: Case) -> None:
     """What a region is passed or its function holds that is no tensor is let go with the outputs, at once."""
@@ -233,12 +258,14 @@ _FILLED = functools.partial(named, kept_objects.filled, kind=st.sampled_from(["l
 _NO_BACKWARD: dict[str, Any] = {"gradients": False, "recomputes": False}
 
 
+@for_readers("advanced", "leaked or late memory", "KV cache, list, memory leak")
 @law(_FILLED(when=st.just("inside"), steps=st.just(1)), needs=["non-tensor-arguments"], floor=3, **_NO_BACKWARD)
 def test_what_a_function_puts_into_its_arguments_is_freed(case: Case) -> None:
     """A tensor that the function puts into a container that it is passed is freed with that, before any backward."""
     all_freed(case)
 
 
+@for_readers("advanced", "leaked or late memory", "hidden states, memory leak")
 @law(_FILLED(when=st.just("afterwards"), steps=st.integers(8, 12)), needs=["non-tensor-arguments"], floor=3, **_NO_BACKWARD)
 def test_lists_that_outputs_are_appended_to(case: Case) -> None:
     """Graphs whose outputs are put into containers that their regions were passed do not gather, without any backward."""

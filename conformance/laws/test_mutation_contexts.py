@@ -13,17 +13,20 @@ from conformance.meters.leak_checks import all_freed, no_growth
 from conformance.programs.scenarios.graph.mutation import changes as mutation
 from conformance.programs.scenarios.graph.mutation import errors, moved
 from conformance.programs.strategies import named
+from conformance.rows.for_readers import for_readers
 
 graph_law = functools.partial(law, kind="graph", family="mutation", recomputes=False)
 BOTH = st.booleans()
 
 
+@for_readers("advanced", "poor error", "allow_mutation_on_saved_tensors")
 @graph_law(named(errors.nested, depth=st.integers(1, 2), saved=BOTH), gradients=False, floor=3)
 def test_contexts_cannot_be_nested(case: Case) -> None:
     """A context inside of another is refused with a RuntimeError, and the one around it goes on as before."""
     case.as_expected()
 
 
+@for_readers("advanced", "poor error", "allow_mutation_on_saved_tensors")
 @graph_law(named(errors.left, change=st.sampled_from(["nothing", "inside", "after"]), other=BOTH), gradients=False)
 def test_backward_after_the_context_is_refused(case: Case) -> None:
     """A backward after the context was left, or in another one, is refused with a RuntimeError that names the context."""
@@ -33,6 +36,7 @@ def test_backward_after_the_context_is_refused(case: Case) -> None:
 ERROR = st.sampled_from(["Exception", "KeyboardInterrupt"])
 
 
+@for_readers("advanced", "wrong state", "allow_mutation_on_saved_tensors, exception")
 @graph_law(
     named(errors.failed, error=ERROR, where=st.sampled_from(["forward", "backward"]), rounds=st.integers(1, 2)),
 )
@@ -41,12 +45,14 @@ def test_a_context_is_over_after_an_error(case: Case) -> None:
     case.equals_plain()
 
 
+@for_readers("advanced", "wrong gradient", "allow_mutation_on_saved_tensors")
 @graph_law(named(errors.several, contexts=st.integers(2, 3), change=st.sampled_from(["nothing", "input", "result", "both"])))
 def test_one_context_after_another(case: Case) -> None:
     """Contexts one after another each give the gradients of the values that were saved in them."""
     case.equals_plain()
 
 
+@for_readers("advanced", "wrong gradient", "allow_mutation_on_saved_tensors, threads")
 @graph_law(named(errors.threads, first=st.integers(0, 1), backward=st.tuples(BOTH, BOTH)), gradients=False, floor=4)
 def test_contexts_of_threads_are_independent(case: Case) -> None:
     """Two threads can be in a context of their own at the same time, and leave it in any order."""
@@ -60,6 +66,7 @@ def _steps(*kinds: str) -> st.SearchStrategy[tuple[str, ...]]:
 INFERENCE = ("inference", "inference item", "inference out")
 
 
+@for_readers("adversarial", "wrong gradient", "allow_mutation_on_saved_tensors, inference_mode")
 @graph_law(named(moved.steps, steps=_steps(*INFERENCE), result=BOTH))
 def test_saved_tensors_changed_in_inference_mode(case: Case) -> None:
     """Tensors that are changed in inference mode after they were saved give the gradients of their saved values."""
@@ -70,6 +77,7 @@ BEGIN = st.sampled_from([("set",), ("save", "set"), ("set anew",), ("set", "save
 SET = _steps("set", "set anew", "set back", "change the old", "change the other")
 
 
+@for_readers("adversarial", "wrong gradient", "allow_mutation_on_saved_tensors, set_, .data")
 @graph_law(named(moved.steps, steps=st.tuples(BEGIN, SET).map(lambda both: both[0] + both[1]), result=BOTH))
 def test_a_saved_tensor_that_is_given_other_memory(case: Case) -> None:
     """Tensors that are given other memory after they were saved, and then changed, give the gradients of their saved values."""
@@ -81,6 +89,7 @@ CHANGED = st.sampled_from(["nothing", "input", "result"])
 FREEING = st.lists(st.sampled_from(["backward", "grad", "change", "drop"]), max_size=3).map(tuple)
 
 
+@for_readers("advanced", "leaked or late memory", "allow_mutation_on_saved_tensors, memory leak")
 @graph_law(
     named(errors.freed, operators=NAMES, change=CHANGED, steps=FREEING, inside=BOTH), gradients=False, effort=0.6, floor=3
 )
@@ -89,6 +98,7 @@ def test_originals_and_clones_die_with_their_graph(case: Case) -> None:
     all_freed(case)
 
 
+@for_readers("advanced", "leaked or late memory", "allow_mutation_on_saved_tensors, memory leak")
 @graph_law(named(errors.grows, change=BOTH), floor=2)
 def test_a_context_leaves_nothing_behind(case: Case) -> None:
     """Step after step in one context there are no more objects than before."""
@@ -100,6 +110,7 @@ CHECKPOINT = st.sampled_from(impls.names("checkpoint"))
 CHANGE = st.sampled_from(["method", "view", "foreach"])
 
 
+@for_readers("advanced", "wrong gradient", "allow_mutation_on_saved_tensors, checkpoint")
 @graph_law(
     named(
         mutation.mixed,

@@ -22,14 +22,17 @@ from conformance.programs.program import Noted, Op, Program, Region, gradients, 
 from conformance.programs.rounding import DIFFERENTIATED, Order, Sums
 from conformance.programs.scenarios.regions import nesting as written
 from conformance.programs.strategies import named, programs
+from conformance.rows.for_readers import for_readers
 
 
+@for_readers("advanced", "wrong gradient", "recursion, transformer blocks in stages")
 @law(programs(always=["nesting"], sometimes=["retain"], depth=3), needs=["nesting"], floor=8)
 def test_trees_of_regions(case: Case) -> None:
     """Regions that nest three deep, several in one, give plain's outputs and gradients."""
     case.equals_plain()
 
 
+@for_readers("advanced", "wrong gradient", "closure, recursion")
 @law(
     programs(always=["nesting", "closure"], sometimes=["closure-intermediates", "escaping"], depth=3),
     needs=["nesting"],
@@ -66,30 +69,35 @@ def _packs_are_due(case: Case, *, once: bool = False) -> None:
         raise Diverges(told, Measured("saved", at_most=once))
 
 
+@for_readers("advanced", "leaked or late memory", "save_on_cpu, saved_tensors_hooks")
 @law(_hooked(), needs=["hidden-saves"], floor=8)
 def test_hooks_see_the_outermost_inputs_alone(case: Case) -> None:
     """Hooks on saved tensors see what is saved outside regions and each input of the outermost ones, nothing else."""
     _packs_are_due(case)
 
 
+@for_readers("advanced", "leaked or late memory", "save_on_cpu, kwargs")
 @law(_hooked("keyword"), needs=["hidden-saves", "keyword-arguments"], floor=8)
 def test_hooks_see_inputs_passed_by_keyword(case: Case) -> None:
     """A tensor passed by keyword is saved like one that is passed by position."""
     _packs_are_due(case)
 
 
+@for_readers("advanced", "leaked or late memory", "save_on_cpu, list, dict")
 @law(_hooked("containers"), needs=["hidden-saves", "containers"], floor=8)
 def test_hooks_see_inputs_in_containers(case: Case) -> None:
     """A tensor inside a container is saved like one that is passed by itself."""
     _packs_are_due(case)
 
 
+@for_readers("advanced", "leaked or late memory", "save_on_cpu")
 @law(_hooked("repeated-inputs"), needs=["hidden-saves"], floor=8)
 def test_hooks_see_repeated_inputs_once(case: Case) -> None:
     """A tensor that is passed to a region several times is saved once for it."""
     _packs_are_due(case, once=True)
 
 
+@for_readers("advanced", "leaked or late memory", "saved_tensors_hooks")
 @law(programs(always=["nesting"], sometimes=["retain"], depth=3), floor=8)
 def test_recomputation_is_hidden_from_hooks(case: Case) -> None:
     """Hooks that are active during backward see nothing of what a recomputation saves."""
@@ -103,6 +111,7 @@ def test_recomputation_is_hidden_from_hooks(case: Case) -> None:
 _HOOKS = {where: st.booleans() for where in ("outside", "between", "innermost", "backward")}
 
 
+@for_readers("advanced", "wrong gradient", "save_on_cpu, saved_tensors_hooks")
 @law(named(written.hooks, nested=st.just(True), **_HOOKS))
 def test_hooks_around_and_inside_regions(case: Case) -> None:
     """Hooks around or inside regions pack and unpack as under plain; those that are active in backward do nothing."""
@@ -118,12 +127,14 @@ _INSIDE = {
 }
 
 
+@for_readers("advanced", "wrong gradient", "implicit layer, DEQ, MAML, inner loop")
 @law(named(written.backward_inside, **_INSIDE), about=REQUIRES_GRAD)
 def test_backward_inside_a_region(case: Case) -> None:
     """A function may ask for gradients of what it has computed so far, as often as it likes (rule 6)."""
     case.equals_plain()
 
 
+@for_readers("advanced", "wrong gradient", "early_stop=False, implicit layer, MAML")
 @law(named(written.backward_inside, **_INSIDE), needs=["early-stop-option"], effort=0.4, about=REQUIRES_GRAD, early_stop=False)
 def test_backward_inside_a_region_without_early_stop(case: Case) -> None:
     """A function may ask for gradients of what it has computed so far where recomputations run to the end, too (rule 6)."""
@@ -133,6 +144,7 @@ def test_backward_inside_a_region_without_early_stop(case: Case) -> None:
 _PENALTY = {"again": st.booleans(), "region": if_nesting(st.booleans(), False), "nested": st.booleans()}
 
 
+@for_readers("advanced", "wrong gradient", "double backward, gradient penalty, create_graph, force field")
 @law(named(written.penalty_inside, DIFFERENTIATED, **_PENALTY), needs=["higher-order"], about=REQUIRES_GRAD)
 def test_gradient_penalty_inside_a_region(case: Case) -> None:
     """A function may return a gradient that it took with create_graph=True, and backward goes through it (rule 6)."""
@@ -142,6 +154,7 @@ def test_gradient_penalty_inside_a_region(case: Case) -> None:
 _ANOTHER = {name: st.booleans() for name in ("accumulate", "nested", "last")}
 
 
+@for_readers("adversarial", "wrong gradient", "autograd.grad")
 @law(named(written.backward_of_another, **_ANOTHER), floor=3, about=REQUIRES_GRAD)
 def test_backward_of_another_region_inside_a_region(case: Case) -> None:
     """A function may run the backward of a region that was called before it."""
@@ -184,6 +197,7 @@ def _mixed(draw: st.DrawFn) -> Mixed:
     return Mixed(program, tuple((one.name, draw(other)) for one in chosen))
 
 
+@for_readers("advanced", "wrong gradient", "HuggingFace, mixed libraries")
 @law(_mixed(), floor=8)
 def test_any_implementation_inside_any_other(case: Case) -> None:
     """Regions of this implementation around and inside regions of any other one give plain's gradients."""
@@ -199,6 +213,7 @@ def test_any_implementation_inside_any_other(case: Case) -> None:
 _CAUGHT = {"nested": st.booleans(), "operator": st.sampled_from(["sin", "tanh"]), "early": st.booleans()}
 
 
+@for_readers("advanced", "wrong gradient", "try, except, fallback")
 @law(named(written.caught, **_CAUGHT), floor=3)
 def test_no_except_exception_catches_the_stop(case: Case) -> None:
     """A function's own "except Exception" sees nothing of an early stop, so its fallback is not taken (rule 5)."""

@@ -17,6 +17,7 @@ from conformance.meters.parameter_copies import Residents
 from conformance.programs.notes import WHOLE_FORWARD, Note, Role
 from conformance.programs.offloaded_models import Written, as_expected, equals_plain, greedy, plain_runs, written
 from conformance.programs.scenarios.offload import costs, lifetimes
+from conformance.rows.for_readers import for_readers
 
 WIDTHS = st.lists(st.integers(2, 6), min_size=3, max_size=5).map(tuple)
 # Parameters of each layer have a shape of their own, so that a copy is told from a copy of another.
@@ -32,12 +33,14 @@ offload_law = functools.partial(law, kind="offload", recomputes=False, family="o
 counted_law = functools.partial(offload_law, gradients=False)
 
 
+@for_readers("everyday", "more work than needed", "recomputation, FLOPs")
 @counted_law(written(costs.calls, widths=WIDTHS, slices=SLICES, microbatches=MICROBATCHES, passes=PASSES))
 def test_each_slice_runs_forward_twice(case: Case) -> None:
     """With checkpointed activations every module is called twice a microbatch, once in each backward; without, once."""
     as_expected(case)
 
 
+@for_readers("everyday", "more work than needed", "num_slices, balance")
 @counted_law(
     written(
         costs.sliced,
@@ -58,6 +61,7 @@ _DEEP: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
+@for_readers("everyday", "leaked or late memory", "activation memory, peak memory")
 @offload_law(written(costs.boundaries, microbatches=FEW, rows=st.integers(3, 7), away=HERE, **_DEEP))
 def test_boundary_activations_alone_are_kept(case: Case) -> None:
     """After forward with checkpointed activations nothing is alive but the inputs of slices and the output."""
@@ -90,6 +94,7 @@ def _slice_of_layer(case: Case) -> list[int]:
     return [sum(start <= index for start in starts) - 1 for index in range(len(counts))]
 
 
+@for_readers("everyday", "leaked or late memory", "parameter memory, peak memory, GPU memory")
 @offload_law(written(costs.resident, widths=DISTINCT, slices=SLICES, microbatches=MICROBATCHES, passes=PASSES, away=HERE))
 def test_two_slices_of_parameters_are_resident_at_most(case: Case) -> None:
     """At no operator are copies of more than the slice in turn and of the one beside it alive, and none after it is over."""
@@ -116,6 +121,7 @@ def test_two_slices_of_parameters_are_resident_at_most(case: Case) -> None:
         )
 
 
+@for_readers("everyday", "more work than needed", "prefetch, overlap")
 @offload_law(
     written(costs.resident, widths=DISTINCT, slices=SLICES, microbatches=FEW, passes=st.integers(1, 2), away=HERE),
     effort=0.2,
@@ -141,18 +147,21 @@ def test_the_next_slice_is_on_its_way(case: Case) -> None:
                 raise Diverges(f"{where}, expected: of slice {following}, too", None)
 
 
+@for_readers("advanced", "leaked or late memory", "saved_tensors_hooks, save_on_cpu")
 @counted_law(written(costs.packed, widths=WIDTHS, slices=SLICES, microbatches=MICROBATCHES), effort=0.2, floor=2)
 def test_hooks_around_get_the_inputs_of_slices(case: Case) -> None:
     """Saved-tensor hooks around get the inputs of slices with checkpoints, else all but parameters; what they give is used."""
     as_expected(case)
 
 
+@for_readers("everyday", "leaked or late memory", "optimizer state, parameter memory, CPU offload")
 @counted_law(written(costs.at_home, widths=WIDTHS, slices=SLICES, checkpoint=CHECKPOINT, optimizer=OPTIMIZERS, away=AWAY))
 def test_parameters_stay_where_they_are(case: Case) -> None:
     """At all times the model's parameters, their gradients and the optimizer's state are on the offload device."""
     as_expected(case)
 
 
+@for_readers("everyday", "more work than needed", "PCIe, bandwidth, transfers")
 @counted_law(
     written(
         costs.traffic,
@@ -169,6 +178,7 @@ def test_traffic_is_parameters_twice_in_and_gradients_out(case: Case) -> None:
     as_expected(case)
 
 
+@for_readers("everyday", "more work than needed", "buffer, bandwidth, transfers")
 @counted_law(
     written(
         costs.returning,
@@ -185,6 +195,7 @@ def test_only_what_changed_is_copied_back(case: Case) -> None:
     as_expected(case)
 
 
+@for_readers("everyday", "more work than needed", "evaluation, inference, transfers")
 @counted_law(
     written(
         costs.quiet_traffic,
@@ -203,6 +214,7 @@ def test_without_gradients_parameters_come_in_once(case: Case) -> None:
 AFTER = st.lists(st.sampled_from(("backward", "some", "forward", "no_grad", "spent")), min_size=1, max_size=4).map(tuple)
 
 
+@for_readers("everyday", "leaked or late memory", "memory leak, validation")
 @offload_law(written(lifetimes.dropped, widths=WIDTHS, slices=SLICES, microbatches=MICROBATCHES, after=AFTER, away=HERE))
 def test_dropped_outputs_free_everything_of_a_model(case: Case) -> None:
     """Without its outputs nothing that a forward or backward made is alive but gradients, whatever was run before."""
@@ -210,6 +222,7 @@ def test_dropped_outputs_free_everything_of_a_model(case: Case) -> None:
     all_freed(case)
 
 
+@for_readers("advanced", "leaked or late memory", "exception, OOM")
 @offload_law(
     written(
         lifetimes.failing,
@@ -228,6 +241,7 @@ def test_an_error_leaves_nothing_of_a_model_behind(case: Case) -> None:
     all_freed(case)
 
 
+@for_readers("advanced", "leaked or late memory", "retain_graph")
 @offload_law(
     written(
         lifetimes.retained,
@@ -251,6 +265,7 @@ def test_a_retained_backward_leaves_what_was_there(case: Case) -> None:
             raise Diverges(f"at '{moment.label}' {len(new)} storages are alive that were not after forward; expected: 0", None)
 
 
+@for_readers("everyday", "leaked or late memory", "memory leak, training loop")
 @offload_law(
     written(lifetimes.steps, widths=WIDTHS, slices=SLICES, microbatches=MICROBATCHES, failing=st.booleans(), away=HERE),
     effort=0.15,
@@ -265,6 +280,7 @@ def test_steps_of_a_model_leave_nothing_behind(case: Case) -> None:
 ORDERS = st.lists(st.integers(0, 1), min_size=1, max_size=3).map(tuple)
 
 
+@for_readers("everyday", "wrong gradient", "CUDA stream, overlap")
 @offload_law(
     written(
         lifetimes.racing,
@@ -284,6 +300,7 @@ def test_copies_do_not_race(case: Case) -> None:
 PARTS = {"slices": st.integers(1, 2), "microbatches": st.integers(2, 3), "failing": st.booleans(), "shared": st.booleans()}
 
 
+@for_readers("everyday", "wrong gradient", "CUDA stream, microbatch")
 @counted_law(written(lifetimes.racing_parts, away=AWAY, **PARTS), effort=0.4, floor=2)
 def test_copies_of_microbatches_do_not_race(case: Case) -> None:
     """What one microbatch changes is there when the next one or a recomputation reads it, also after an error."""

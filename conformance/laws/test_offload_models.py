@@ -13,6 +13,7 @@ from conformance.programs import model_parts
 from conformance.programs.model_parts import LAYERS, NOISE, PICKLED, SMOOTH, STATE
 from conformance.programs.offloaded_models import DIFFERENTIATED, SUMS, Drawn, as_expected, equals_plain, offloaded, written
 from conformance.programs.scenarios.offload import gradients, models, refusals, uses
+from conformance.rows.for_readers import for_readers
 
 offload_law = functools.partial(law, kind="offload", family="offload-models", recomputes=False, effort=0.4, floor=3)
 counted_law = functools.partial(offload_law, gradients=False)
@@ -22,12 +23,14 @@ NAMES = ("nested", "torch-nonreentrant")
 ERRORS = st.sampled_from(("ValueError", "KeyboardInterrupt"))
 
 
+@for_readers("advanced", "wrong gradient", "register_hook, gradient clipping, DDP")
 @offload_law(offloaded(uses.hooks_on_parameters, index=INDICES, removed=st.booleans()))
 def test_hooks_of_parameters_see_their_gradients(case: Case) -> None:
     """Hooks on parameters are called as often as under plain, with the same gradients, which they may change."""
     equals_plain(case)
 
 
+@for_readers("advanced", "wrong gradient", "register_forward_hook, feature extraction")
 @offload_law(
     offloaded(uses.hooks_on_modules, SMOOTH, index=INDICES, kind=st.sampled_from(("pre", "forward", "backward"))),
 )
@@ -36,6 +39,7 @@ def test_hooks_of_modules_have_their_effect(case: Case) -> None:
     equals_plain(case)
 
 
+@for_readers("advanced", "wrong gradient", "saved_tensors_hooks, save_on_cpu")
 @offload_law(
     offloaded(uses.hooks_around, (*LAYERS, *NOISE), kind=st.sampled_from(("save_on_cpu", "copies", "same"))),
 )
@@ -44,6 +48,7 @@ def test_hooks_for_saved_tensors_around_a_model(case: Case) -> None:
     equals_plain(case)
 
 
+@for_readers("advanced", "wrong gradient", "exception, OOM, retry")
 @offload_law(
     offloaded(
         uses.interrupted,
@@ -58,6 +63,7 @@ def test_a_step_after_an_error_equals_plain(case: Case) -> None:
     equals_plain(case)
 
 
+@for_readers("advanced", "wrong gradient", "checkpoint")
 @offload_law(offloaded(uses.region_around, always=NOISE, name=st.sampled_from(NAMES), passes=st.integers(1, 2)))
 def test_a_checkpoint_around_a_model(case: Case) -> None:
     """A model inside a region of nested or of torch's checkpoint has the plain model's gradients."""
@@ -69,6 +75,7 @@ SAVED = (*(piece for piece in LAYERS if piece is not model_parts.tied), model_pa
 THROUGH = st.sampled_from(("state_dict", "assign", "deepcopy"))
 
 
+@for_readers("everyday", "wrong state", "state_dict, load_state_dict, resume")
 @offload_law(
     offloaded(uses.saved_and_loaded, SAVED, through=THROUGH, steps=FEW),
 )
@@ -77,12 +84,14 @@ def test_training_goes_on_after_saving_and_loading(case: Case) -> None:
     equals_plain(case)
 
 
+@for_readers("everyday", "wrong state", "named_parameters, train, eval, zero_grad, frozen")
 @offload_law(offloaded(uses.names_and_flags, (*SMOOTH, *STATE), training=st.booleans()))
 def test_a_model_is_what_it_was(case: Case) -> None:
     """Names of parameters and buffers, train, eval, requires_grad_, zero_grad and apply are the plain model's."""
     equals_plain(case)
 
 
+@for_readers("advanced", "wrong state", "pickle, torch.save, deepcopy")
 @offload_law(offloaded(uses.saved_and_loaded, PICKLED, through=st.just("pickle"), steps=FEW), effort=0.25, floor=3)
 def test_training_goes_on_after_pickling(case: Case) -> None:
     """A model that is pickled in the middle of training, and its copy, go on as plain's do."""
@@ -92,6 +101,7 @@ def test_training_goes_on_after_pickling(case: Case) -> None:
 CHANGES = st.sampled_from(("in place", "stepping", "loading", "other data"))
 
 
+@for_readers("adversarial", "wrong gradient", "optimizer step, in place")
 @offload_law(
     offloaded(uses.changed_between, always=(model_parts.tanh,), index=INDICES, how=CHANGES, away=HERE),
     effort=1,
@@ -107,6 +117,7 @@ def test_a_parameter_that_changes_before_backward(case: Case) -> None:
         case.equals_plain()
 
 
+@for_readers("adversarial", "wrong gradient", "in place")
 @offload_law(offloaded(uses.changed_output, (model_parts.tanh,), away=HERE), floor=1)
 def test_an_output_that_is_changed_in_place(case: Case) -> None:
     """Backward after an output was changed in place raises where plain raises, and is plain's where not."""
@@ -116,18 +127,21 @@ def test_an_output_that_is_changed_in_place(case: Case) -> None:
 HOW = st.sampled_from(("scaled", "replaced"))
 
 
+@for_readers("adversarial", "wrong gradient", "in place, buffer reuse")
 @counted_law(offloaded(uses.changed_input, SMOOTH, how=HOW, away=HERE))
 def test_an_input_that_changes_before_backward(case: Case) -> None:
     """Backward after the input was changed in place raises, or gives the gradients of the input that forward saw."""
     as_expected(case)
 
 
+@for_readers("everyday", "wrong gradient", "shared layer, weight tying")
 @offload_law(written(models.twice, checkpoint=st.booleans(), steps=FEW, away=HERE), effort=0.25, floor=3)
 def test_a_module_may_occur_twice_in_a_slice(case: Case) -> None:
     """A module that occurs several times in one slice gets the plain model's gradients."""
     equals_plain(case)
 
 
+@for_readers("advanced", "wrong gradient", "nn.Embedding(sparse=True), SparseAdam")
 @offload_law(written(models.sparse, slices=FEW, checkpoint=st.booleans(), steps=FEW), effort=0.25, floor=3)
 def test_sparse_gradients_stay_sparse(case: Case) -> None:
     """An embedding with sparse gradients gets the plain model's, of the same layout."""
@@ -138,18 +152,21 @@ FOLLOWED = st.sampled_from(("linear", "scaled", "encoder"))
 VIEW: dict[str, st.SearchStrategy[Any]] = {"dims": st.sampled_from((3, 2)), "axis": st.integers(0, 1)}
 
 
+@for_readers("everyday", "wrong gradient", "transpose, permute")
 @offload_law(written(models.transposed, kind=FOLLOWED, slices=st.integers(1, 2), checkpoint=st.booleans(), away=HERE, **VIEW))
 def test_inputs_that_are_transposed(case: Case) -> None:
     """Layers whose input is a transposed view, for which torch takes other operators, give the plain model's gradients."""
     equals_plain(case)
 
 
+@for_readers("everyday", "wrong gradient", "weight tying, shared weights, GPT")
 @offload_law(written(models.shared, away=HERE, distance=st.integers(1, 3), slices=SLICES, checkpoint=st.booleans(), steps=FEW))
 def test_a_shared_parameter_gets_one_gradient(case: Case) -> None:
     """A parameter that two modules share, of one slice or of two, gets the plain model's gradient."""
     equals_plain(case)
 
 
+@for_readers("everyday", "wrong gradient", "nn.ReLU(inplace=True), ResNet")
 @offload_law(
     written(
         models.changed_in_place,
@@ -168,12 +185,14 @@ def test_modules_may_change_their_input_in_place(case: Case) -> None:
 REGIONS = st.sampled_from(("nested", "reentrant", "torch-nonreentrant", "torch-reentrant"))
 
 
+@for_readers("advanced", "wrong gradient", "checkpoint")
 @offload_law(written(models.inside, away=HERE, name=REGIONS, blocks=FEW, checkpoint=st.booleans(), slices=FEW))
 def test_modules_may_checkpoint_themselves(case: Case) -> None:
     """A module that checkpoints a part of itself, with any implementation, has the plain model's gradients."""
     equals_plain(case)
 
 
+@for_readers("everyday", "wrong gradient", "GPT, LLM, transformer, attention, dropout, embedding")
 @offload_law(
     written(
         models.attention,
@@ -227,12 +246,14 @@ WRONG = (
 )
 
 
+@for_readers("everyday", "poor error", "typo, unknown option")
 @counted_law(written(refusals.built_wrongly, wrong=st.sampled_from(WRONG), away=HERE), effort=1.5)
 def test_wrong_models_and_options_are_refused(case: Case) -> None:
     """A model or an option that is none raises an error that names it, and nothing is moved."""
     as_expected(case)
 
 
+@for_readers("everyday", "wrong state", "eval, frozen, fine-tuning")
 @counted_law(written(refusals.built_in_training, training=st.booleans(), graded=st.booleans(), there=st.booleans()))
 def test_a_model_keeps_its_mode_and_gradients(case: Case) -> None:
     """A model that is offloaded in the middle of training keeps its mode, flags, buffers and gradients, on either device."""
@@ -243,6 +264,7 @@ HOW_ALTERED = st.sampled_from(("", "replaced", "added"))
 GATHERED = st.sampled_from(("list", "tuple", "ModuleList"))
 
 
+@for_readers("advanced", "wrong state", "nn.Sequential, ModuleList")
 @counted_law(written(refusals.altered, kind=GATHERED, how=HOW_ALTERED, checkpoint=st.booleans()))
 def test_modules_come_in_any_sequence_and_may_be_replaced(case: Case) -> None:
     """Modules in a list, tuple or ModuleList, and one that replaces another later, are run; one that is added, or refused."""
@@ -255,6 +277,7 @@ CALLS = (
 )
 
 
+@for_readers("everyday", "poor error", "microbatch, batch size")
 @counted_law(written(refusals.called_wrongly, wrong=st.sampled_from(CALLS), slices=FEW))
 def test_rows_that_cannot_be_split_are_refused(case: Case) -> None:
     """Too few rows for the microbatches, and inputs or outputs that cannot be split or joined by rows, raise an error."""
@@ -264,6 +287,7 @@ def test_rows_that_cannot_be_split_are_refused(case: Case) -> None:
 MODULES = st.sampled_from(("BatchNorm1d", "BatchNorm2d", "LayerNorm"))
 
 
+@for_readers("everyday", "poor error", "BatchNorm, microbatch")
 @counted_law(
     written(
         refusals.warned,
@@ -286,6 +310,7 @@ CUT: dict[str, st.SearchStrategy[Any]] = {"slices": st.integers(1, 2), "checkpoi
 UNDEFINED: dict[str, st.SearchStrategy[Any]] = {"before": st.integers(1, 2), "hooked": st.booleans(), "again": st.booleans()}
 
 
+@for_readers("everyday", "wrong gradient", "unused parameter, frozen, weight decay, Adam")
 @offload_law(written(gradients.undefined, lambda given: DIFFERENTIATED if given["again"] else SUMS, **UNDEFINED, **CUT))
 def test_undefined_gradients_stay_undefined(case: Case) -> None:
     """A parameter that gets no gradient under plain gets none here, rather than zeros by which optimizers move it."""
@@ -295,12 +320,14 @@ def test_undefined_gradients_stay_undefined(case: Case) -> None:
 KINDS_OF_CHANGE = st.sampled_from(("data", "detached", "part", "out", "several", "replaced", "data replaced", "grown"))
 
 
+@for_readers("advanced", "wrong state", ".data, EMA")
 @offload_law(written(gradients.through_data, forwards=st.integers(1, 3), how=KINDS_OF_CHANGE, **CUT), effort=0.6)
 def test_buffers_may_change_where_no_version_tells(case: Case) -> None:
     """A buffer that forward changes through .data or an alias, or before it replaces it, is plain's, and so are gradients."""
     equals_plain(case)
 
 
+@for_readers("advanced", "wrong state", "register_buffer, lazy")
 @counted_law(written(gradients.new_buffer, empty=st.booleans(), away=HERE, **CUT))
 def test_a_buffer_made_in_forward_is_not_made_twice(case: Case) -> None:
     """A buffer that forward registers is plain's, or refused where a recomputation would make it again."""

@@ -11,12 +11,14 @@ from conformance.judging.judge import Case
 from conformance.judging.law import law
 from conformance.programs.offloaded_models import equals_plain, plain_runs, written
 from conformance.programs.scenarios.offload import visible_attributes
+from conformance.rows.for_readers import for_readers
 
 offload_law = functools.partial(law, kind="offload", family="offload-models", recomputes=False, effort=0.4, floor=3)
 HERE, BOTH = st.just(False), st.booleans()
 CUT: dict[str, st.SearchStrategy[Any]] = {"slices": st.integers(1, 2), "checkpoint": BOTH}
 
 
+@for_readers("adversarial", "wrong gradient", "BatchNorm, dropout, eval")
 @offload_law(written(visible_attributes.flags, kind=st.sampled_from(("asking", "dropout", "norm")), training=BOTH, **CUT))
 def test_modules_train_when_they_run_again_as_they_did(case: Case) -> None:
     """When train() or eval() is called between forward and backward, gradients are plain's, and flags stay as they were set."""
@@ -26,6 +28,7 @@ def test_modules_train_when_they_run_again_as_they_did(case: Case) -> None:
 LOOKS = st.sampled_from(("class", "class of a buffer", "attribute", "attribute of a buffer"))
 
 
+@for_readers("advanced", "wrong state", "nn.Parameter, attributes")
 @offload_law(written(visible_attributes.parameters, looks=LOOKS, frozen=BOTH, **CUT))
 def test_a_parameter_looks_like_one(case: Case) -> None:
     """In forward, and again in backward, a parameter is an nn.Parameter and has the attributes that it was given."""
@@ -35,6 +38,7 @@ def test_a_parameter_looks_like_one(case: Case) -> None:
 WHAT = st.sampled_from(("a part", "apart", "a weight", "read alone"))
 
 
+@for_readers("adversarial", "wrong state", "shared memory, view")
 @offload_law(written(visible_attributes.memory, what=WHAT, away=HERE, **CUT), about={"memory"})
 def test_memory_that_is_shared_is_changed_for_all(case: Case) -> None:
     """When forward changes a buffer that shares memory with another or a weight, all is plain's, or it is refused."""
@@ -42,6 +46,7 @@ def test_memory_that_is_shared_is_changed_for_all(case: Case) -> None:
     case.equals_plain_or_refuses(in_forward=True)
 
 
+@for_readers("advanced", "wrong gradient", "register_hook")
 @offload_law(written(visible_attributes.hooked_inside, stays=BOTH, **CUT))
 def test_a_hook_that_forward_registers_stays_or_is_refused(case: Case) -> None:
     """A hook that forward registers on its weight acts in this step and the next, as in plain, or forward refuses it."""
@@ -49,6 +54,7 @@ def test_a_hook_that_forward_registers_stays_or_is_refused(case: Case) -> None:
     case.equals_plain_or_refuses(in_forward=True)
 
 
+@for_readers("adversarial", "wrong state", "nn.Parameter subclass, version counter")
 @offload_law(written(visible_attributes.own_parameters, looks=st.sampled_from(("class", "version")), away=HERE, **CUT))
 def test_a_parameter_has_its_class_and_version(case: Case) -> None:
     """In forward a parameter is of the class that was derived for it, and has another version once it was changed."""
@@ -58,12 +64,14 @@ def test_a_parameter_has_its_class_and_version(case: Case) -> None:
 KINDS = st.sampled_from(("forward_pre", "forward", "full_backward"))
 
 
+@for_readers("advanced", "wrong state", "register_module_forward_hook")
 @offload_law(written(visible_attributes.hooks_on_all_modules, kind=KINDS, checkpoint=BOTH))
 def test_hooks_of_all_modules_see_those_of_the_model(case: Case) -> None:
     """Hooks that are registered for all modules are called for those of the plain model, and for no others."""
     equals_plain(case)
 
 
+@for_readers("advanced", "poor error", "detect_anomaly, NaN")
 @offload_law(written(visible_attributes.anomalies, away=st.just(True), **CUT))
 def test_anomaly_detection_finds_none(case: Case) -> None:
     """Where anomalies are detected, gradients that are still on their way to the host are not taken for nan."""

@@ -11,6 +11,7 @@ from conformance.judging.judge import Case
 from conformance.judging.law import law
 from conformance.programs.offloaded_models import as_expected, equals_plain, plain_runs, written
 from conformance.programs.scenarios.offload import silent_changes
+from conformance.rows.for_readers import for_readers
 
 offload_law = functools.partial(law, kind="offload", family="offload-models", recomputes=False, effort=0.4, floor=3)
 HERE, FEW = st.just(False), st.integers(1, 2)
@@ -27,6 +28,7 @@ def _steps(*changes: str) -> st.SearchStrategy[tuple[str, ...]]:
     return st.tuples(pairs, more).flatmap(lambda both: st.permutations([*both[0], *both[1]])).map(tuple)
 
 
+@for_readers("advanced", "wrong gradient", "BatchNorm, running statistics, .data")
 @offload_law(written(silent_changes.read, steps=_steps("change"), forwards=FEW, **CUT), effort=0.6)
 def test_a_buffer_is_read_where_no_version_tells_of_its_changes(case: Case) -> None:
     """Running statistics, and a buffer that forward changes through .data, give plain's gradients when forward reads them."""
@@ -36,6 +38,7 @@ def test_a_buffer_is_read_where_no_version_tells_of_its_changes(case: Case) -> N
 ROWS = st.lists(st.sampled_from((-3, 3)), min_size=2, max_size=3).map(tuple)
 
 
+@for_readers("advanced", "wrong gradient", "BatchNorm, microbatch")
 @offload_law(
     written(silent_changes.read_by_parts, steps=_steps("change", "change at times"), rows=ROWS),
     gradients=False,
@@ -46,6 +49,7 @@ def test_microbatches_that_read_a_buffer_which_they_change(case: Case) -> None:
     as_expected(case)
 
 
+@for_readers("advanced", "wrong gradient", "BatchNorm, running statistics, siamese")
 @offload_law(written(silent_changes.read_before_another_forward, steps=TRAINED, away=HERE, **CUT))
 def test_a_later_forward_changes_what_an_earlier_one_read(case: Case) -> None:
     """Backward after another forward has changed running statistics gives plain's gradients, or is refused."""
@@ -56,12 +60,14 @@ def test_a_later_forward_changes_what_an_earlier_one_read(case: Case) -> None:
 HOW = st.sampled_from(("in place", "a row", "other data"))
 
 
+@for_readers("advanced", "wrong gradient", ".data, weight clipping, max norm, WGAN")
 @offload_law(written(silent_changes.weights, how=HOW, forwards=FEW, **CUT))
 def test_weights_may_change_where_no_version_tells(case: Case) -> None:
     """A weight that forward limits through .data, in place or by giving it other data, is plain's step by step."""
     equals_plain(case)
 
 
+@for_readers("adversarial", "wrong gradient", ".data")
 @offload_law(written(silent_changes.other_data, **CUT))
 def test_a_weight_that_is_given_other_data_after_it_was_read(case: Case) -> None:
     """A weight that forward reads and then gives other data has plain's gradient, or backward is refused."""

@@ -15,6 +15,7 @@ from conformance.judging.judge import Case
 from conformance.programs import operator_database as database
 from conformance.programs.operator_database import Category
 from conformance.programs.program import Named
+from conformance.rows.for_readers import for_readers
 from impls import Implementation
 
 Names = Callable[[], tuple[str, ...]]
@@ -75,24 +76,28 @@ def law(
     return laws.law(drawn, every=complete, packages=database.PACKAGES, devices=["cpu"], **kwargs)
 
 
+@for_readers("everyday", "wrong gradient", "OpInfo, convolution, attention, softmax")
 @law("first", floor=15, effort=3)
 def test_operators_that_a_region_begins_with(case: Case) -> None:
     """Whatever operator a region begins with, its outputs and gradients are plain's to the last bit."""
     case.equals_plain()
 
 
+@for_readers("everyday", "wrong gradient", "OpInfo, convolution, attention, softmax")
 @law("last", floor=15, effort=3)
 def test_operators_that_a_region_ends_with(case: Case) -> None:
     """Whatever operator a region ends with, its outputs and gradients are plain's to the last bit."""
     case.equals_plain()
 
 
+@for_readers("everyday", "wrong gradient", "OpInfo, convolution, attention, softmax")
 @law("alone", floor=15, effort=3)
 def test_operators_with_all_their_arguments(case: Case) -> None:
     """An operator that is a region by itself, with its arguments as they are, has plain's outputs and gradients."""
     case.equals_plain()
 
 
+@for_readers("everyday", "wrong gradient", "BatchNorm, running statistics, out=")
 @law("first", Category.WRITES, database.writing, floor=4, effort=0.5)
 def test_operators_that_write_to_their_arguments(case: Case) -> None:
     """An operator that writes to its arguments, as batch norm to its statistics, has plain's gradients or is refused."""

@@ -12,6 +12,7 @@ from conformance.judging.judge import Case
 from conformance.judging.refusals import REQUIRES_GRAD
 from conformance.programs.scenarios import replaced_tensors
 from conformance.programs.strategies import named
+from conformance.rows.for_readers import for_readers
 
 law = functools.partial(laws.law, family="errors", about=REQUIRES_GRAD | {"replace", "replaced"})
 BOTH, REGIONS = st.booleans(), st.integers(2, 3)
@@ -21,6 +22,7 @@ _KINDS = st.sampled_from(["view", "result", "constant", "module", "transposed", 
 _WAYS = st.sampled_from(["lambda", "function", "partial", "nothing", "output"])
 
 
+@for_readers("advanced", "wrong gradient", "lambda, loop variable, closure, late binding")
 @law(named(replaced_tensors.late, kind=_KINDS, through=_WAYS, regions=REGIONS, nested=BOTH), floor=6, **_MAY_REFUSE)
 def test_names_that_are_bound_late(case: Case) -> None:
     """A function that reads another tensor in backward, as a name of it stands for another, gets no wrong gradient."""
@@ -31,12 +33,14 @@ _HOW = st.sampled_from(["attribute", "data", "data twice", "average"])
 _SAVED = st.sampled_from(["weight", "buffer", "part of a buffer"])
 
 
+@for_readers("adversarial", "wrong gradient", ".data, EMA, weight swap, FSDP")
 @law(named(replaced_tensors.changed, how=_HOW, saved=_SAVED, passed=BOTH, after=BOTH, nested=BOTH), floor=6, **_MAY_REFUSE)
 def test_weights_and_buffers_that_are_replaced(case: Case) -> None:
     """A weight or buffer that is assigned anew before backward, or is given other data, makes no wrong gradient."""
     case.equals_plain_or_refuses()
 
 
+@for_readers("advanced", "wrong gradient", "functional_call, MAML, torch.func, ensemble")
 @law(
     named(replaced_tensors.called, computed=BOTH, stacked=BOTH, saved=st.sampled_from(["product", "weight"])),
     floor=4,
@@ -51,12 +55,14 @@ _COPIES = named(replaced_tensors.called_with_copies, leaf=BOTH, initialised=BOTH
 _COPIES_TWICE = named(replaced_tensors.called_with_copies, leaf=BOTH, initialised=BOTH, twice=st.just(True))
 
 
+@for_readers("advanced", "wrong gradient", "functional_call, MAML, torch.func")
 @law(_COPIES, floor=3)
 def test_copies_of_weights_in_a_functional_call(case: Case) -> None:
     """A model that checkpoints inside, called with copies of its weights, gets plain's gradients."""
     case.equals_plain()
 
 
+@for_readers("advanced", "wrong gradient", "double backward, functional_call, MAML, create_graph")
 @law(_COPIES_TWICE, needs=["higher-order"], floor=3)
 def test_copies_of_weights_and_second_derivatives(case: Case) -> None:
     """A model that checkpoints inside, called with copies of its weights, gets plain's gradients of gradients."""
@@ -67,6 +73,7 @@ _ALIKE = ["a mask that is kept", "masks that are kept", "a cache", "data for a w
 _alike = named(replaced_tensors.alike, kind=st.sampled_from(_ALIKE), nested=BOTH)
 
 
+@for_readers("advanced", "poor error", "causal mask, cache, RoPE")
 @law(_alike | named(replaced_tensors.stored, flat=BOTH, nested=BOTH), floor=6)
 def test_other_tensors_with_the_same_values(case: Case) -> None:
     """What a function makes anew in each run, or finds replaced by equal values, is no reason to refuse."""
@@ -76,6 +83,7 @@ def test_other_tensors_with_the_same_values(case: Case) -> None:
 _CACHED = {"layers": st.integers(1, 2), "calls": st.integers(1, 3), "nested": BOTH}
 
 
+@for_readers("advanced", "wrong gradient", "parametrize.cached, weight_norm, spectral_norm")
 @law(named(replaced_tensors.cached, **_CACHED), floor=4, **_MAY_REFUSE)
 def test_weights_cached_around_forward(case: Case) -> None:
     """Parametrized weights that are cached in forward, and not in backward, make no wrong gradient: plain's, or an error."""

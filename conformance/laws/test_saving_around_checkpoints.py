@@ -17,6 +17,7 @@ from conformance.programs.program import Block, Program, Region
 from conformance.programs.scenarios.graph.generated import SAVED, Around
 from conformance.programs.scenarios.graph.meters import copied_to_the_cpu
 from conformance.programs.strategies import CORE, programs
+from conformance.rows.for_readers import for_readers
 
 graph_law = functools.partial(law, kind="graph", family="saving_on_cpu", recomputes=False)
 
@@ -54,12 +55,14 @@ def _saved_inside(program: Program) -> int:
     return sum(len({slot.value for slot in frame.slots}) for frame in frames if frame.parent is frames[0])
 
 
+@for_readers("advanced", "leaked or late memory", "save_on_cpu, checkpoint")
 @graph_law(_composed(CORE, inside=False, due=_saved_outside), effort=0.6, floor=2)
 def test_around_regions_their_inputs_are_moved(case: Case) -> None:
     """Around checkpointed regions of any kind, tensor inputs are moved to the CPU, each once, and nothing of the inside."""
     copied_to_the_cpu(case, cast(Around, case.program).due)
 
 
+@for_readers("advanced", "leaked or late memory", "save_on_cpu, checkpoint")
 @graph_law(_composed(CORE, inside=True, due=_saved_inside), effort=0.5, floor=2)
 def test_inside_regions_what_they_save_is_moved(case: Case) -> None:
     """Inside a checkpointed region of any kind, what the region saves is moved to the CPU, each tensor once, and no more."""
@@ -69,6 +72,7 @@ def test_inside_regions_what_they_save_is_moved(case: Case) -> None:
 MIXED = [*CORE, "views", "inplace", "detach", "indices", "custom-function", "retain", "partial"]
 
 
+@for_readers("advanced", "wrong gradient", "save_on_cpu, checkpoint")
 @graph_law(_composed(MIXED, inside=False) | _composed(MIXED, inside=True), effort=0.5, floor=2)
 def test_gradients_of_checkpoints_stay_as_they_are(case: Case) -> None:
     """Around checkpointed regions of any kind, and inside of them, gradients are those without moving anything."""

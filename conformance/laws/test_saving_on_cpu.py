@@ -22,6 +22,7 @@ from conformance.programs.scenarios.graph.generated import PINNED, SAVED, Around
 from conformance.programs.scenarios.graph.meters import Due, Moved, Residents, Settled, Waits, copied_to_the_cpu, wrongly_moved
 from conformance.programs.schedules import exactly, schedules
 from conformance.programs.strategies import CORE, named, programs
+from conformance.rows.for_readers import for_readers
 
 graph_law = functools.partial(law, kind="graph", recomputes=False)
 
@@ -41,18 +42,21 @@ def _there(context: str, sometimes: Collection[str], backward: st.SearchStrategy
     return st.builds(Around, programs(sometimes=sometimes, depth=1), st.just(context), backward, place=st.just("second"))
 
 
+@for_readers("everyday", "wrong gradient", "save_on_cpu, offload")
 @graph_law(_here(programs(sometimes=[*FEATURES, "late-noise"], depth=1)), effort=0.8, floor=4)
 def test_what_is_on_the_cpu_stays_as_it_is(case: Case) -> None:
     """For tensors on the CPU gradients equal plain's, whatever was saved and however they are asked for."""
     case.equals_plain()
 
 
+@for_readers("everyday", "wrong gradient", "save_on_cpu, offload, CUDA")
 @graph_law(_there(SAVED, FEATURES), effort=0.5, floor=2)
 def test_saved_tensors_come_back_to_the_device(case: Case) -> None:
     """For tensors on another device gradients equal plain's, whatever was saved and however they are asked for."""
     case.equals_plain()
 
 
+@for_readers("everyday", "wrong gradient", "save_on_cpu, pin_memory")
 @graph_law(_there(PINNED, FEATURES), effort=0.5, floor=2)
 def test_pinned_copies_do_not_race(case: Case) -> None:
     """With pinned memory, where copies both ways end only when somebody waits for them, gradients equal plain's."""
@@ -68,30 +72,35 @@ def _returns(kinds: Sequence[str], place: str, pinned: st.SearchStrategy[bool]) 
     return named(host.returns, kind=st.sampled_from(kinds), pinned=pinned, place=st.just(place))
 
 
+@for_readers("advanced", "wrong gradient", "save_on_cpu, strides, torch.sparse")
 @graph_law(_returns([*DENSE, *GAPS, *SPARSE, "boolean"], "cpu", BOTH))
 def test_what_was_on_the_cpu_looks_the_same(case: Case) -> None:
     """Values, strides, dtype, layout and conjugation of a tensor on the CPU, sparse ones too, are those that were saved."""
     case.equals_plain()
 
 
+@for_readers("advanced", "wrong gradient", "save_on_cpu, strides, conj")
 @graph_law(_returns([*DENSE, "boolean"], "second", st.just(False)))
 def test_what_comes_back_looks_the_same(case: Case) -> None:
     """Values, strides, dtype, device and conjugation of a dense tensor that was moved are those that were saved."""
     case.equals_plain()
 
 
+@for_readers("advanced", "wrong gradient", "save_on_cpu, expand, transpose, view")
 @graph_law(_returns(GAPS, "second", st.just(False)), effort=0.5, floor=3)
 def test_views_come_back_with_their_strides(case: Case) -> None:
     """Slices, expanded and overlapping views that were moved come back with their strides."""
     case.equals_plain()
 
 
+@for_readers("advanced", "wrong gradient", "save_on_cpu, pin_memory, strides")
 @graph_law(_returns([*DENSE, *GAPS, "boolean"], "second", st.just(True)))
 def test_what_comes_back_from_pinned_memory_looks_the_same(case: Case) -> None:
     """Through pinned memory too, values, strides, dtype, device and conjugation are those that were saved."""
     case.equals_plain()
 
 
+@for_readers("everyday", "leaked or late memory", "save_on_cpu, GPU memory, peak memory")
 @graph_law(
     st.builds(Steps, exactly("forward", "backward", depth=1), st.sampled_from([SAVED, PINNED]), st.just("second")),
     effort=0.5,
@@ -113,6 +122,7 @@ def _due(case: Case) -> Due:
     return due
 
 
+@for_readers("everyday", "more work than needed", "save_on_cpu, bandwidth, transfers")
 @graph_law(
     _there(SAVED, [*CORE, "views", "saved-twice", "custom-function", "retain", "partial"], st.just(False)), effort=0.5, floor=2
 )
@@ -135,6 +145,7 @@ def test_each_tensor_is_moved_once(case: Case) -> None:
 BETWEEN = st.sampled_from(["nothing", "change", "drop"])
 
 
+@for_readers("advanced", "more work than needed", "save_on_cpu, bandwidth, transfers")
 @graph_law(named(host.again, saves=st.integers(1, 4), between=BETWEEN, passes=st.integers(1, 2)))
 def test_what_is_saved_again_is_moved_again_only_if_it_must_be(case: Case) -> None:
     """A tensor that is saved again is copied again if it was changed since, or if nothing needs the first copy any more."""
@@ -145,12 +156,14 @@ def test_what_is_saved_again_is_moved_again_only_if_it_must_be(case: Case) -> No
 PARTS = st.sampled_from(["rows", "columns", "row and column"])
 
 
+@for_readers("advanced", "wrong gradient", "save_on_cpu, chunk, split, view")
 @graph_law(named(host.parts, kind=PARTS, pinned=BOTH), floor=3)
 def test_parts_of_one_tensor_are_told_apart(case: Case) -> None:
     """Of views of one tensor, of equal or other strides, each comes back with its own values."""
     case.equals_plain()
 
 
+@for_readers("advanced", "wrong gradient", "save_on_cpu, caching allocator")
 @graph_law(named(host.reused, count=st.integers(2, 5), pinned=BOTH), effort=0.3, floor=2)
 def test_a_tensor_in_the_place_of_one_that_died(case: Case) -> None:
     """A tensor that is made where one that was saved has died, at its address and version, is saved for itself."""
@@ -160,6 +173,7 @@ def test_a_tensor_in_the_place_of_one_that_died(case: Case) -> None:
 SIZES = st.lists(st.integers(1, 8).map(lambda size: 2 * size), min_size=1, max_size=4).map(tuple)
 
 
+@for_readers("advanced", "more work than needed", "save_on_cpu, min_bytes")
 @graph_law(
     named(host.small, sizes=SIZES, least=st.sampled_from([0, 4, 16, 17, 32, 1000]), views=BOTH),
     needs=["min-bytes"],
@@ -174,6 +188,7 @@ def test_small_tensors_stay(case: Case) -> None:
 WRONG = st.sampled_from([-1, 1.5, "many", None])
 
 
+@for_readers("advanced", "poor error", "save_on_cpu, min_bytes")
 @graph_law(named(host.small_refused, wrong=WRONG), needs=["min-bytes"], gradients=False, floor=4)
 def test_a_size_must_be_a_number_of_bytes(case: Case) -> None:
     """A negative min_bytes, and one that is no int, is refused before anything is saved, by an error that names it."""
@@ -183,6 +198,7 @@ def test_a_size_must_be_a_number_of_bytes(case: Case) -> None:
 CHANGING = ["closure", "custom-function", "views", "retain"]
 
 
+@for_readers("adversarial", "wrong gradient", "save_on_cpu, in place")
 @graph_law(
     _here(programs(["mutated"], [*CORE, *CHANGING], depth=1) | programs(["corrupted"], CORE, depth=1)),
     gradients=False,
@@ -197,6 +213,7 @@ CHANGES = st.sampled_from(["method", "part", "item", "out", "foreach", "copy", "
 INPUT_OR_RESULT = st.sampled_from(["input", "result", "function", "result of function"])
 
 
+@for_readers("adversarial", "wrong gradient", "save_on_cpu, in place")
 @graph_law(named(saved.changed, hooks=st.just("save_on_cpu"), saved=INPUT_OR_RESULT, change=CHANGES), gradients=False)
 def test_saving_on_the_cpu_notices_any_change(case: Case) -> None:
     """Whatever wrote to a tensor on the CPU that was saved, input or output, backward is an error, as it is in plain."""
@@ -206,6 +223,7 @@ def test_saving_on_the_cpu_notices_any_change(case: Case) -> None:
 OPERATOR = st.sampled_from(["sin", "exp", "square"])
 
 
+@for_readers("adversarial", "wrong gradient", "save_on_cpu, in place")
 @graph_law(
     named(host.changed, operator=OPERATOR, change=st.sampled_from(["method", "part", "copy"]), pinned=BOTH), gradients=False
 )
@@ -214,6 +232,7 @@ def test_a_change_after_moving_gives_no_wrong_gradient(case: Case) -> None:
     case.as_expected()
 
 
+@for_readers("everyday", "more work than needed", "save_on_cpu, pin_memory, synchronize, overlap")
 @graph_law(_there(PINNED, CORE), effort=0.4, floor=2)
 def test_pinned_copies_block_nobody(case: Case) -> None:
     """With pinned memory no copy between the devices is one that the host waits for."""
@@ -229,6 +248,7 @@ FREEING = st.lists(st.sampled_from(["backward", "grad", "create-graph", "read"])
 NAMES = st.lists(st.sampled_from(["exp", "tanh", "sin", "matmul", "function"]), min_size=1, max_size=3).map(tuple)
 
 
+@for_readers("everyday", "leaked or late memory", "save_on_cpu, memory leak")
 @graph_law(
     named(
         saved.freed,
@@ -250,6 +270,7 @@ def test_a_graph_saved_on_the_cpu_is_freed(case: Case) -> None:
 STEPS = schedules(["whole", "some", "part", "forward", "drop", "create-graph"], drop=True, depth=1)
 
 
+@for_readers("everyday", "leaked or late memory", "save_on_cpu, memory leak")
 @graph_law(st.builds(Steps, STEPS, st.just(SAVED), st.just("second")), effort=0.4, floor=2)
 def test_copies_die_with_their_graph(case: Case) -> None:
     """Copies of saved tensors die with their graph, on both devices, before any backward and after each kind of it."""

@@ -10,11 +10,13 @@ from conformance.judging import law as laws
 from conformance.judging.judge import Case
 from conformance.programs.scenarios.regions import values
 from conformance.programs.strategies import named
+from conformance.rows.for_readers import for_readers
 
 law = functools.partial(laws.law, family="gradients")
 LAYOUTS = st.sampled_from(("channels last", "permuted", "slice", "expanded", "overlapping", "conj", "neg"))
 
 
+@for_readers("advanced", "wrong gradient", "strides, channels_last, conj")
 @law(named(values.laid_out, kind=LAYOUTS, nested=st.booleans()))
 def test_layouts_are_plains(case: Case) -> None:
     """Strides, conjugation and negation of arguments, saved tensors, outputs and gradients are plain's in both runs."""
@@ -24,6 +26,7 @@ def test_layouts_are_plains(case: Case) -> None:
 RARE = st.sampled_from(("complex128", "float16", "int32", "bool", "uint8", "special", "large"))
 
 
+@for_readers("advanced", "wrong gradient", "NaN, inf, float8, overflow")
 @law(named(values.rare, kind=RARE, nested=st.booleans()))
 def test_values_that_are_rarely_met(case: Case) -> None:
     """Large tensors, NaN and infinity, and dtypes that are rare among saved tensors give plain's gradients."""
@@ -33,6 +36,7 @@ def test_values_that_are_rarely_met(case: Case) -> None:
 COUNT = st.sampled_from([1, 10, 50, 130])
 
 
+@for_readers("advanced", "wrong gradient", "large region")
 @law(named(values.many, count=COUNT, versions=st.sampled_from([0, 1, 5]), passes=st.integers(1, 2)), floor=3, effort=0.3)
 def test_very_many_saved_tensors(case: Case) -> None:
     """However many tensors a region saves, and however often each was changed before, gradients are plain's."""
@@ -42,6 +46,7 @@ def test_very_many_saved_tensors(case: Case) -> None:
 _LATE = {"count": COUNT, "times": st.integers(1, 9), "tries": st.integers(1, 2)}
 
 
+@for_readers("adversarial", "wrong gradient", "in place, version counter")
 @law(named(values.changed, **_LATE), family="errors", gradients=False, recomputes=False, effort=0.4)
 def test_a_change_is_reported_however_late(case: Case) -> None:
     """A change in place of the last of many saved tensors, once or several times, gives an error each time, as in plain."""
@@ -51,6 +56,7 @@ def test_a_change_is_reported_however_late(case: Case) -> None:
 _SPECIAL = {"passed": st.booleans(), "before": st.integers(0, 1), "times": st.integers(1, 3), "nested": st.booleans()}
 
 
+@for_readers("adversarial", "wrong gradient", "tensor subclass, in place")
 @law(named(values.special, **_SPECIAL), family="errors", gradients=False, recomputes=False)
 def test_a_changed_tensor_of_a_subclass(case: Case) -> None:
     """A saved tensor of a subclass that is changed in place, after forward or a backward, gives an error as in plain."""

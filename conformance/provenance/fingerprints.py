@@ -22,10 +22,12 @@ from conformance.rows.results_file import ROOT
 
 PACKAGES = "impls", "conformance", "benches"
 LAWS = "conformance.laws"
-# What says where and how something was measured and shows it, and what finds an implementation, whose fingerprint is its own.
+# What says where and how something was measured and shows it, what a law means to readers, and what finds an implementation,
+# whose fingerprint is its own.
 SEPARATE = frozenset(
     {
         "conformance.judging.result:Result.script",
+        "conformance.rows.for_readers:for_readers",
         "conformance.rows.results_file:header",
         "conformance.reproducers.script:hanging",
         "impls.implementation:Implementation.importing",

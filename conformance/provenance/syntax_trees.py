@@ -66,9 +66,11 @@ class Module:
     effects: list[ast.AST] = field(default_factory=list)
 
     def add(self, statement: ast.stmt, without: Collection[str] = ()) -> None:
-        """Take in a statement of the module, without some methods."""
+        """Take in a statement of the module, without some methods and decorators."""
         if _is_nothing(statement) or _is_command(statement):
             return
+        if isinstance(statement, ast.FunctionDef):
+            statement.decorator_list = [one for one in statement.decorator_list if self._decorator(one) not in without]
         if not isinstance(statement, ast.FunctionDef | ast.ClassDef):
             for one in imports(ast.walk(statement)):
                 self.imports.update({name: (target, one) for name, target in self.targets(one)})
@@ -81,6 +83,14 @@ class Module:
             self.definitions.setdefault(name, []).append(statement)
         if not bound or not isinstance(statement, ast.FunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign | ast.AugAssign):
             self.effects.append(statement)
+
+    def _decorator(self, expression: ast.expr) -> str:
+        """Where the function is from that a call decorates with, as ``"pkg.mod:name"``; "" if it is not imported by name."""
+        match expression:
+            case ast.Call(ast.Name(name)) if name in self.imports:
+                source = self.imports[name][0]
+                return f"{source.module}:{'.'.join(source.names)}"
+        return ""
 
     def targets(self, statement: Import) -> Iterator[tuple[str, Target]]:
         """The names that an import in this module binds, and to what."""
@@ -130,7 +140,10 @@ def _bound(statement: ast.stmt) -> list[str]:
 
 
 def parsed(name: str, text: str, *, is_package: bool, without: Collection[str] = ()) -> Module:
-    """A module of this name and text, ``without`` methods such as ``"pkg.mod:Class.method"``. Raises SyntaxError."""
+    """A module of this name and text. Raises SyntaxError.
+
+    ``without`` methods such as ``"pkg.mod:Class.method"`` and calls of decorators such as ``"pkg.mod:decorator"``.
+    """
     made = Module(name, is_package)
     for statement in ast.parse(text).body:
         made.add(statement, without)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from conformance.provenance.staleness import MARK, MEANING, count, marked, note
+from conformance.reports import ranking
 from conformance.rows.results_file import VERDICTS, Results, Row, is_unexpected
 from conformance.rows.torch_releases import by_subject, release
 
@@ -25,7 +26,7 @@ LEGEND = "  ".join(f"{SYMBOLS[name]} {name}" for name in VERDICTS) + f"  {UNEXPE
 
 
 def terminal(rows: Iterable[Row], *, width: int | None = None, color: bool = False) -> str:
-    """The matrix of laws × implementations as text, one table a device, followed by legend and totals.
+    """What is kept by tier, and the matrix of laws × implementations, one table a device, followed by legend and totals.
 
     A cell has the verdict's symbol, the number of cases with that verdict where it is not all of them, the number of
     cases, and a mark when that is not as declared or when too few cases prove anything. Tables are drawn by rich, in
@@ -41,7 +42,7 @@ def terminal(rows: Iterable[Row], *, width: int | None = None, color: bool = Fal
     counts = Counter(row["verdict"] for row in rows)
     verdicts = ", ".join(f"{counts[name]} {name}" for name in VERDICTS if counts[name])
     cases, unexpected = sum(row["cases"] for row in rows), sum(map(is_unexpected, rows))
-    return "\n".join([*tables, LEGEND, f"verdicts: {verdicts} ({cases} cases); {unexpected} unexpected"])
+    return "\n".join([*ranking.lines(rows), *tables, LEGEND, f"verdicts: {verdicts} ({cases} cases); {unexpected} unexpected"])
 
 
 def pace(rows: Iterable[Row], laws: int = 5) -> str:

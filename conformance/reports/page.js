@@ -27,7 +27,12 @@
 
   const reasons = (row) => all("button", row).map((button) => records[button.value].known?.reason || "").join(" ");
 
-  const tables = all("table").map((table) => ({
+  const meaning = (row) => {
+    const { tier, consequence, words } = records[find("button", row).value];
+    return [tier, consequence, words].filter(Boolean).join(" ");
+  };
+
+  const tables = all(".scroller table").map((table) => ({
     table,
     edition: table.closest(".edition"),
     section: table.closest(".kind"),
@@ -40,7 +45,7 @@
       tallies: all("td", head),
       lines: all("tr", head.nextElementSibling).map((row) => ({
         row,
-        text: `${find("th", row).textContent} ${reasons(row)}`.toLowerCase(),
+        text: `${find("th", row).textContent} ${meaning(row)} ${reasons(row)}`.toLowerCase(),
         cells: all("td", row).map((cell) => ({ cell, buttons: all("button", cell) })),
       })),
     })),
@@ -70,15 +75,17 @@
     const set = (name) => new Set(data.getAll(name));
     const words = data.get("text").toLowerCase().split(/\s+/).filter(Boolean);
     const [verdicts, impls] = [set("verdict"), set("impl")];
-    const [family, device, torch, only] = ["family", "device", "torch", "only"].map((name) => data.get(name));
+    const [family, tier, device, torch, only] = ["family", "tier", "device", "torch", "only"].map((name) => data.get(name));
     return {
-      narrow: Boolean(words.length || verdicts.size || family || only),
+      narrow: Boolean(words.length || verdicts.size || family || tier || only),
       edition: (section) => (!device || section.dataset.device === device) && (!torch || section.dataset.torch === torch),
       impl: (name) => !impls.size || impls.has(name),
       family: (name) => !family || family === name,
       line: (text) => words.every((word) => text.includes(word)),
       record: (record) =>
         (!verdicts.size || verdicts.has(record.verdict)) &&
+        (!tier || record.tier === tier) &&
+        (only !== "wrong gradient" || record.effect === only) &&
         (only !== "limits" || record.verdict !== "agrees" || record.unexpected) &&
         (only !== "unexpected" || record.unexpected),
     };
@@ -198,6 +205,7 @@
     fact("Measured with", `torch ${record.torch} on ${record.device}${aged}`);
     const counts = Object.entries(record.counts).flatMap(([verdict, count]) => [" · ", made("span", `${verdict} ${count.toLocaleString("en")}`, verdict)]);
     fact("Cases", record.cases.toLocaleString("en"), ...counts);
+    if (record.tier) fact("The law", `${record.tier}; breaking it: ${record.consequence}`);
     if (record.options) fact("Called with", made("code", record.options));
     const idle = record.verdict === "agrees" && record.expected === "agrees";
     const why = idle ? ", but too few cases prove it" : ", so this verdict is unexpected";

@@ -6,6 +6,7 @@ ignores: it says when and on what they were measured, and asks nothing of a netw
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,10 +15,11 @@ import torch
 
 import impls
 from conformance.provenance.staleness import BEGIN, CELL, END, MARK, MEANING, Now, unmarked
-from conformance.reports import readme_lists, report
+from conformance.reports import page_guide, readme_lists, report
 from conformance.reports.matrix import SYMBOLS
 from conformance.reports.page_figures import comparisons, figures
 from conformance.reports.page_tables import Entry, distinct, editions, entries, interned
+from conformance.rows.for_readers import CONSEQUENCES, TIERS
 from conformance.rows.results_file import ROOT, VERDICTS, Results
 
 TEMPLATE, STYLE, PROGRAM = (f"page.{ending}" for ending in ("html.j2", "css", "js"))
@@ -57,6 +59,10 @@ def rendered(found: Sequence[Results], directory: Path, text: str, now: Now | No
         laws=distinct(entry.row["law"] for entry in shown),
         cases=sum(entry.row["cases"] for entry in shown),
         implementations=_described(shown),
+        answers=page_guide.answers(editions(shown)[0]),
+        keeps=page_guide.keeps,
+        tiers=TIERS,
+        consequences=CONSEQUENCES,
         families=sorted({entry.family for entry in shown}),
         dates=sorted({run.header["date"][:10] for one in found for run in one.runs or (one,)}),
         files=distinct(one.path.name for one in found),
@@ -81,8 +87,20 @@ def rendered(found: Sequence[Results], directory: Path, text: str, now: Now | No
 
 
 def _described(shown: Iterable[Entry]) -> dict[str, str]:
-    """Each implementation with its summary, if it is built in: what others ship may not be installed."""
-    return {name: impls.get(name).summary if name in impls.names() else "" for name in distinct(e.row["impl"] for e in shown)}
+    """Each implementation with its summary, if it is built in or a peer."""
+    return {name: _summary(name) for name in distinct(e.row["impl"] for e in shown)}
+
+
+def _summary(name: str) -> str:
+    """What an implementation says that it is; of a peer by the text of its adapter, since it may not be installed."""
+    if name in impls.names():
+        return impls.get(name).summary
+    if name not in impls.PEERS:
+        return ""
+    path = ROOT.joinpath(*impls.module_of(name).split(".")).with_suffix(".py")
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    found = [one.value for one in nodes if isinstance(one, ast.keyword) and one.arg == "summary"]
+    return next((str(one.value) for one in found if isinstance(one, ast.Constant)), "")
 
 
 def write(root: Path = ROOT) -> None:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import impls
 from conformance.provenance.staleness import OLDER, note
+from conformance.reports.ranking import effect, guide
 from conformance.reproducers import script_files
 from conformance.reproducers.script_syntax import OURS, imports
 from conformance.rows.results_file import Results, Row, is_unexpected
@@ -116,15 +117,21 @@ class Entry:
         """What the panel shows of it, in parts that verdicts share; of its script where that is, for the text is there."""
         row = self.row
         return [
-            {"law": row["law"], "statement": row.get("statement", ""), "family": self.family},
+            {"law": row["law"], "statement": row.get("statement", ""), "family": self.family, **_for_readers(row)},
             {"impl": row["impl"], "device": row["device"], "torch": self.torch, "judged_by": self.judged_by},
-            {"expected": row["expected"], "verdict": row["verdict"], "unexpected": self.unexpected},
+            {"expected": row["expected"], "verdict": row["verdict"], "unexpected": self.unexpected, "effect": effect(row)},
             {"cases": row["cases"], "counts": self.counts},
             {"options": row.get("options", ""), "program": bool(row["program"]), "takes": self.takes},
             {"known": self.known},
             {"detail": self.detail},
             {"file": self.script_file},
         ]
+
+
+def _for_readers(row: Row) -> dict[str, str]:
+    """What the law of a row means to readers, if it is there."""
+    found = guide(row["law"])
+    return {"tier": found.tier, "consequence": found.consequence, "words": ", ".join(found.words)} if found else {}
 
 
 def interned(records: Iterable[Sequence[Mapping[str, Any]]]) -> list[tuple[list[Any], list[int]]]:

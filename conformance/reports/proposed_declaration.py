@@ -18,6 +18,7 @@ from hypothesis.strategies import SearchStrategy
 
 from conformance.judging.law import LAWS, Law
 from conformance.judging.verdicts import NOTHING_RECOMPUTED
+from conformance.reports.ranking import tier
 from conformance.reproducers.script import SUBJECTS
 from conformance.rows.results_file import is_untested
 from impls import Implementation, Known
@@ -100,10 +101,14 @@ def _guess(claims: Implementation, row: Row) -> Implementation:
 def _fewest_limits(claimed: frozenset[str], found: Mapping[str, Row]) -> frozenset[str]:
     """The capabilities with which the fewest laws have another verdict than is claimed.
 
-    Of those that are as good: no capability that no law shows, and then as many as there are.
+    Of those that are as good: no capability that no law shows, and then as many as there are. None without which an ordinary
+    training step is wrong: what remains of such a capability may be kept by chance, as by code that knows nothing of autocast.
     """
-    judged = [(LAWS[law].needs, row["verdict"]) for law, row in found.items() if LAWS[law].needs]
-    shown = frozenset(name for needs, verdict in judged if verdict == "agrees" for name in needs)
+    tested = [(LAWS[law].needs, row["verdict"]) for law, row in found.items() if not is_untested(row)]
+    untested = frozenset(name for law, row in found.items() if is_untested(row) for name in LAWS[law].needs)
+    shown = frozenset(name for needs, verdict in tested if verdict == "agrees" for name in needs)
+    claimed = claimed - ((_refuted(found) | untested - shown) - {"recomputes"})
+    judged = [(needs, verdict) for needs, verdict in tested if needs]
     open_ones = {name for needs, verdict in judged if verdict != "agrees" for name in needs} & claimed - {"recomputes"}
     certain = claimed - open_ones
     # A law that needs what is certain alone has the same verdict either way, as has one that neither agrees nor refuses.
@@ -118,6 +123,12 @@ def _fewest_limits(claimed: frozenset[str], found: Mapping[str, Row]) -> frozens
     return certain | min(subsets, key=costs)
 
 
+def _refuted(found: Mapping[str, Row]) -> frozenset[str]:
+    """The capabilities that an everyday law is about, and no other, which is not kept."""
+    broken = [LAWS[law].needs for law, row in found.items() if row["verdict"] != "agrees" and tier(row) == "everyday"]
+    return frozenset(name for needs in broken if len(needs) == 1 for name in needs)
+
+
 def _limits(claims: Implementation, found: Mapping[str, Row], source: str) -> dict[str, Known]:
     limits = {}
     for law, row in found.items():
@@ -129,10 +140,13 @@ def _limits(claims: Implementation, found: Mapping[str, Row], source: str) -> di
     return limits
 
 
-def written(declared: Declaration, reference: str, about: str) -> str:
-    """The declaration of what is at ``"pkg.mod:attr"`` as a Python module; ``about`` says how it was judged."""
+def written(declared: Declaration, reference: str, about: str, part: str = "") -> str:
+    """The declaration of what is at ``"pkg.mod:attr"`` as a Python module; ``about`` says how it was judged.
+
+    ``part`` is what to take of it if it is a record that declares something else: ``".subject"``.
+    """
     claims = declared.claims
-    module, _, attribute = reference.partition(":")
+    module, _, attribute = f"{reference}{part}".partition(":")
     subject = SUBJECTS[claims.kind]
     lines = [f'"""{reference}, as it was judged: {about}."""', "", f"import {module}", "from impls import Implementation"]
     lines += ["from impls.implementation import known", ""] if claims.known else [""]
@@ -142,7 +156,7 @@ def written(declared: Declaration, reference: str, about: str) -> str:
     fields = [
         repr(re.sub(r"\W+", "-", reference)),
         f"kind={claims.kind!r}",
-        f"{'checkpoint' if claims.kind == 'checkpoint' else 'provides'}={reference.replace(':', '.')}",
+        f"{'checkpoint' if claims.kind == 'checkpoint' else 'provides'}={module}.{attribute}",
         f"binding={f'import {module}{chr(10) * 2}{subject} = {module}.{attribute}'!r}",
         f"source={reference!r}",
         f"capabilities=frozenset({sorted(claims.capabilities)!r})",

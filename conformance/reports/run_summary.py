@@ -1,29 +1,100 @@
-"""A few lines at the end of a run that is not as declared: how many laws, of which families, and where to look first."""
+"""The end of a run: what is kept and what is not, by tier and consequence, and where each failure is shown.
+
+What is told of failures comes in one order: the worst consequence first, and of these the most ordinary law.
+"""
 
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
+import inspect
 import pkgutil
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import impls
 from conformance import laws
-from conformance.judging.causes import GRADIENT
 from conformance.judging.law import LAWS
 from conformance.judging.result import is_worse
+from conformance.reports import ranking
+from conformance.reports.nearest import Nearest, nearest
+from conformance.reproducers import script_files
+from conformance.rows.option_values import command
 from conformance.rows.results_file import Row, claim, is_unexpected, is_untested
+from impls import nested
+
+LINES, SCRIPTS = 30, 3  # at most so many lines, and so many failures with their scripts above them
+NAMED = 4  # so many laws are named in a line
+OPTIONS = frozenset(inspect.signature(nested.checkpoint).parameters) - {"function", "args", "kwargs"}
+_NOT_TAKEN = re.compile(r"TypeError: .*got an unexpected keyword argument '(\w+)'")  # as Python says it
 
 
-def summary(rows: Sequence[Row], warnings: Sequence[str] = ()) -> str:
-    """What is worse than declared, by implementation and family, wrong gradients first; "" where all is as declared.
+@dataclass(frozen=True)
+class Run:
+    """A run that is over: its rows, the file that they are in, and what can be done next.
 
-    ``warnings`` are those of smoke checks. Each is said again: laws that fail may fail for nothing else.
+    ``again`` makes the command of this run by the claims of another. ``like`` names those by which it judged what declares
+    nothing.
     """
-    lines = [line for name in dict.fromkeys(row["impl"] for row in rows) for line in _of(name, rows)]
-    return "\n".join([*lines, *(f"before the first law: {warning}" for warning in warnings if lines)])
+
+    rows: Sequence[Row]
+    results: Path
+    again: Callable[[str], str]
+    like: str
+    warnings: Sequence[str] = ()
+    declared: Sequence[str] = ()  # where each declaration is that was made of it
+
+    @property
+    def names(self) -> list[str]:
+        """The implementations that were judged."""
+        return list(dict.fromkeys(row["impl"] for row in self.rows))
+
+    def of(self, name: str) -> list[Row]:
+        """The rows of an implementation."""
+        return [row for row in self.rows if row["impl"] == name]
+
+    @functools.cached_property
+    def nearest(self) -> Mapping[str, Nearest]:
+        """Whose declarations fit best, for what declares nothing and is judged by others."""
+        found = {name: nearest(self.of(name), self.like) for name in self.names}
+        return {name: one for name, one in found.items() if one}
+
+    @functools.cached_property
+    def failures(self) -> list[Row]:
+        """What is worse than declared and not told of in a line for many laws, in the order in which it is told."""
+        within = {id(row) for one in self.nearest.values() for row in one.within}
+        told_apart = [row for row in self.rows if is_worse(row) and not_taken(row) is None and not row.get(ranking.ROUNDED)]
+        return sorted(told_apart, key=lambda row: (id(row) in within, *ranking.urgency(row)))
+
+
+def summary(run: Run) -> list[str]:
+    """At most ``LINES`` lines: what is kept, what is not by tier and consequence, the failures, and the next command."""
+    lines = [f"before the first law: {warning}" for warning in run.warnings if any(map(is_unexpected, run.rows))]
+    lines += _counts(run.names[0], run.rows) if len(run.names) == 1 else ranking.lines(run.rows)
+    for name in run.names:
+        lines += _notes(run, name)
+    end = [f"results: {_shown(run.results)}", *run.declared]
+    failures = [_failure(run.results, row) for row in run.failures]
+    if failures:
+        broken = [*dict.fromkeys(row["impl"] for row in run.failures)][:SCRIPTS]
+        end += [f"more of {name}: {command('reports.report', '--show', name, '--results', run.results)}" for name in broken]
+        room = max(LINES - len(lines) - len(end) - 1, 1)
+        if len(failures) > room:
+            failures = [*failures[: room - 1], f"  and {len(failures) - room + 1} others"]
+        lines += ["failures, worst and most ordinary first:", *failures]
+    return [*lines, *end]
+
+
+def first_failures(run: Run, told: Callable[[Row], str]) -> list[str]:
+    """The first failures in the order of the summary, each as ``told`` tells it, with its script."""
+    return [
+        f"{number}. {ranking.effect(row)}, {ranking.tier(row)}: law {row['law']}\n{told(row)}"
+        for number, row in enumerate(run.failures[:SCRIPTS], 1)
+    ]
 
 
 def nothing_selected(expression: str) -> str:
@@ -37,32 +108,61 @@ def nothing_selected(expression: str) -> str:
     return f"-k {expression!r} selects no law of these implementations{told}" if asked else ""
 
 
-def _of(name: str, rows: Sequence[Row]) -> list[str]:
-    unexpected = [row for row in rows if row["impl"] == name and is_unexpected(row)]
-    worse = sorted(filter(is_worse, unexpected), key=_urgency)
-    untested = [row for row in unexpected if is_untested(row)]
-    lines = []
-    if worse:
-        families = Counter(row["family"] for row in worse)
-        by_family = sorted(families, key=lambda family: (family != "gradients", -families[family]))
-        told = ", ".join(f"{family}: {_laws(families[family])}" for family in by_family)
-        causes = Counter(row["cause"] for row in worse)
-        first = GRADIENT if GRADIENT in causes else causes.most_common(1)[0][0]
-        told_of = f"; the reason of {causes[first]} is: {first}" if first else ""
-        lines.append(f"{name}: {_laws(len(worse))} worse than {claim(worse[0])}{told_of}")
-        lines += [f"  {told}", f"  look first at {worse[0]['law']}: {worse[0]['verdict']}, {worse[0]['cause']}"]
-    if untested:
+def not_taken(row: Row) -> str | None:
+    """The option that an implementation does not take, by the error that it ended with; "" for an argument by keyword."""
+    found = _NOT_TAKEN.match(row["detail"]) if row["verdict"] in ("refuses", "crashes") else None
+    return None if found is None else found[1] if found[1] in OPTIONS else ""
+
+
+def _counts(name: str, rows: Sequence[Row]) -> list[str]:
+    """What an implementation keeps, and all that it does not, whether that is declared or not."""
+    lines = [f"  {what}: {ranking.by_tier(counts)}" for what, counts in ranking.effects(rows).items()]
+    return [f"{name}: {ranking.kept(rows)}", *lines]
+
+
+def _notes(run: Run, name: str) -> list[str]:
+    """What is told of many laws in one line."""
+    unexpected = [row for row in run.of(name) if is_unexpected(row)]
+    better = [row for row in run.of(name) if row["verdict"] != row["expected"] and not is_unexpected(row)]
+    about = "" if len(run.names) == 1 else f"{name} "
+    lines = [f"{about}better than {run.like}: {_named(better)}"] if better else []
+    options = Counter(found for row in unexpected if is_worse(row) and (found := not_taken(row)) is not None)
+    if options:
+        told = [f"{option or 'arguments by keyword'} ({_laws(options[option])})" for option in sorted(options, reverse=True)]
+        lines.append(f"{about}does not take: {', '.join(told)}")
+    if rounded := sum(bool(row.get(ranking.ROUNDED)) for row in unexpected):
+        told_of = f"{_laws(rounded)} {'differs' if rounded == 1 else 'differ'} in the last bits only"
+        lines.append(f"{about}does not add in plain's order: {told_of} (capability exact-sums)")
+    if untested := [row for row in unexpected if is_untested(row)]:
         why = Counter(reason for row in untested for reason in row["unproven"]).most_common(1)
-        told = f"; of most: {why[0][0]}" if why else ""
-        lines.append(f"{name}: {_laws(len(untested))} not tested (✓ and *), since too few cases prove anything{told}")
-    if gone := len(unexpected) - len(worse) - len(untested):
-        lines.append(f"{name}: {_laws(gone)} with a milder verdict than is due by a declared limit or a missing capability")
+        told_why = f"; of most: {why[0][0]}" if why else ""
+        lines.append(f"{about}not tested, since too few cases prove anything: {_named(untested)}{told_why}")
+    if milder := [row for row in unexpected if not is_worse(row) and not is_untested(row)]:
+        lines.append(f"{about}better than {claim(milder[0])}: {_named(milder)}")
+    if near := run.nearest.get(name):
+        counts = f"Beyond its known limits: {len(near.beyond)}. Within them: {len(near.within)}"
+        lines.append(
+            f"{about}nearest, by {_laws(len(run.of(name)))}: {near.name}. {counts}. Judge by its claims: {run.again(near.name)}"
+        )
     return lines
 
 
-def _urgency(row: Row) -> tuple[bool, bool, int]:
-    """Wrong gradients, then other faults with a program, and of these the smallest program first."""
-    return row["cause"] != GRADIENT, not row["program"], len(row["program"])
+def _named(rows: Sequence[Row]) -> str:
+    """How many laws, and the first of them by name."""
+    more = f" and {len(rows) - NAMED} others" if len(rows) > NAMED else ""
+    return f"{', '.join(row['law'] for row in rows[:NAMED])}{more}"
+
+
+def _failure(results: Path, row: Row) -> str:
+    """A failure in a line: what it does, whom it meets, and where its script is, which is called by the law."""
+    path = script_files.file_of(results, row)
+    where = f"{row['law']}: {row['verdict']}, {row['cause']}" if path is None else _shown(path)
+    return f"  {ranking.effect(row)}, {ranking.tier(row)}: {where}"
+
+
+def _shown(path: Path) -> str:
+    """A path as one types it where one is."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def _laws(count: int) -> str:

@@ -26,11 +26,11 @@ def published(device: str, *, peers: bool, torch: str | None = None) -> Path:
     return ROOT / "results" / f"{'peers' if peers else 'conformance'}-{device}{other}.jsonl"
 
 
-def of_a_run(profile: str, device: str, chosen: Iterable[str], *, peers: bool, some: bool) -> Path:
-    """The file of any other run. One of ``some`` laws has another name, so that it replaces none of all laws."""
+def of_a_run(profile: str, device: str, chosen: Iterable[str], *, peers: bool, some: bool, like: str | None = None) -> Path:
+    """The file of any other run. One of ``some`` laws, or by the claims of another, has a name that replaces no other's."""
     slugs = [re.sub(r"\W+", "-", one) for one in dict.fromkeys(chosen)]
     name = "-".join([profile, device, *(["peers"] if peers else []), *slugs])[:LONGEST]
-    return ROOT / "results" / "runs" / f"{name}{'-some' if some else ''}.jsonl"
+    return ROOT / "results" / "runs" / f"{name}{f'-like-{like}' if like else ''}{'-some' if some else ''}.jsonl"
 
 
 def results_path(text: str) -> Path:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import argparse
 import functools
+import os
 import re
+import shlex
+import signal
+import sys
+import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import torch
@@ -22,10 +27,10 @@ from conformance.judging.sandbox_worker import Setting
 from conformance.provenance import measured_code
 from conformance.provenance.measured_code import Origin
 from conformance.reports import matrix, page, report
-from conformance.reports.run_summary import nothing_selected, summary
+from conformance.reports.run_summary import Run, first_failures, nothing_selected, summary
 from conformance.reproducers import script_files
 from conformance.rows import results_file, torch_releases
-from conformance.rows.option_values import command, gibibytes, natural
+from conformance.rows.option_values import gibibytes, natural
 from conformance.rows.results_file import Results, Row, is_unexpected, is_untested
 from conformance.runs import destination, device_check
 from conformance.runs.progress import Live
@@ -38,6 +43,8 @@ CHOSEN = pytest.StashKey[list[Subject]]()
 WARNINGS = pytest.StashKey[list[str]]()
 LEFT_OUT = pytest.StashKey[dict[str, str]]()
 ORIGIN = pytest.StashKey[Origin]()
+INTERRUPTED = pytest.StashKey[str]()
+BY_SIGNAL = 128 + signal.SIGINT  # the status of a shell's command that an interrupt has ended
 
 
 def _read_by(read: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -90,13 +97,17 @@ def pytest_configure(config: pytest.Config) -> None:
             config.stash[ORIGIN] = measured_code.begin()  # before workers import what they run
             config.pluginmanager.register(config.stash[GATHERING])
             config.stash[WARNINGS] = [warning for one in config.stash[CHOSEN] for warning in one.smoke()]
+            _end_at_second_interrupt(config)
     except ValueError as error:
         raise pytest.UsageError(str(error)) from error
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config: pytest.Config) -> None:
     for one in config.stash.get(CHOSEN, []):
         one.close()
+    if told := config.stash.get(INTERRUPTED, ""):  # the last line that a user sees
+        config.get_terminal_writer().line(told)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
@@ -152,6 +163,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_report_teststatus(report: pytest.TestReport, config: pytest.Config) -> tuple[str, str, str] | None:
     live = isinstance(config.stash[GATHERING].display, Live)
+    if report.when == "call" and report.failed and PROPERTY in dict(report.user_properties):
+        return "unexpected", "" if live else "F", "UNEXPECTED"  # which the summary tells in its order, and pytest need not
     return (report.outcome, "", "") if live and report.when == "call" else None
 
 
@@ -165,16 +178,21 @@ def _hold(node: pytest.Item, subject: Subject, law: Law) -> None:
     until = node.config.getoption("--until")
     if until is not None and time.time() >= until:
         pytest.skip("the time is over")
-    row = subject.hold(law)
+    row = subject.hold_apart_from_rounding(law)
     node.user_properties.append((PROPERTY, row))
     if is_unexpected(row):
-        missing = sorted(law.needs - subject.claims.capabilities) if law.name not in subject.claims.known else []
-        pytest.fail(_unexpected(row, subject.implementation.declared, missing), pytrace=False)
+        pytest.fail(_unexpected(row, *_claims(subject, law)), pytrace=False)
+
+
+def _claims(subject: Subject, law: Law) -> tuple[bool, list[str]]:
+    """Whether an implementation declares anything, and the capabilities for the lack of which it must refuse under a law."""
+    missing = sorted(law.needs - subject.claims.capabilities) if law.name not in subject.claims.known else []
+    return subject.implementation.declared, missing
 
 
 def _unexpected(row: Row, declared: bool, missing: Sequence[str]) -> str:
     claimed = "declared" if declared else "claimed by the implementation that it is judged like"
-    claimed = f"without capability {', '.join(missing)}" if missing else claimed
+    claimed = f"without capability {', '.join(missing)}, and so it must refuse" if missing else claimed
     times = f"in {row['counts'][row['verdict']]} of {row['cases']} cases"
     found = "not tested:" if is_untested(row) else f"{claimed}: {row['expected']}; found: {row['verdict']} {times}"
     lines = [f"{row['impl']}: {row['statement']}", found, row["detail"]]
@@ -189,17 +207,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
         if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and (told := nothing_selected(config.option.keyword)):
             terminalreporter.write_line(told)
         return
-    writer = config.get_terminal_writer()
-    width = writer.fullwidth if writer._file.isatty() else None
-    terminalreporter.write_line(matrix.terminal(rows, width=width, color=bool(writer.hasmarkup)))
-    terminalreporter.write_line(matrix.pace(rows))
-    for row in rows:
-        if row["verdict"] != row["expected"] and not is_unexpected(row):
-            terminalreporter.write_line(f"better than {config.getoption('--like') or DEFAULT}: {row['law']} {row['verdict']}")
+    interrupted = exitstatus == pytest.ExitCode.INTERRUPTED
+    if interrupted:
+        _announce(terminalreporter, "\ninterrupted: what was judged is written; interrupt again to end without it")
     for name, reason in config.stash[LEFT_OUT].items():
         terminalreporter.write_line(f"left out: {name}: {reason}")
     for law, lacking in _not_judged(config).items():
         terminalreporter.write_line(f"not judged here: {law}: it takes {lacking}")
+    if config.option.verbose > 0:
+        _tell_all(terminalreporter, rows)
     path, published, fault = _destination(config, rows)
     options, origin = config.option, config.stash[ORIGIN]
     header = results_file.header(options.seed, options.profile, options.device, origin.suite)
@@ -208,17 +224,36 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
     if published and (other := torch_releases.counterpart(Results(path, header, tuple(rows), {}), _published_already())):
         rows = torch_releases.without_repeated_programs(rows, other)
     results_file.write(path, header, rows)  # before what takes time and may be interrupted
-    if count := len(script_files.to_be_reduced(rows, all_of_them=published)):
-        _announce(terminalreporter, f"making scripts as small as can be: {count}, some seconds each")
-    rows = script_files.complete(path, header, rows, published=published)
-    if told := summary(rows, [*config.stash[WARNINGS]]):
-        terminalreporter.write_line(told)
-    _tell_where(terminalreporter, path, rows, some=not config.getoption("--results") and not _all_held(config, rows))
+    declared: list[str] = []
+    try:
+        if not interrupted:
+            rows = _completed(terminalreporter, path, header, rows, published=published)
+            declared = _declare(terminalreporter, config, path, rows)
+    except KeyboardInterrupt:
+        interrupted = True
+    if interrupted:
+        told = f"interrupted: {len(rows)} verdicts are in {path}; scripts are not made small, and nothing is declared"
+        config.stash[INTERRUPTED] = told
     if fault:
         terminalreporter.write_line(f"complete and as declared, but not published: {fault}")
+    _tell_failures(terminalreporter, config, path, rows, declared)
+
+
+def _completed(
+    reporter: pytest.TerminalReporter,
+    path: Path,
+    header: Mapping[str, Any],
+    rows: list[Row],
+    *,
+    published: bool,
+) -> list[Row]:
+    """The rows with scripts as small as can be; README and page are made anew where they are published."""
+    if count := len(script_files.to_be_reduced(rows, all_of_them=published)):
+        _announce(reporter, f"making scripts as small as can be: {count}, some seconds each")
+    rows = script_files.complete(path, header, rows, published=published)
     if published:
-        _publish(terminalreporter)
-    _declare(terminalreporter, config, path, rows)
+        _publish(reporter)
+    return rows
 
 
 def _publish(reporter: pytest.TerminalReporter) -> None:
@@ -230,11 +265,64 @@ def _publish(reporter: pytest.TerminalReporter) -> None:
         reporter.write_line(str(error))
 
 
-def _tell_where(reporter: pytest.TerminalReporter, path: Path, rows: Iterable[Row], *, some: bool) -> None:
-    """Say where the results are, and how to see the programs in them."""
-    reporter.write_line(f"results{' of some laws only' if some else ''}: {path}")
-    for name in dict.fromkeys(row["impl"] for row in rows if row["program"]):
-        reporter.write_line(f"programs: {command('report', '--show', name, '--results', path)}")
+def _end_at_second_interrupt(config: pytest.Config) -> None:
+    """After an interrupt, let another one end everything: without a traceback, and without leaving a process."""
+
+    def end(*_: object) -> NoReturn:
+        for one in config.stash[CHOSEN]:
+            one.close()
+        os._exit(BY_SIGNAL)
+
+    def restore() -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def interrupt(*_: object) -> NoReturn:
+        signal.signal(signal.SIGINT, end)
+        raise KeyboardInterrupt
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, interrupt)
+        config.add_cleanup(restore)
+
+
+def _tell_all(reporter: pytest.TerminalReporter, rows: Sequence[Row]) -> None:
+    """The verdict of each law, and what took long."""
+    writer = reporter.config.get_terminal_writer()
+    width = writer.fullwidth if writer._file.isatty() else None
+    reporter.write_line(matrix.terminal(rows, width=width, color=bool(writer.hasmarkup)))
+    reporter.write_line(matrix.pace(rows))
+
+
+def _tell_failures(
+    reporter: pytest.TerminalReporter, config: pytest.Config, path: Path, rows: Sequence[Row], declared: Sequence[str]
+) -> None:
+    """The first failures with their scripts, and then the summary, which is the last that a user sees."""
+    like = config.getoption("--like") or DEFAULT
+    run = Run(rows, path, functools.partial(_again, config), like, [*config.stash[WARNINGS]], declared)
+    chosen = {one.implementation.name: one for one in config.stash[CHOSEN]}
+    for text in first_failures(run, lambda row: _unexpected(row, *_claims(chosen[row["impl"]], LAWS[row["law"]]))):
+        reporter.write_line(f"\n{text}\n")
+    reporter.write_sep("=", "conformance")
+    for line in summary(run):
+        reporter.write_line(line)
+
+
+def _again(config: pytest.Config, like: str) -> str:
+    """The command of this run, with other claims; its results do not replace these."""
+    return _command([*_without(config, "--like", "--results"), "--like", like], os.environ.get("PYTHONPATH", ""))
+
+
+def _command(arguments: Sequence[str], paths: str) -> str:
+    prefix = f"PYTHONPATH={shlex.quote(paths)} " if paths else ""
+    return prefix + shlex.join([sys.executable, "-m", "pytest", *arguments])
+
+
+def _without(config: pytest.Config, *options: str) -> list[str]:
+    """The arguments of this run without some options that take a value."""
+    given = [str(one) for one in config.invocation_params.args]
+    left_out = {place + more for place, one in enumerate(given) if one in options for more in (0, 1)}
+    joined = tuple(f"{one}=" for one in options)
+    return [one for place, one in enumerate(given) if place not in left_out and not one.startswith(joined)]
 
 
 def _published_already() -> tuple[Results, ...]:
@@ -273,7 +361,8 @@ def _destination(config: pytest.Config, rows: list[Row]) -> tuple[Path, bool, st
     if whole and not fault:
         return destination.published(device, peers=peers, torch=torch.__version__), True, ""
     chosen, some = config.getoption("--impl"), not _all_held(config, rows)
-    return destination.of_a_run(config.getoption("--profile"), device, chosen, peers=peers, some=some), False, fault
+    like = config.getoption("--like")
+    return destination.of_a_run(config.getoption("--profile"), device, chosen, peers=peers, some=some, like=like), False, fault
 
 
 def _complete(config: pytest.Config, rows: list[Row]) -> bool:
@@ -310,20 +399,29 @@ def _declared_in(stem: str, chosen: Iterable[str], name: str) -> str:
     return f"{kept}_{slugs[-1]}_declared.py"
 
 
-def _declare(reporter: pytest.TerminalReporter, config: pytest.Config, path: Path, rows: list[Row]) -> None:
-    """For what declares nothing: what it can declare, printed and written beside the results."""
+def _declare(reporter: pytest.TerminalReporter, config: pytest.Config, path: Path, rows: Sequence[Row]) -> list[str]:
+    """What can be declared for what declares nothing or not this, written beside the results: where it is, and the command."""
+    told = []
     for subject in config.stash[CHOSEN]:
         name, kind = subject.implementation.name, subject.implementation.kind
-        if subject.implementation.declared or not any(row["impl"] == name for row in rows):
+        mine = [row for row in rows if row["impl"] == name]
+        is_ours = ":" not in subject.setting.name  # built in, a peer or installed: its own declaration is to be mended
+        if not mine or is_ours or (subject.implementation.declared and not any(map(is_unexpected, mine))):
             continue
         all_laws()
-        mine = [row for row in rows if row["impl"] == name]
         due = sum(law.kind == kind and not law.lacks(config.getoption("--device")) for law in LAWS.values())
         if len(mine) < due:
-            reporter.write_line(f"declaration of {name}: only after a run of all {due} laws; this one held {len(mine)}")
+            told.append(f"declaration of {name}: only after a run of all {due} laws; this one held {len(mine)}")
             continue
         _announce(reporter, f"declaring {name}: laws whose programs depend on what is claimed are held again by that")
-        text = subject.declaration(mine)
         beside = path.with_name(_declared_in(path.stem, [one.implementation.name for one in config.stash[CHOSEN]], name))
-        beside.write_text(text, encoding="utf-8")
-        reporter.write_line(f"declaration of {name}, to paste: {beside}\n\n{text}")
+        beside.write_text(subject.declaration(mine), encoding="utf-8")
+        told.append(f"declaration of {name}: {beside}; judge it by that: {_judging(config, beside)}")
+    return told
+
+
+def _judging(config: pytest.Config, declaration: Path) -> str:
+    """The command of this run, for what is declared in a file."""
+    paths = os.pathsep.join(filter(None, [str(declaration.resolve().parent), os.environ.get("PYTHONPATH", "")]))
+    arguments = _without(config, "--impl", "--like", "--results")
+    return _command([*arguments, "--impl", f"{declaration.stem}:IMPLEMENTATION"], paths)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import os
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -17,11 +20,26 @@ from conformance.judging.sandbox import Contained
 from conformance.judging.sandbox_worker import Setting
 from conformance.judging.smoke_check import smoke
 from conformance.reports.proposed_declaration import Row, declaration, written
+from conformance.reports.ranking import ROUNDED
 from conformance.rows.option_values import did_you_mean
+from conformance.rows.results_file import is_unexpected, is_untested
 from conformance.simulated_device.device import second
 from impls import Implementation
 from impls.implementation import OPTIONAL_NAMES
 
+EXACT = "exact-sums"
+FAILS = 9  # the status of a process that says where an import fails
+_IMPORT = f"""
+import importlib, sys, traceback
+try:
+    importlib.import_module(sys.argv[1])
+except Exception as error:
+    if f"{{sys.argv[1]}}.".startswith(f"{{getattr(error, 'name', None)}}."):
+        raise
+    frame = [one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith("<")][-1]
+    print(f" (at {{frame.filename}}, line {{frame.lineno}})")
+    sys.exit({FAILS})
+"""
 DEFAULT = "nested"  # by whose claims something is judged that declares nothing
 SOUGHT = "; modules are looked for in the directory that you are in, in PYTHONPATH, and where packages are installed"
 
@@ -42,6 +60,20 @@ class Subject:
             return self.judge.hold(law, claims)
         return self.judge.hold(law, self.implementation, claims).row()
 
+    def hold_apart_from_rounding(self, law: Law) -> Row:
+        """The row of a law, which says if all that diverges is due to sums in another order than plain's.
+
+        So a divergence that was not expected is held again, by claims without that order. If it is still one, what is told of
+        is that one, which rounding does not explain. The verdict stays.
+        """
+        row = self.hold(law)
+        if row["verdict"] != "diverges" or not is_unexpected(row) or EXACT not in self.claims.capabilities:
+            return row
+        again = self.hold(law, replace(self.claims, capabilities=self.claims.capabilities - {EXACT}))
+        if again["verdict"] == "diverges":
+            return {**row, **{key: again[key] for key in ("detail", "cause", "program")}}
+        return {**row, ROUNDED: True} if again["verdict"] == "agrees" and not is_untested(again) else row
+
     def smoke(self) -> tuple[str, ...]:
         """Warnings about something that declares nothing. Raises ValueError when it cannot be judged."""
         if self.implementation.declared:
@@ -53,7 +85,7 @@ class Subject:
         return tuple(f"{self.implementation.name}: {warning}" for warning in found.warnings)
 
     def declaration(self, rows: Iterable[Row]) -> str:
-        """What something that declares nothing could declare after these rows, as Python."""
+        """What it could declare after these rows, as Python."""
         setting = replace(self.setting, profile=replace(self.setting.profile, shrink_declared=False))
         again = replace(self, judge=Contained(setting) if isinstance(self.judge, Contained) else _explorer(setting))
         try:
@@ -63,7 +95,7 @@ class Subject:
             again.close()
         profile = next(name for name, one in PROFILES.items() if one == self.setting.profile)
         about = f"{seen}, device {setting.device}, profile {profile}, seed {setting.seed}, which other runs may see more than"
-        return written(declared, self.implementation.name, about)
+        return written(declared, self.setting.name, about, ".subject" if self.implementation.declared else "")
 
     def close(self) -> None:
         """End its process, if it has one."""
@@ -81,11 +113,26 @@ def _found(setting: Setting, apart: Contained | None) -> Implementation:
         return apart.implementation if apart else impls.find(setting.name, setting.kind)
     except ValueError as error:
         sought = SOUGHT if isinstance(error.__cause__, ModuleNotFoundError) else ""
-        raise ValueError(f"--impl: {error}{sought or _meant(setting.name)}") from error
+        raise ValueError(f"--impl: {error}{sought}{_where(setting.name)}{_hint(setting.name)}") from error
 
 
-def _meant(name: str) -> str:
-    return did_you_mean(name, [*impls.names(), *impls.PEERS, *impls.installed()])
+def _hint(name: str) -> str:
+    """What may have been meant by a name that leads nowhere, or what to write for a path; "" if nothing is known."""
+    path, colon, attribute = name.partition(":")
+    if path.endswith(".py") or "/" in path:
+        directory, module = os.path.split(path.removesuffix(".py"))
+        start = f"PYTHONPATH={directory} " if directory else ""
+        return f". It is a path; accepted is a module: {start}--impl {module}:{attribute or 'checkpoint'}"
+    return "" if colon else did_you_mean(name, [*impls.names(), *impls.PEERS, *impls.installed()])
+
+
+def _where(name: str) -> str:
+    """The file and line at which importing a module fails that is there; "" where it does not fail, or is not there."""
+    module, colon, _ = name.partition(":")
+    if not colon or not all(part.isidentifier() for part in module.split(".")):
+        return ""
+    done = subprocess.run([sys.executable, "-c", _IMPORT, module], capture_output=True, text=True, check=False)
+    return done.stdout.rstrip("\n").rpartition("\n")[2] if done.returncode == FAILS else ""
 
 
 def _refuse_contradictions(options: Any) -> None:
@@ -129,7 +176,7 @@ def subjects(options: Any, chosen: Iterable[str]) -> list[Subject]:
     try:
         like = impls.get(options.like or DEFAULT)
     except ValueError as error:
-        raise ValueError(f"--like: {error}{_meant(options.like)}") from error
+        raise ValueError(f"--like: {error}{_hint(options.like)}") from error
     profile, memory = PROFILES[options.profile], options.memory_limit or Setting.memory
     names = list(dict.fromkeys(chosen))
     settings = [Setting(name, like.kind, options.device, profile, options.seed, memory) for name in names]
@@ -139,7 +186,8 @@ def subjects(options: Any, chosen: Iterable[str]) -> list[Subject]:
         raise ValueError(f"{told}: it is for what is not built in: --impl NAME, --impl pkg.mod:attr or --peers")
     found = [_found(one, apart.get(one.name)) for one in settings]
     if twice := [name for name, times in Counter(one.name for one in found).items() if times > 1]:
-        raise ValueError(f"--impl: more than one implementation is called {twice[0]!r}")
+        both = [setting.name for setting, one in zip(settings, found, strict=True) if one.name == twice[0]]
+        raise ValueError(f"--impl: {' and '.join(both)} are both called {twice[0]!r}; give one of them another name")
     for setting, one in zip(settings, found, strict=True):
         _refuse_confusing(one, setting)
     if options.like and all(one.declared for one in found):

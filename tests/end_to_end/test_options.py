@@ -45,6 +45,7 @@ misspelt = Implementation("misspelt", right, known={"keyword_argument": doubles}
 astray = Implementation("astray", right, known={"sparse_matrices": doubles, "handles_pickle_and_copy": doubles})
 masked = Implementation("nested", right)
 overcautious = Implementation("overcautious", right, capabilities=everything, known=few)
+frank_again = frank
 """
 # Several runs in one process, since starting one takes longer than running two laws; all but one judge in it.
 SEVERAL = """
@@ -69,6 +70,9 @@ RUNS = {
     "peers": ["--peers", "--in-process", "-k", "keyword_arguments and torch-selective and not false"],
     "unknown name": ["--impl", "best"],
     "misspelt name": ["--impl", "nestd"],
+    "path": ["--impl", "mine/somebody.py:right"],
+    "import that fails": ["--impl", "broken:right", "--in-process"],
+    "one name twice": ["--impl", "somebody:frank", "--impl", "somebody:frank_again", "--in-process"],
     "unknown module": ["--impl", "acme.nope:x"],
     "unknown module in this process": ["--impl", "acme.nope:x", "--in-process"],
     "unknown attribute": ["--impl", "somebody:missing"],
@@ -145,7 +149,7 @@ def test_an_unexpected_verdict_comes_with_its_program(judged: dict[str, tuple[in
 def test_one_that_is_named_twice_is_judged_once(judged: dict[str, tuple[int, str]]) -> None:
     code, output = judged["right twice"]
     assert code == 0, output
-    assert "verdicts: 1 agrees" in output
+    assert "somebody:right: everyday: 1 of 1 kept" in output
 
 
 def test_peers_are_judged_as_far_as_they_are_there_and_the_others_named(judged: dict[str, tuple[int, str]]) -> None:
@@ -160,6 +164,12 @@ def test_peers_are_judged_as_far_as_they_are_there_and_the_others_named(judged: 
     [
         ("unknown name", "--impl: no implementation is called 'best'; there are plain, legacy, reentrant, nested"),
         ("misspelt name", "; did you mean 'nested'?"),
+        ("path", "It is a path; accepted is a module: PYTHONPATH=mine --impl somebody:right"),
+        ("import that fails", "broken.py, line 1)"),
+        (
+            "one name twice",
+            "--impl: somebody:frank and somebody:frank_again are both called 'frank'; give one of them another name",
+        ),
         (
             "unknown attribute",
             "--impl: 'somebody:missing': 'somebody' has no attribute 'missing'; callables there",

@@ -10,9 +10,7 @@ import torch
 from conformance.judging.causes import GRADIENT, noted, raised, unexpected
 from conformance.judging.verdicts import Crashes, Diverges, Judged, Measured, difference, freeze, from_error
 from conformance.programs.notes import read
-from conformance.reports.run_summary import nothing_selected, summary
 from conformance.runs.plugin import _declared_in
-from tests.support.synthetic_results import row
 
 ONE, OTHER = torch.tensor([0.5, 1e-3]), torch.tensor([0.25, 0.0])
 
@@ -72,56 +70,6 @@ def test_an_error_is_told_by_its_type_and_its_first_words(error: Exception, told
 )
 def test_anything_else_is_told_by_what_decided_it_or_without_its_numbers(judged: Judged, told: str) -> None:
     assert judged.cause == told
-
-
-def worse(law: str, family: str, program: str, cause: str) -> dict[str, object]:
-    return row(law, "mine", "diverges", expected="agrees", family=family, program=program, cause=cause)
-
-
-ROWS = [
-    worse("masks", "rng", "1", "a value of forward differs from plain's"),
-    worse("streams", "rng", "22", GRADIENT),
-    worse("subsets", "gradients", "333", GRADIENT),
-    row("right", "mine"),
-    row("right", "other"),
-]
-
-
-def test_the_end_of_a_run_counts_by_family_and_says_where_to_look_first() -> None:
-    assert summary(ROWS).splitlines() == [
-        "mine: 3 laws worse than declared; the reason of 2 is: a gradient differs from plain's",
-        "  gradients: 1 law, rng: 2 laws",
-        f"  look first at streams: diverges, {GRADIENT}",
-    ]
-
-
-def test_the_end_of_a_run_counts_what_is_not_worse_too() -> None:
-    untested = row("masks", "mine", as_declared=False, detail="only 3 of 12 cases prove anything, 8 must")
-    assert summary([untested, row("streams", "mine", expected="refuses")]).splitlines() == [
-        "mine: 1 law not tested (✓ and *), since too few cases prove anything",
-        "mine: 1 law with a milder verdict than is due by a declared limit or a missing capability",
-    ]
-    idle = untested | {"unproven": {"nothing was recomputed": 12}}
-    told = "mine: 1 law not tested (✓ and *), since too few cases prove anything; of most: nothing was recomputed"
-    assert summary([idle]) == told
-    assert summary(ROWS[3:]) == ""
-
-
-def test_the_end_of_a_run_tells_the_commonest_reason_and_what_nobody_declared() -> None:
-    rows = [worse(law, "rng", "", "raised KeyError: …") | {"declared": False} for law in ("a", "b")]
-    assert summary(rows).splitlines()[0] == "mine: 2 laws worse than claimed; the reason of 2 is: raised KeyError: …"
-
-
-def test_what_was_told_before_the_first_law_is_said_again_where_laws_fail() -> None:
-    assert summary(ROWS, ["it drops keywords"]).splitlines()[-1] == "before the first law: it drops keywords"
-    assert summary(ROWS[3:], ["it drops keywords"]) == ""
-
-
-def test_an_expression_that_selects_nothing_gets_names_like_it() -> None:
-    told = nothing_selected("keyword_argument and nesded")
-    assert told.startswith("-k 'keyword_argument and nesded' selects no law of these implementations; nearest of ")
-    assert {"keyword_arguments", "nested"} <= set(told.partition(" names: ")[2].split(", "))
-    assert nothing_selected("") == ""
 
 
 @pytest.mark.parametrize(

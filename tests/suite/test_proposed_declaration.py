@@ -18,7 +18,7 @@ from conformance.reports import proposed_declaration as declaring
 from conformance.reports.proposed_declaration import Declaration, declaration, written
 from impls import Implementation
 
-for module in ("structure", "rng", "gradients", "errors", "nesting", "changes"):
+for module in ("structure", "rng", "gradients", "errors", "nesting", "changes", "autocast", "interruptions"):
     importlib.import_module(f"conformance.laws.test_{module}")
 
 NESTED = impls.get("nested")
@@ -159,6 +159,15 @@ def test_a_capability_that_most_laws_show_is_kept() -> None:
 
 def test_a_capability_that_no_law_shows_is_not_claimed() -> None:
     assert fewest(row("dropout_masks_are_replayed", "diverges"), row("seeding_inside", "diverges")) == {"rng"}
+
+
+def test_a_capability_is_not_claimed_for_what_is_kept_without_it() -> None:
+    by_chance = [row(law, "agrees") for law in ("an_error_leaves_autocast", "an_autocast_cache_that_a_function_switches")]
+    assert fewest(row("autocast_is_forwards", "diverges"), *by_chance) == {"autocast"}
+
+
+def test_what_proves_too_little_shows_no_capability() -> None:
+    assert fewest(row("selective_checkpointing", "agrees", "only 1 of 12 cases prove anything")) == {"context-fn"}
 
 
 def always(verdicts: list[str]) -> Any:

@@ -1,0 +1,58 @@
+"""Whose declarations fit something best that declares nothing, computed from the run that judged it by other claims.
+
+It says where to look first, and excuses nothing: verdicts and status stay those of the claims that it was judged by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import impls
+from conformance.judging.law import LAWS
+from conformance.judging.result import is_worse
+from conformance.judging.verdicts import Verdict
+from conformance.reports import ranking
+from conformance.rows.results_file import Row
+from impls import Implementation
+
+CONTROL = "plain"  # does no checkpointing, so nothing is like it
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """The implementation whose declarations fit best, and the failures that are ``beyond`` and ``within`` its limits."""
+
+    name: str
+    beyond: tuple[Row, ...]
+    within: tuple[Row, ...]
+
+
+def nearest(rows: Sequence[Row], like: str) -> Nearest | None:
+    """Whose declarations fit rows best that were judged by the claims of ``like``; None if no other's fit better.
+
+    None also for what declares its own limits, and where nothing failed.
+    """
+    worse = [row for row in rows if is_worse(row) and row["law"] in LAWS]
+    if not worse or any(row.get("declared", True) for row in rows):
+        return None
+    names = [name for name in impls.names(rows[0].get("subject", "checkpoint")) if name != CONTROL]
+    names = [like, *(name for name in names if name != like)]  # the first of those that fit as well
+    candidates = [impls.get(name) for name in names]
+    best = min(candidates, key=lambda one: sum(_found(row, one) is not _expected(row, one) for row in rows))
+    if best.name == like:
+        return None
+    beyond = [row for row in worse if _found(row, best).rank > _expected(row, best).rank]
+    there = {id(row) for row in beyond}
+    return Nearest(best.name, tuple(beyond), tuple(row for row in worse if id(row) not in there))
+
+
+def _expected(row: Row, by: Implementation) -> Verdict:
+    law = LAWS.get(row["law"])
+    return Verdict(by.expected(law.name, law.needs)) if law else Verdict(row["verdict"])
+
+
+def _found(row: Row, by: Implementation) -> Verdict:
+    """The verdict by these claims: what differs in the last bits only agrees where plain's order of sums is not claimed."""
+    rounds = bool(row.get(ranking.ROUNDED)) and "exact-sums" not in by.capabilities
+    return Verdict.AGREES if rounds else Verdict(row["verdict"])

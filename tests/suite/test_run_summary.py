@@ -1,0 +1,154 @@
+"""The end of a run: what is told of many laws in a line, in which order failures come, and how long all of it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import impls
+from conformance.judging.causes import GRADIENT
+from conformance.judging.law import LAWS, all_laws
+from conformance.reports import ranking
+from conformance.reports.nearest import nearest
+from conformance.reports.run_summary import LINES, SCRIPTS, Run, first_failures, nothing_selected, summary
+from tests.support.synthetic_results import row
+
+all_laws()
+MASKS, SEED, PENALTY, UNSEEN = (  # everyday, advanced, advanced, adversarial
+    "dropout_masks_are_replayed",
+    "seeding_inside",
+    "second_derivatives",
+    "changed_outputs",
+)
+
+
+def worse(law: str, verdict: str = "diverges", **others: Any) -> dict[str, Any]:
+    return row(law, "mine", verdict, expected="agrees", **{"cause": GRADIENT, **others})
+
+
+def run(*rows: dict[str, Any], like: str = "nested") -> Run:
+    return Run(rows, Path("/nowhere/results.jsonl"), lambda name: f"again --like {name}", like)
+
+
+def told(found: Run) -> str:
+    return "\n".join(summary(found))
+
+
+@pytest.mark.parametrize(
+    ("found", "effect"),
+    [
+        (row(MASKS, "mine"), ""),
+        (worse(MASKS, cause="something"), "wrong gradient"),  # by its law
+        (worse("generator_state_is_left_alone", cause="something"), "wrong state"),
+        (worse("generator_state_is_left_alone"), "wrong gradient"),  # by what was seen
+        (worse(MASKS, cause="other storages are alive than is due"), "leaked or late memory"),
+        (worse(MASKS, "refuses"), "refused"),
+        (worse(MASKS, "crashes"), "crash"),
+        (worse(MASKS, rounding=True), "other last bits only"),
+        (row(MASKS, "mine", detail="only 3 of 12 cases prove anything"), "not tested"),
+        (worse("a_law_of_an_older_suite"), "wrong gradient"),
+        (worse("a_law_of_an_older_suite", cause="something"), "of unknown consequence"),
+    ],
+)
+def test_an_effect_is_what_was_found_before_what_the_law_is_about(found: dict[str, Any], effect: str) -> None:
+    assert ranking.effect(found) == effect
+
+
+def test_laws_that_are_kept_are_counted_by_tier() -> None:
+    rows = [row(MASKS, "mine"), worse("core_programs_equal_plain"), row(SEED, "mine"), row("older", "mine")]
+    assert ranking.kept(rows) == "everyday: 1 of 2 kept, advanced: 1 of 1, unknown: 1 of 1"
+    assert ranking.lines(rows) == [f"mine: {ranking.kept(rows)}; wrong gradient: 1 everyday"]
+
+
+def test_the_most_ordinary_failure_of_the_worst_consequence_comes_first() -> None:
+    rows = [worse("trees_of_regions", "refuses"), worse(UNSEEN), worse(PENALTY), worse(SEED, cause="x"), worse(MASKS)]
+    assert [found["law"] for found in run(*rows).failures] == [MASKS, PENALTY, UNSEEN, SEED, "trees_of_regions"]
+
+
+def test_rounding_is_said_once_and_is_no_failure() -> None:
+    found = run(worse(MASKS, rounding=True), worse(PENALTY, rounding=True))
+    assert found.failures == []
+    assert "does not add in plain's order: 2 laws differ in the last bits only (capability exact-sums)" in summary(found)
+
+
+def test_options_that_are_not_taken_are_one_line() -> None:
+    error = "TypeError: checkpoint() got an unexpected keyword argument '{}'"
+    rows = [
+        worse(f"law{place}", "crashes", detail=error.format(name)) for place, name in enumerate(("early_stop", "debug", "x"))
+    ]
+    found = run(*rows, worse(MASKS))
+    assert [one["law"] for one in found.failures] == [MASKS]
+    assert "does not take: early_stop (1 law), debug (1 law), arguments by keyword (1 law)" in summary(found)
+
+
+def test_what_is_not_worse_is_named_and_is_no_failure() -> None:
+    untested = row(MASKS, "mine", as_declared=False, detail="only 3", unproven={"nothing was recomputed": 12})
+    lines = summary(run(untested, row(SEED, "mine", expected="refuses", as_declared=False)))
+    assert f"not tested, since too few cases prove anything: {MASKS}; of most: nothing was recomputed" in lines
+    assert f"better than declared: {SEED}" in lines
+
+
+def test_warnings_are_said_again_where_laws_fail() -> None:
+    assert summary(replace(run(worse(MASKS)), warnings=["it drops keywords"]))[0] == "before the first law: it drops keywords"
+    assert "it drops keywords" not in told(replace(run(row(MASKS, "mine")), warnings=["it drops keywords"]))
+
+
+@pytest.mark.parametrize("names", [["mine"], [f"mine{place}" for place in range(7)]])
+def test_a_summary_has_at_most_thirty_lines_and_no_line_twice(names: Sequence[str]) -> None:
+    rows = [worse(law) | {"impl": name} for name in names for law in LAWS]
+    lines = summary(run(*rows))
+    assert len(lines) == LINES == len(set(lines))
+    assert sum("  and " in line for line in lines) == 1
+
+
+def test_the_first_failures_come_with_what_is_told_of_them() -> None:
+    shown = first_failures(run(*(worse(law) for law in LAWS)), lambda found: f"script of {found['law']}")
+    assert len(shown) == SCRIPTS
+    assert shown[0].startswith("1. wrong gradient, everyday: law ")
+    assert shown[0].endswith(f"\nscript of {shown[0].splitlines()[0].rpartition(' ')[2]}")
+
+
+def judged(name: str, **others: str) -> list[dict[str, Any]]:
+    """Rows of something that does what an implementation declares, but for these verdicts, judged by nested's claims."""
+    one, rows = impls.get(name), []
+    for law in (law for law in LAWS.values() if law.kind == "checkpoint"):
+        verdict = others.get(law.name, one.expected(law.name, law.needs))
+        fine = verdict == "agrees" or (verdict == "refuses" and impls.get("nested").expected(law.name, law.needs) == "refuses")
+        rows.append(row(law.name, "mine", verdict, expected="agrees", as_declared=fine, declared=False, cause="x"))
+    return rows
+
+
+def test_the_nearest_is_whose_declarations_fit_best() -> None:
+    rows = judged("reentrant", **{MASKS: "diverges"})
+    found = nearest(rows, "nested")
+    assert found is not None
+    assert found.name == "reentrant"
+    assert [one["law"] for one in found.beyond] == [MASKS]
+    assert len(found.within) > 50
+    assert run(*rows).failures[0]["law"] == MASKS
+    assert f"Beyond its known limits: 1. Within them: {len(found.within)}. Judge by its claims: again --like reentrant" in told(
+        run(*rows)
+    )
+
+
+def test_rounding_is_within_the_limits_of_what_does_not_claim_exact_sums() -> None:
+    rows = [one | ({"verdict": "diverges", "rounding": True} if one["law"] == MASKS else {}) for one in judged("reentrant")]
+    found = nearest(rows, "nested")
+    assert found is not None
+    assert found.beyond == ()
+
+
+def test_nothing_is_nearer_than_what_it_is_judged_by_if_that_fits() -> None:
+    assert nearest(judged("nested", **{MASKS: "diverges"}), "nested") is None
+    assert nearest([one | {"declared": True} for one in judged("reentrant")], "nested") is None
+
+
+def test_an_expression_that_selects_nothing_gets_names_like_it() -> None:
+    said = nothing_selected("keyword_argument and nesded")
+    assert said.startswith("-k 'keyword_argument and nesded' selects no law of these implementations; nearest of ")
+    assert {"keyword_arguments", "nested"} <= set(said.partition(" names: ")[2].split(", "))
+    assert nothing_selected("") == ""
