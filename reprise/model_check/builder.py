@@ -1,0 +1,99 @@
+"""What a user's ``build`` returns, made into a model and a loss."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_leaves, tree_map
+
+ACCEPTED = (
+    "accepted are (model, loss), where loss(model) computes a scalar tensor that requires grad, and (model, example_inputs), "
+    "where the inputs are a tensor, a tuple or a dict; model is a torch.nn.Module, made anew by each call of build"
+)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model that was just built, and its loss."""
+
+    model: nn.Module
+    loss: Callable[[], torch.Tensor]
+
+
+def load_build(reference: str) -> Callable[[], Any]:
+    """The callable at ``"pkg.mod:attr"``. Raises ValueError that says which part failed."""
+    module_name, colon, attribute = reference.partition(":")
+    if not (module_name and colon and attribute):
+        raise ValueError(f"build is {reference!r}; it must be of the form pkg.mod:function")
+    try:
+        value: Any = importlib.import_module(module_name)
+        for part in attribute.split("."):
+            value = getattr(value, part)
+    except Exception as error:
+        raise ValueError(f"build is {reference!r}, which cannot be imported: {type(error).__name__}: {error}") from error
+    if not callable(value):
+        raise ValueError(f"build is {reference!r}, of type {type(value).__name__}; it must be a callable; {ACCEPTED}")
+    return value
+
+
+def build_subject(build: Callable[[], Any], device: torch.device | None) -> Subject:
+    """What ``build()`` makes, on the device if one is given. Raises TypeError, which shows what is accepted."""
+    with device if device is not None else nullcontext():
+        made = build()
+    if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], nn.Module)):
+        raise TypeError(f"build() returned {_described(made)}; {ACCEPTED}")
+    model, second = made
+    if device is not None:
+        model.to(device)
+    if isinstance(second, torch.Tensor | tuple | list | Mapping):
+        inputs = _moved(second, device)
+        return Subject(model, lambda: mean_square(_called(model, inputs)))
+    if not callable(second):
+        raise TypeError(f"build() returned (model, {_described(second)}); {ACCEPTED}")
+    return Subject(model, lambda: _scalar(second(model)))
+
+
+def _described(made: Any) -> str:
+    if isinstance(made, tuple):
+        return f"a tuple of ({', '.join(type(one).__name__ for one in made)})"
+    return f"an object of type {type(made).__name__}"
+
+
+def _moved(inputs: Any, device: torch.device | None) -> Any:
+    inputs = dict(inputs) if isinstance(inputs, Mapping) else inputs
+    return tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, torch.Tensor) and device is not None else leaf, inputs)
+
+
+def _called(model: nn.Module, inputs: Any) -> Any:
+    if isinstance(inputs, dict):
+        return model(**inputs)
+    return model(*inputs) if isinstance(inputs, tuple | list) else model(inputs)
+
+
+def _scalar(value: Any) -> torch.Tensor:
+    if not isinstance(value, torch.Tensor) or value.numel() != 1 or not value.is_floating_point():
+        shape = f" of shape {tuple(value.shape)} and {value.dtype}" if isinstance(value, torch.Tensor) else ""
+        raise TypeError(f"loss(model) returned {_described(value)}{shape}; {ACCEPTED}")
+    return value.reshape(())
+
+
+def mean_square(outputs: Any) -> torch.Tensor:
+    """The sum of the mean squares of all floating outputs that require grad. Raises TypeError if there is none."""
+    floating = [leaf for leaf in _tensors(outputs) if leaf.is_floating_point() and leaf.requires_grad]
+    if not floating:
+        raise TypeError(f"model(example_inputs) returned no floating tensor that requires grad; {ACCEPTED}")
+    return torch.stack([leaf.square().mean() for leaf in floating]).sum()
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    for leaf in tree_leaves(dict(value) if isinstance(value, Mapping) else value):
+        if isinstance(leaf, torch.Tensor):
+            yield leaf
+        elif isinstance(leaf, Mapping):
+            yield from _tensors(leaf)

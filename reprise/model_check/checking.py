@@ -1,0 +1,240 @@
+"""The check of a model: plain twice, then each implementation beside it."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+import impls
+from impls import Implementation
+from reprise.model_check.comparison import Comparison, Plain, compare_runs, difference
+from reprise.model_check.explain import Wrong, explain_divergence, explain_spread
+from reprise.model_check.metering import Costs, Observations, measure
+from reprise.model_check.report import Report, Result, Warned
+from reprise.model_check.run import NoRegions, Run, Setting, run
+
+DEFAULT = ("torch-nonreentrant", "nested")
+ROUNDS = 3  # of the runs that are timed, plain and every implementation in turn
+REFUSALS = RuntimeError, TypeError, ValueError, NotImplementedError
+_AUTOGRAD = ("modified by an inplace operation", "checkpoint", "recomput", "saved_tensors")  # in its refusals, see _verdict
+
+
+class PlainFails(ValueError):
+    """The model fails without checkpointing, so there is nothing to compare with."""
+
+
+def check(
+    build: Callable[[], Any],
+    *,
+    impl: str | Implementation | Sequence[str | Implementation] = DEFAULT,
+    regions: str | Sequence[str] = (),
+    device: str | torch.device | None = None,
+    steps: int = 2,
+    explain: bool = False,
+    progress: Callable[[str], object] | None = None,
+) -> Report:
+    """Compare steps of a model whose regions are checkpointed with plain steps; see docs/checking-your-model.md.
+
+    ``build()`` returns ``(model, loss)`` with ``loss(model)`` a scalar, or ``(model, example_inputs)``; it is called anew
+    for each run. ``regions`` are globs of module names, besides the model's own calls of PyTorch's checkpoint.
+    Raises TypeError and ValueError for what is not accepted and for a model that fails without checkpointing. Not checked:
+    hangs, double backward, several processes, what ``torch.compile`` has compiled.
+    """
+    if steps < 1:
+        raise ValueError(f"steps is {steps}; it must be 1 or more")
+    chosen = [impl] if isinstance(impl, str | Implementation) else list(impl)
+    found = [one if isinstance(one, Implementation) else impls.find(one) for one in chosen]
+    if not found:
+        raise ValueError("impl is empty; name one implementation at least")
+    globs = (regions,) if isinstance(regions, str) else tuple(regions)
+    setting = Setting(build, globs, None if device is None else torch.device(device), steps=steps)
+    tell = progress or (lambda _: None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # each run would repeat the model's
+        return _Checked(setting, tell, explain).report(found)
+
+
+def assert_equals_plain(
+    build: Callable[[], Any],
+    *,
+    impl: str | Implementation | Sequence[str | Implementation] = DEFAULT,
+    regions: str | Sequence[str] = (),
+    device: str | torch.device | None = None,
+    steps: int = 2,
+) -> None:
+    """Raise AssertionError with the report unless every implementation agrees with plain; arguments as in ``check``."""
+    report = check(build, impl=impl, regions=regions, device=device, steps=steps)
+    if not report.agrees:
+        raise AssertionError(f"checkpointing changes the step\n{report}")
+
+
+@dataclass(frozen=True)
+class _Checked:
+    setting: Setting
+    tell: Callable[[str], object]
+    explain: bool
+
+    def report(self, found: list[Implementation]) -> Report:
+        self.tell("plain, twice")
+        plain = Plain(*self._plain_runs())
+        self.tell("plain, metered")
+        costs, _, metered = measure(self.setting, None)
+        explained = explain_spread(self.setting) if self.explain and not plain.spread.agrees else ()
+        results = [self._result(one, plain, metered) for one in found]
+        ratios = self._times(found, results)
+        return Report(
+            regions=tuple(one.name for one in plain.run.regions),
+            spread=plain.spread,
+            spread_explanation=explained,
+            plain=costs,
+            results=tuple(replace(one, time_ratio=ratio) for one, ratio in zip(results, ratios, strict=True)),
+        )
+
+    def _plain_runs(self) -> tuple[Run, Run]:
+        try:
+            runs = run(self.setting, None), run(self.setting, None)
+        except (NoRegions, TypeError) as error:
+            if isinstance(error, NoRegions) or _raised_in(error, Path(__file__).parent):
+                raise
+            raise PlainFails(f"the model fails without checkpointing: {_told(error)}") from error
+        except Exception as error:
+            if isinstance(error, ValueError) and _raised_in(error, Path(__file__).parent):
+                raise
+            raise PlainFails(f"the model fails without checkpointing: {_told(error)}") from error
+        return runs
+
+    def _result(self, one: Implementation, plain: Plain, metered_plain: Run) -> Result:
+        self.tell(one.name)
+        spread = None if plain.spread.agrees else plain.spread
+        wrong = Wrong(plain.run, spread)
+        try:
+            seen = run(self.setting, one.checkpoint)
+        except Exception as error:
+            told, verdict = _told(error), _verdict(error, one)
+            error.__traceback__ = None  # its frames hold the model
+            result = Result(one.name, verdict, error=told)
+        else:
+            compared = compare_runs(plain.run, seen, spread)
+            result = Result(
+                one.name,
+                "agrees" if compared.agrees else "diverges",
+                comparison=compared,
+                calls=seen.calls,
+                recomputations=seen.recomputations,
+            )
+        gc.collect()
+        result = replace(result, **self._metered(one, metered_plain, result.comparison))
+        if self.explain and result.verdict != "agrees":
+            self.tell(f"{one.name}, explained")
+            result = replace(result, explanation=explain_divergence(self.setting, one.checkpoint, wrong))
+        return result
+
+    def _metered(self, one: Implementation, plain: Run, compared: Comparison | None) -> dict[str, Any]:
+        self.tell(f"{one.name}, metered")
+        try:
+            costs, seen, metered = measure(self.setting, one.checkpoint)
+        except Exception:  # the verdict tells of it, unless it is the meter that is not borne: then there are no figures
+            return {}
+        return {"costs": costs if metered.recomputations or metered.calls else None,
+                "warnings": tuple(_warnings(seen, metered, plain, compared))}  # fmt: skip
+
+    def _times(self, found: list[Implementation], results: list[Result]) -> list[float | None]:
+        seconds: dict[str, list[float]] = {}
+        runnable = [one for one, result in zip(found, results, strict=True) if result.verdict in ("agrees", "diverges")]
+        for number in range(ROUNDS if runnable else 0):
+            self.tell(f"timing, round {number + 1} of {ROUNDS}")
+            for name, checkpoint in [("plain", None), *((one.name, one.checkpoint) for one in runnable)]:
+                with suppress(Exception):  # was run before without one
+                    seconds.setdefault(name, []).append(run(self.setting, checkpoint, steps=1).seconds)
+        medians = {name: statistics.median(times) for name, times in seconds.items()}
+        return [medians[one.name] / medians["plain"] if {one.name, "plain"} <= {*medians} else None for one in found]
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {str(error).strip()}"
+
+
+def _frames(error: BaseException) -> list[str]:
+    trace, files = error.__traceback__, []
+    while trace is not None:
+        files.append(trace.tb_frame.f_code.co_filename)
+        trace = trace.tb_next
+    return files
+
+
+def _raised_in(error: BaseException, folder: Path) -> bool:
+    return _frames(error)[-1].startswith(str(folder))
+
+
+def _verdict(error: BaseException, one: Implementation) -> Literal["refuses", "crashes"]:
+    """An error of the implementation's own, of a kind by which it may refuse, is a refusal; any other is a crash.
+
+    Autograd's engine refuses for it where a saved tensor was changed in place, and its error has no frame of Python's.
+    """
+    if not isinstance(error, REFUSALS):
+        return "crashes"
+    last = _frames(error)[-1]
+    own = {torch.utils.checkpoint.__file__, *_files_of(one)}
+    if any(last == path or last.startswith(f"{path}/") for path in own):
+        return "refuses"
+    engine = last.endswith(("torch/autograd/graph.py", "torch/autograd/__init__.py"))
+    return "refuses" if engine and any(word in str(error) for word in _AUTOGRAD) else "crashes"
+
+
+def _files_of(one: Implementation) -> Iterable[str]:
+    """The implementation's package, or its file where that lies in no package."""
+    function: Any = getattr(one.checkpoint, "func", one.checkpoint)
+    yield str(Path(impls.__file__).parent)
+    module = sys.modules.get((getattr(function, "__module__", "") or "").partition(".")[0])
+    if module is not None and getattr(module, "__file__", None) and module.__name__ not in ("torch", "__main__"):
+        path = Path(module.__file__ or "")
+        yield str(path.parent if path.name == "__init__.py" else path)
+
+
+def _warnings(seen: Observations, metered: Run, plain: Run, compared: Comparison | None) -> Iterable[Warned]:
+    twice = [name for name in seen.updated_in_backward if name in plain.buffers]
+    if twice:
+        listed = ", ".join(sorted({name.rpartition(".")[0] or "the model itself" for name in twice}))
+        yield Warned(
+            "buffers",
+            f"buffers are updated once more by the recomputation, in {listed}",
+            "Leave these modules out of regions, or let the update happen in forward alone (BatchNorm: momentum, "
+            "momentum' = 1 - sqrt(1 - momentum), gives the same average if both updates see the same batch).",
+        )
+    for region in metered.regions:
+        lost = plain.output_requires_grad.get(region.key) and not metered.output_requires_grad.get(region.key)
+        if lost and not region.inputs_require_grad:
+            yield Warned(
+                "inputs",
+                f"no input of region {region.name} ({region.line}) requires grad, so nothing inside gets a gradient",
+                "Use a non-reentrant implementation, or let an input require grad "
+                "(transformers: model.enable_input_require_grads()).",
+            )
+    for module, line in seen.training_flags.items():
+        yield Warned(
+            "training flags",
+            f"train() or eval() of {module or 'the model itself'} is flipped inside a region ({line})",
+            "Flip it outside of regions, or put it back in a finally clause.",
+        )
+    for name, drawn, instead in (("Python", seen.python_random, "random"), ("numpy", seen.numpy_random, "numpy.random")):
+        for region_name, line in drawn.items():
+            yield Warned(
+                f"{name} random numbers",
+                f"region {region_name} ({line}) draws random numbers of {name}, which the recomputation draws anew",
+                f"Draw with torch, or call {instead} outside and pass the number in.",
+            )
+    for region_name, line in seen.hooks.items():
+        yield Warned(
+            "hooks",
+            f"region {region_name} ({line}) registers hooks on modules, parameters or arguments, and again when it is recomputed",
+            "Register them once, outside of regions.",
+        )

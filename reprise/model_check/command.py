@@ -1,0 +1,58 @@
+"""The command ``reprise check``; it needs torch and numpy alone."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+INVALID = 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="reprise check",
+        description="Compare steps of your model with checkpointing to plain ones: gradients, buffers, memory, time.",
+        epilog="Example: reprise check mypkg.train:build --impl nested",
+        allow_abbrev=False,
+    )
+    parser.add_argument("build", help="pkg.mod:function, which returns (model, loss) or (model, example_inputs)")
+    parser.add_argument("--impl", nargs="+", action="extend", metavar="NAME", help="default: torch-nonreentrant nested")
+    parser.add_argument("--regions", nargs="+", action="extend", metavar="GLOB", help="modules to checkpoint, as 'layers.*'")
+    parser.add_argument("--device", metavar="D", help="where build and the steps run: cpu, cuda, ...")
+    parser.add_argument("--steps", type=int, default=2, metavar="N", help="steps of SGD that are compared (default: 2)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all that was found; - is standard output")
+    parser.add_argument("--explain", action="store_true", help="find the first operator whose value differs")
+    return parser
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Check a model; 0 if all implementations agree with plain, 1 if one does not, 2 for bad input."""
+    try:
+        options = _parser().parse_args(arguments)
+    except SystemExit as end:
+        return int(end.code or 0)
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, "")  # the user's modules are found where they are
+    from reprise.model_check.builder import load_build
+    from reprise.model_check.checking import DEFAULT, check
+
+    try:
+        report = check(
+            load_build(options.build),
+            impl=options.impl or DEFAULT,
+            regions=options.regions or (),
+            device=options.device,
+            steps=options.steps,
+            explain=options.explain,
+            progress=lambda told: print(f"... {told}", file=sys.stderr, flush=True),
+        )
+    except (ValueError, TypeError) as error:
+        print(f"reprise check: {error}", file=sys.stderr)
+        return INVALID
+    in_output = options.json == Path("-")
+    print(report.as_json() if in_output else report)
+    if options.json and not in_output:
+        options.json.write_text(report.as_json() + "\n")
+    return 0 if report.agrees else 1

@@ -1,0 +1,149 @@
+"""What differs between a run and plain: to the last bit, or beyond the spread of two plain runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from reprise.model_check.run import Run, Tensors
+
+SPREAD = 4.0  # what is not deterministic may differ by so many times as two plain runs do
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A tensor that differs: by how much at most, in units in the last place (None if these say nothing) and absolutely."""
+
+    name: str
+    units: int | None
+    absolute: float
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class TensorsCompared:
+    """Tensors of the same names: how many there are, which differ, which are missing and which surplus."""
+
+    total: int
+    differing: tuple[Difference, ...] = ()
+    missing: tuple[str, ...] = ()
+    surplus: tuple[str, ...] = ()
+
+    @property
+    def agrees(self) -> bool:
+        return not (self.differing or self.missing or self.surplus)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A run beside plain: after the first step, and after all of them."""
+
+    loss: TensorsCompared
+    gradients: TensorsCompared
+    buffers: TensorsCompared
+    random_streams: tuple[str, ...]
+    training_flags: tuple[str, ...]
+    losses_of_later_steps: TensorsCompared
+    parameters_after_steps: TensorsCompared
+    buffers_after_steps: TensorsCompared
+
+    @property
+    def agrees(self) -> bool:
+        parts = (self.loss, self.gradients, self.buffers, self.losses_of_later_steps, self.parameters_after_steps,
+                 self.buffers_after_steps)  # fmt: skip
+        return all(part.agrees for part in parts) and not (self.random_streams or self.training_flags)
+
+
+@dataclass(frozen=True)
+class Plain:
+    """Two plain runs: what a run is compared with, and how far they lie apart."""
+
+    run: Run
+    other: Run
+
+    @property
+    def spread(self) -> Comparison:
+        """What differs between the two runs; nothing if the model is deterministic."""
+        return compare_runs(self.run, self.other)
+
+
+def difference(name: str, expected: torch.Tensor, seen: torch.Tensor) -> Difference | None:
+    """How two tensors differ; None if they are equal to the last bit, layout aside."""
+    if expected.shape != seen.shape or expected.dtype != seen.dtype:
+        reason = f"{_look(seen)} where plain has {_look(expected)}"
+        return Difference(name, None, float("inf"), reason)
+    if expected.layout != torch.strided:
+        expected, seen = expected.to_dense(), seen.to_dense()
+    if torch.equal(bits(expected), bits(seen)):
+        return None
+    if not (expected.is_floating_point() or expected.is_complex()):
+        return Difference(name, None, (expected.double() - seen.double()).abs().max().item())
+    if expected.is_complex():
+        expected, seen = torch.view_as_real(expected.resolve_conj()), torch.view_as_real(seen.resolve_conj())
+    absolute = (expected.double() - seen.double()).abs().max().item()
+    return Difference(name, _units_apart(expected, seen), absolute)
+
+
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    """The bytes of a dense tensor's values."""
+    return tensor.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+
+
+def _units_apart(expected: torch.Tensor, seen: torch.Tensor) -> int | None:
+    """The largest distance in units in the last place; None where a whole number cannot hold it."""
+    first, second = _ordered(expected), _ordered(seen)
+    if (first.double() - second.double()).abs().max().item() > 2**62:
+        return None
+    return int((first - second).abs().max().item())
+
+
+def _ordered(tensor: torch.Tensor) -> torch.Tensor:
+    """Whole numbers in the order of the floating ones, neighbours one apart."""
+    size = tensor.element_size()
+    whole = tensor.contiguous().view(_INTEGERS[size]).long()
+    least = -(2 ** (8 * size - 1))
+    return torch.where(whole < 0, least - whole, whole)
+
+
+def _look(tensor: torch.Tensor) -> str:
+    return f"{tensor.dtype} {tuple(tensor.shape)}"
+
+
+def compare_tensors(expected: Tensors, seen: Tensors, spread: TensorsCompared | None = None) -> TensorsCompared:
+    """Compare tensors by name; those that differ in ``spread`` may differ by ``SPREAD`` times as much."""
+    allowed = {one.name: one.absolute * SPREAD for one in spread.differing} if spread else {}
+    varying = {*spread.missing, *spread.surplus} if spread else set()
+    found = [difference(name, value, seen[name]) for name, value in expected.items() if name in seen]
+    return TensorsCompared(
+        total=len(expected),
+        differing=tuple(one for one in found if one is not None and not one.absolute <= allowed.get(one.name, -1.0)),
+        missing=tuple(name for name in expected if name not in seen and name not in varying),
+        surplus=tuple(name for name in seen if name not in expected and name not in varying),
+    )
+
+
+def compare_runs(expected: Run, seen: Run, spread: Comparison | None = None) -> Comparison:
+    """Compare a run with a plain one, by the spread of two plain ones if that is given."""
+    losses = [{f"step {i}": one for i, one in enumerate(run.losses, 1)} for run in (expected, seen)]
+    first = [{name: one for name, one in of.items() if name == "step 1"} for of in losses]
+    later = [{name: one for name, one in of.items() if name != "step 1"} for of in losses]
+    return Comparison(
+        loss=compare_tensors(*first, spread and spread.loss),
+        gradients=compare_tensors(expected.gradients, seen.gradients, spread and spread.gradients),
+        buffers=compare_tensors(expected.buffers, seen.buffers, spread and spread.buffers),
+        random_streams=tuple(_other(expected.random, seen.random, spread.random_streams if spread else ())),
+        training_flags=tuple(_other(expected.training, seen.training, spread.training_flags if spread else ())),
+        losses_of_later_steps=compare_tensors(*later, spread and spread.losses_of_later_steps),
+        parameters_after_steps=compare_tensors(expected.parameters, seen.parameters, spread and spread.parameters_after_steps),
+        buffers_after_steps=compare_tensors(expected.last_buffers, seen.last_buffers, spread and spread.buffers_after_steps),
+    )
+
+
+def _other(expected: object, seen: object, left_out: tuple[str, ...]) -> Iterator[str]:
+    assert isinstance(expected, dict) and isinstance(seen, dict)
+    for name in {**expected, **seen}:
+        if expected.get(name) != seen.get(name) and name not in left_out:
+            yield name

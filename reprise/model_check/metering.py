@@ -1,0 +1,161 @@
+"""What a step costs, and what in its regions does not bear to be run again; in a run of its own.
+
+Bytes are those of storages that operators made in the step: after forward, and at most. On an accelerator they are the
+allocator's. FLOPs are counted by the formulas of ``torch.utils.flop_counter``.
+"""
+
+from __future__ import annotations
+
+import random
+import weakref
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+
+from reprise.model_check.comparison import difference
+from reprise.model_check.regions import RegionRun, Watch
+from reprise.model_check.run import Checkpoint, Probe, Run, Setting, Tensors, copies, run
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Bytes after forward and at most, and FLOPs, of one step."""
+
+    kept_bytes: int
+    peak_bytes: int
+    flops: int
+    forward_flops: int
+
+
+@dataclass
+class Observations:
+    """What was seen in the regions of a run; each maps a name to where it was seen."""
+
+    python_random: dict[str, str] = field(default_factory=dict)
+    numpy_random: dict[str, str] = field(default_factory=dict)
+    training_flags: dict[str, str] = field(default_factory=dict)
+    hooks: dict[str, str] = field(default_factory=dict)
+    buffers_after_forward: Tensors = field(default_factory=dict)
+    updated_in_backward: tuple[str, ...] = ()
+
+
+class _StepMeter(TorchDispatchMode):
+    """Storages that are alive and FLOPs, of the operators that run inside."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.alive = self.peak = self.kept = self.flops = self.forward_flops = 0
+        self.known: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        for tensor in (*model.parameters(), *model.buffers()):
+            self.known[tensor.untyped_storage()] = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        for storage in _storages((args, kwargs)):
+            self.known.setdefault(storage, 0)  # was there before the step
+        result = func(*args, **kwargs)
+        for storage in _storages(result):
+            if storage not in self.known:
+                self.known[storage] = size = storage.nbytes()
+                self.alive += size
+                weakref.finalize(storage, self._freed, size)
+        self.peak = max(self.peak, self.alive)
+        if func._overloadpacket in flop_registry:
+            self.flops += int(flop_registry[func._overloadpacket](*args, **kwargs, out_val=result))
+        return result
+
+    def _freed(self, size: int) -> None:
+        self.alive -= size
+
+
+def _storages(tree: Any) -> Iterator[Any]:
+    for leaf in tree_leaves(tree):
+        if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided:
+            yield leaf.untyped_storage()
+
+
+def measure(setting: Setting, checkpoint: Checkpoint | None) -> tuple[Costs, Observations, Run]:
+    """The costs of one step and what was seen in its regions. Raises what the step raises."""
+    seen, meters = Observations(), []
+
+    def mode(model: nn.Module) -> AbstractContextManager[Any]:
+        meters.append(meter := _StepMeter(model))
+        stack = ExitStack()
+        stack.enter_context(meter)
+        if (device := _accelerator(model)) is not None:
+            torch.get_device_module(device).reset_peak_memory_stats(device)
+        return stack
+
+    def after_forward(model: nn.Module) -> None:
+        meter, device = meters[-1], _accelerator(model)
+        meter.kept, meter.forward_flops = meter.alive, meter.flops
+        if device is not None:
+            meter.kept = torch.get_device_module(device).memory_allocated(device)
+        seen.buffers_after_forward = copies(dict(model.named_buffers()))
+
+    models: list[nn.Module] = []
+
+    def watch(model: nn.Module) -> Watch:
+        models.append(model)
+        return lambda one: _observed(seen, model, one)
+
+    result = run(setting, checkpoint, steps=1, probe=Probe(mode, watch, after_forward))
+    meter, device = meters[-1], _accelerator(models[-1])
+    peak = torch.get_device_module(device).max_memory_allocated(device) if device is not None else meter.peak
+    before = seen.buffers_after_forward
+    seen.updated_in_backward = tuple(
+        name for name, value in result.buffers.items() if name in before and difference(name, before[name], value)
+    )
+    return Costs(meter.kept, peak, meter.flops, meter.forward_flops), seen, result
+
+
+def _accelerator(model: nn.Module) -> torch.device | None:
+    return next((one.device for one in model.parameters() if one.device.type != "cpu"), None)
+
+
+@contextmanager
+def _observed(seen: Observations, model: nn.Module, one: RegionRun) -> Iterator[None]:
+    """Compare what a region's run must leave alone before it and after it."""
+    python, numpy = random.getstate(), _numpy_state()
+    training, hooks = _training(model), _hooks(model, one)
+    name, line = one.region.name, one.region.line
+    try:
+        yield
+    finally:
+        if random.getstate() != python:
+            seen.python_random[name] = line
+        if _numpy_state() != numpy:
+            seen.numpy_random[name] = line
+        for module, flag in _training(model).items():
+            if training.get(module) is not flag:
+                seen.training_flags[module] = line
+        if _hooks(model, one) > hooks:
+            seen.hooks[name] = line
+
+
+def _numpy_state() -> tuple[Any, ...]:
+    _, keys, *rest = np.random.get_state()
+    return (np.asarray(keys).tobytes(), *rest)
+
+
+def _training(model: nn.Module) -> dict[str, bool]:
+    return {name: module.training for name, module in model.named_modules()}
+
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+def _hooks(model: nn.Module, one: RegionRun) -> int:
+    """How many hooks modules, parameters and the region's arguments have."""
+    tensors = [*model.parameters(), *(leaf for leaf in tree_leaves(one.arguments) if isinstance(leaf, torch.Tensor))]
+    names = "_backward_hooks", "_post_accumulate_grad_hooks"
+    of_modules = sum(len(getattr(module, name, None) or ()) for module in model.modules() for name in _HOOKS)
+    return of_modules + sum(len(getattr(tensor, name, None) or ()) for tensor in tensors for name in names)

@@ -1,0 +1,257 @@
+"""Regions of a model: found where it calls PyTorch's checkpoint, or named, and redirected to an implementation.
+
+While a model runs, the code of ``torch.utils.checkpoint.checkpoint`` is replaced, so that it does not matter how the
+model imported or bound the function. The implementation's own calls reach the original.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from types import FrameType, FunctionType
+from typing import Any
+
+import torch
+import torch.utils.checkpoint
+from torch import nn
+from torch.utils._pytree import tree_leaves
+
+Key = tuple[int, ...]  # the place of a call among those of its parent, after the parent's own key
+OPTIONS = inspect.signature(torch.utils.checkpoint.checkpoint).parameters  # of PyTorch's checkpoint, with their defaults
+_TARGET: Any = inspect.unwrap(torch.utils.checkpoint.checkpoint)
+_ORIGINAL = FunctionType(_TARGET.__code__, _TARGET.__globals__, _TARGET.__name__, _TARGET.__defaults__, _TARGET.__closure__)
+_ORIGINAL.__kwdefaults__ = _TARGET.__kwdefaults__
+_HERE = str(Path(__file__).resolve().parent)
+_ROOT = Path(__file__).resolve().parents[2]
+INTERNAL = tuple(map(str, (Path(torch.__file__).parent, _ROOT / "reprise", _ROOT / "impls"))) + (functools.__file__,)
+
+
+@dataclass(frozen=True)
+class Region:
+    """A call of checkpoint: its place, the name of what it runs, and the user's line that calls it."""
+
+    key: Key
+    name: str
+    line: str
+    inputs_require_grad: bool
+
+
+@dataclass(frozen=True)
+class RegionRun:
+    """One run of a region's function; number 0 is forward, others are recomputations."""
+
+    region: Region
+    number: int
+    arguments: tuple[Any, ...]
+    in_forward: bool
+    places: Iterator[int] = field(default_factory=lambda: iter(range(sys.maxsize)))  # of the calls inside
+
+
+Watch = Callable[[RegionRun], AbstractContextManager[Any]]
+
+
+class _State(threading.local):
+    run: RegionRun | None = None  # innermost on this thread
+    in_implementation = False
+
+
+_state = _State()
+_active: list[RegionLog] = []  # the innermost is last; all threads, as backward may run on others
+
+
+class RegionLog:
+    """The regions of one step, and how often each ran."""
+
+    def __init__(
+        self, model: nn.Module, checkpoint: Callable[..., Any] | None, *, only: frozenset[Key] | None, watch: Watch | None
+    ) -> None:
+        self.checkpoint, self.only, self.watch = checkpoint, only, watch
+        self.names = {id(module): name or type(module).__name__ for name, module in model.named_modules()}
+        self.begin_step()
+
+    def begin_step(self) -> None:
+        """Forget the regions of the step before."""
+        self.regions: dict[Key, Region] = {}
+        self.output_requires_grad: dict[Key, bool] = {}
+        self.runs: Counter[Key] = Counter()
+        self.calls = 0
+        self.places = iter(range(sys.maxsize))
+
+    def call(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Any:
+        """Run a region's function through the implementation, or plainly if there is none or the region is left out."""
+        parent = _state.run
+        key = (*parent.region.key, next(parent.places)) if parent else (next(self.places),)
+        region = Region(key, self._name(function), user_line(), requires_grad((args, kwargs)))
+        in_forward = parent is None or parent.in_forward
+        if in_forward:
+            self.calls += 1
+            self.regions[key] = region
+        checkpointed = self.checkpoint is not None and (self.only is None or key in self.only)
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with self._running(region, (args, kwargs), in_forward):
+                return function(*args, **kwargs)
+
+        if checkpointed:
+            assert self.checkpoint is not None
+            given = {name: value for name, value in options.items() if value != OPTIONS_DEFAULTS[name]}
+            with _implementation(True):
+                value = self.checkpoint(run, *args, **given, **kwargs)
+        else:
+            with options.get("context_fn", _no_contexts)()[0]:
+                value = run(*args, **kwargs)
+        if in_forward:
+            self.output_requires_grad[key] = requires_grad(value)
+        return value
+
+    def _name(self, function: Any) -> str:
+        while isinstance(function, functools.partial):
+            function = function.func
+        owner = function if isinstance(function, nn.Module) else getattr(function, "__self__", None)
+        return self.names.get(id(owner)) or getattr(function, "__qualname__", type(function).__name__)
+
+    @contextmanager
+    def _running(self, region: Region, arguments: tuple[Any, ...], in_forward: bool) -> Iterator[None]:
+        number = self.runs[region.key]
+        self.runs[region.key] += 1
+        run = RegionRun(region, number, arguments, in_forward and number == 0)
+        before, _state.run = _state.run, run
+        try:
+            with _implementation(False), self.watch(run) if self.watch else nullcontext():
+                yield
+        finally:
+            _state.run = before
+
+    @property
+    def recomputations(self) -> int:
+        """How often a region's function ran besides the calls of forward."""
+        return sum(self.runs.values()) - self.calls
+
+
+OPTIONS_DEFAULTS: Mapping[str, Any] = {
+    **{name: one.default for name, one in OPTIONS.items() if one.kind is inspect.Parameter.KEYWORD_ONLY},
+    "preserve_rng_state": True,
+}
+_OWN_OPTIONS = tuple(OPTIONS_DEFAULTS)
+
+
+def _no_contexts() -> tuple[AbstractContextManager[None], None]:
+    return nullcontext(), None
+
+
+def current_run() -> RegionRun | None:
+    """The run of a region that is under way on this thread."""
+    return _state.run
+
+
+def requires_grad(tree: Any) -> bool:
+    """Whether any tensor in a tree requires grad."""
+    return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in tree_leaves(tree))
+
+
+@contextmanager
+def _implementation(inside: bool) -> Iterator[None]:
+    before, _state.in_implementation = _state.in_implementation, inside
+    try:
+        yield
+    finally:
+        _state.in_implementation = before
+
+
+def dispatch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What PyTorch's checkpoint does meanwhile."""
+    if not _active or _state.in_implementation:
+        return _ORIGINAL(*args, **kwargs)
+    function, *rest = (kwargs.pop("function"), *args) if "function" in kwargs else args
+    options = {name: kwargs.pop(name) for name in _OWN_OPTIONS if name in kwargs}
+    options.pop("use_reentrant", None)  # which of PyTorch's two it is, the implementation decides
+    return _active[-1].call(function, tuple(rest), kwargs, options)
+
+
+def _redirected(*args: Any, **kwargs: Any) -> Any:
+    from reprise.model_check.regions import dispatch  # this code runs with the globals of another module
+
+    return dispatch(args, kwargs)
+
+
+@contextmanager
+def redirected(
+    model: nn.Module,
+    checkpoint: Callable[..., Any] | None,
+    *,
+    globs: tuple[str, ...] = (),
+    only: frozenset[Key] | None = None,
+    watch: Watch | None = None,
+) -> Iterator[RegionLog]:
+    """Run the model's regions through ``checkpoint``, or plainly if it is None; afterwards all is as it was."""
+    log = RegionLog(model, checkpoint, only=only, watch=watch)
+    before = _TARGET.__code__
+    wrapped: list[tuple[nn.Module, Any]] = []
+    try:
+        for name in matching(model, globs):
+            module = model.get_submodule(name)
+            wrapped.append((module, vars(module).get("forward")))
+            module.forward = functools.partial(_wrapped_forward, log, module.forward)
+        _active.append(log)
+        _TARGET.__code__ = _redirected.__code__
+        yield log
+    finally:
+        _TARGET.__code__ = before
+        if log in _active:
+            _active.remove(log)
+        for module, own in wrapped:
+            module.__dict__.pop("forward", None)
+            if own is not None:
+                module.__dict__["forward"] = own
+
+
+def _wrapped_forward(log: RegionLog, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return log.call(forward, args, kwargs, {})
+
+
+def matching(model: nn.Module, globs: tuple[str, ...]) -> list[str]:
+    """The qualified names that match a glob, but for those inside a module that matches. Raises ValueError if a glob has none."""
+    names = [name for name, _ in model.named_modules() if name]
+    for glob in globs:
+        if not any(fnmatchcase(name, glob) for name in names):
+            raise ValueError(f"regions: {glob!r} matches no module; {largest_modules(model)}")
+    found: list[str] = []
+    for name in names:
+        if any(fnmatchcase(name, glob) for glob in globs) and not any(name.startswith(f"{outer}.") for outer in found):
+            found.append(name)
+    return found
+
+
+def largest_modules(model: nn.Module, count: int = 10) -> str:
+    """The modules with most parameters, for a message."""
+    sizes = {name: sum(one.numel() for one in module.parameters()) for name, module in model.named_modules() if name}
+    largest = sorted(sizes.items(), key=lambda item: -item[1])[:count]
+    return f"its largest modules: {', '.join(f'{name} ({size:,} parameters)' for name, size in largest)}"
+
+
+def frames() -> Iterator[FrameType]:
+    """The frames of this thread, innermost first, without those of this package."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if not frame.f_code.co_filename.startswith(_HERE):
+            yield frame
+        frame = frame.f_back
+
+
+def user_frames() -> Iterator[FrameType]:
+    """The frames of the user's code, innermost first."""
+    return (frame for frame in frames() if not frame.f_code.co_filename.startswith(INTERNAL))
+
+
+def user_line() -> str:
+    """The user's source line that is being executed: ``file:line``."""
+    frame = next(user_frames(), None)
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else "unknown"

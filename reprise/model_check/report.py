@@ -1,0 +1,162 @@
+"""The report of a check: verdicts, figures and warnings, as records, as text and as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from reprise.model_check.comparison import Comparison, TensorsCompared
+from reprise.model_check.metering import Costs
+
+Verdict = Literal["agrees", "refuses", "diverges", "crashes"]  # "hangs" is not detected: nothing ends a run
+_SHOWN = 5  # names at most, in text; JSON has all
+
+
+@dataclass(frozen=True)
+class Warned:
+    """Something in the model that does not bear checkpointing: what, where, and what to do."""
+
+    kind: str
+    message: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """One implementation on the model; what could not be measured is None."""
+
+    implementation: str
+    verdict: Verdict
+    error: str = ""
+    comparison: Comparison | None = None
+    calls: int | None = None
+    recomputations: int | None = None
+    costs: Costs | None = None
+    time_ratio: float | None = None
+    warnings: tuple[Warned, ...] = ()
+    explanation: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a check found. ``spread`` is what differs between two plain runs."""
+
+    regions: tuple[str, ...]
+    spread: Comparison
+    spread_explanation: tuple[str, ...]
+    plain: Costs | None
+    results: tuple[Result, ...]
+
+    @property
+    def agrees(self) -> bool:
+        """Whether every implementation does."""
+        return all(one.verdict == "agrees" for one in self.results)
+
+    def as_json(self) -> str:
+        """Everything, for a program."""
+        return json.dumps(dataclasses.asdict(self), indent=2)
+
+    def __str__(self) -> str:
+        return "\n".join(_lines(self))
+
+
+def _listed(names: Any) -> str:
+    names = list(names)
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(map(str, names[:_SHOWN])) + more
+
+
+def _lines(report: Report) -> list[str]:
+    lines = [f"regions: {len(report.regions)} in forward: {_listed(report.regions)}"]
+    if not report.spread.agrees:
+        told = "two plain runs differ: the model is not deterministic, and is compared by 4 times that spread from here on"
+        lines += [told, *(f"  {line}" for line in differences(report.spread)), *report.spread_explanation]
+    lines += _table(report)
+    for one in report.results:
+        lines += ["", f"{one.implementation} {one.verdict}{': ' + one.error if one.error else ''}"]
+        if one.comparison is not None:
+            lines += [f"  {line}" for line in differences(one.comparison)]
+        for warned in one.warnings:
+            lines += [f"  warning: {warned.message}", f"    {warned.remedy}"]
+        lines += [f"  {line}" for line in one.explanation]
+    return lines
+
+
+def differences(comparison: Comparison) -> list[str]:
+    """A line for each kind of thing that differs."""
+    parts = {
+        "loss": comparison.loss,
+        "gradients": comparison.gradients,
+        "buffers": comparison.buffers,
+        "losses of later steps": comparison.losses_of_later_steps,
+        "parameters after the last step": comparison.parameters_after_steps,
+        "buffers after the last step": comparison.buffers_after_steps,
+    }
+    lines = [line for name, part in parts.items() for line in _difference(name, part)]
+    if comparison.random_streams:
+        lines.append(f"random number streams stand elsewhere after the step: {_listed(comparison.random_streams)}")
+    if comparison.training_flags:
+        lines.append(f"train() or eval() is other after the step: {_listed(comparison.training_flags)}")
+    return lines
+
+
+def _difference(name: str, part: TensorsCompared) -> list[str]:
+    lines = []
+    if part.differing:
+        largest = sorted(part.differing, key=lambda one: -one.absolute)
+        told = [f"{one.name} {one.reason or f'by {_units(one.units)}{one.absolute:.2g}'}" for one in largest]
+        lines.append(f"{name}: {len(part.differing)} of {part.total} differ: {_listed(told)}")
+    if part.missing:
+        lines.append(f"{name}: {len(part.missing)} of {part.total} missing: {_listed(part.missing)}")
+    if part.surplus:
+        lines.append(f"{name}: {len(part.surplus)} that plain does not have: {_listed(part.surplus)}")
+    return lines
+
+
+def _units(units: int | None) -> str:
+    return "" if units is None else f"{units} units in the last place, "
+
+
+COLUMNS = ("implementation", "verdict", "gradients", "buffers", "calls", "again", "kept", "peak", "FLOPs again", "time")
+
+
+def _table(report: Report) -> list[str]:
+    plain = report.plain
+    rows = [COLUMNS, ("plain", "", "", "", "", "", *_bytes(plain), "", "1.00")]
+    for one in report.results:
+        compared = one.comparison
+        again = ""
+        if one.costs and plain and plain.forward_flops:
+            again = f"{(one.costs.flops - plain.flops) / plain.forward_flops:.0%} of forward"
+        rows.append(
+            (
+                one.implementation,
+                one.verdict,
+                _equal(compared.gradients) if compared else "",
+                _equal(compared.buffers) if compared else "",
+                *("" if count is None else str(count) for count in (one.calls, one.recomputations)),
+                *_bytes(one.costs),
+                again,
+                f"{one.time_ratio:.2f}" if one.time_ratio is not None else "",
+            )
+        )
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["", *("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)]
+
+
+def _equal(part: TensorsCompared) -> str:
+    return f"{part.total - len(part.differing) - len(part.missing)}/{part.total} equal"
+
+
+def _bytes(costs: Costs | None) -> tuple[str, str]:
+    return (_amount(costs.kept_bytes), _amount(costs.peak_bytes)) if costs else ("", "")
+
+
+def _amount(count: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.4g} {unit}"
+        count /= 1024
+    return f"{count:.4g} GiB"
