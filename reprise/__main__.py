@@ -1,13 +1,24 @@
-"""``python -m reprise``."""
+"""``python -m reprise``. ``check`` runs in the user's environment and needs nothing but torch and numpy."""
 
 import sys
 
-try:
-    from reprise.command_line import main
-except ModuleNotFoundError as error:
-    if error.name not in ("cyclopts", "rich"):
-        raise
-    sys.exit(f"reprise needs the package {error.name}, which this Python lacks: {sys.executable} -m pip install {error.name}")
+
+def main() -> int:
+    """Run the subcommand that the process was given; the exit status."""
+    if sys.argv[1:2] == ["check"]:
+        from reprise.model_check.command import main as check
+
+        return check(sys.argv[2:])
+    try:
+        from reprise.command_line import main as others
+    except ModuleNotFoundError as error:
+        if error.name not in ("cyclopts", "rich"):
+            raise
+        told = f"reprise needs the package {error.name}, which this Python lacks: {sys.executable} -m pip install {error.name}"
+        sys.stderr.write(f"{told}\n")
+        return 1
+    return others()
+
 
 if __name__ == "__main__":
     sys.exit(main())

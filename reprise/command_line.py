@@ -9,14 +9,31 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
-from cyclopts import App, CoercionError, CycloptsError, Group, UnusedCliTokensError
+from cyclopts import App, CoercionError, CycloptsError, Group, Parameter, UnusedCliTokensError
 from rich.console import Console
 
 from conformance.rows.option_values import InvalidOption
 from reprise import judging, measuring, results
+from reprise.model_check import command as model_check
 
-GROUPS = {"Judge": judging.COMMANDS, "Results": results.COMMANDS, "Measure": measuring.COMMANDS}
+
+def check(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> int:
+    """Check whether checkpointing is right on your model, and what it saves.
+
+    Args:
+        arguments: See reprise check --help
+    """
+    return model_check.main(arguments)
+
+
+GROUPS = {
+    "Your model": {check: "check mypkg.train:build --impl nested"},
+    "Judge": judging.COMMANDS,
+    "Results": results.COMMANDS,
+    "Measure": measuring.COMMANDS,
+}
 INVALID = 2
 EPILOGUE = "Example: reprise judge --impl mypkg.mod:checkpoint\n\nreprise COMMAND --help shows the options of a command."
 
@@ -41,8 +58,10 @@ def application() -> App:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a subcommand; the exit status."""
-    app = application()
     tokens = list(sys.argv[1:] if arguments is None else arguments)
+    if tokens[:1] == ["check"]:
+        return model_check.main(tokens[1:])  # help and errors of its own
+    app = application()
     if arguments is None and not {"", str(Path.cwd())} & {*sys.path}:
         sys.path.insert(0, "")  # the user's modules are found where they are, as by python -m
     name = f"reprise {tokens[0]}" if tokens and tokens[0] in app else "reprise"

@@ -6,6 +6,7 @@ import gc
 import statistics
 import sys
 import warnings
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -13,12 +14,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from torch import nn
 
 import impls
 from impls import Implementation
-from reprise.model_check.comparison import Comparison, Plain, compare_runs, difference
+from reprise.model_check.builder import ACCEPTED
+from reprise.model_check.comparison import Comparison, Plain, compare_runs, compare_tensors
 from reprise.model_check.explain import Wrong, explain_divergence, explain_spread
-from reprise.model_check.metering import Costs, Observations, measure
+from reprise.model_check.metering import Observations, measure
 from reprise.model_check.report import Report, Result, Warned
 from reprise.model_check.run import NoRegions, Run, Setting, run
 
@@ -56,7 +59,7 @@ def check(
     if not found:
         raise ValueError("impl is empty; name one implementation at least")
     globs = (regions,) if isinstance(regions, str) else tuple(regions)
-    setting = Setting(build, globs, None if device is None else torch.device(device), steps=steps)
+    setting = Setting(_anew(build), globs, _device(device), steps=steps)
     tell = progress or (lambda _: None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # each run would repeat the model's
@@ -77,6 +80,32 @@ def assert_equals_plain(
         raise AssertionError(f"checkpointing changes the step\n{report}")
 
 
+def _device(device: str | torch.device | None) -> torch.device | None:
+    try:
+        found = None if device is None else torch.device(device)
+        if found is not None:
+            torch.empty(0, device=found)
+    except Exception as error:
+        raise ValueError(f"device is {device!r}, and torch cannot use it here: {str(error).splitlines()[0]}") from error
+    return found
+
+
+def _anew(build: Callable[[], Any]) -> Callable[[], Any]:
+    """``build``, which is refused when it returns the model of its last call again."""
+    last: list[weakref.ref[Any]] = []
+
+    def built() -> Any:
+        made = build()
+        model = made[0] if isinstance(made, tuple) and made else made
+        if isinstance(model, nn.Module):
+            if last and last.pop()() is model:
+                raise TypeError(f"build() returned the same model again; {ACCEPTED}")
+            last.append(weakref.ref(model))
+        return made
+
+    return built
+
+
 @dataclass(frozen=True)
 class _Checked:
     setting: Setting
@@ -89,11 +118,13 @@ class _Checked:
         self.tell("plain, metered")
         costs, _, metered = measure(self.setting, None)
         explained = explain_spread(self.setting) if self.explain and not plain.spread.agrees else ()
+        initial = compare_tensors(plain.run.initial, plain.other.initial)
         results = [self._result(one, plain, metered) for one in found]
         ratios = self._times(found, results)
         return Report(
             regions=tuple(one.name for one in plain.run.regions),
             spread=plain.spread,
+            initial_values_differ=tuple(one.name for one in initial.differing),
             spread_explanation=explained,
             plain=costs,
             results=tuple(replace(one, time_ratio=ratio) for one, ratio in zip(results, ratios, strict=True)),
@@ -118,7 +149,7 @@ class _Checked:
         wrong = Wrong(plain.run, spread)
         try:
             seen = run(self.setting, one.checkpoint)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the verdict
             told, verdict = _told(error), _verdict(error, one)
             error.__traceback__ = None  # its frames hold the model
             result = Result(one.name, verdict, error=told)
@@ -142,7 +173,7 @@ class _Checked:
         self.tell(f"{one.name}, metered")
         try:
             costs, seen, metered = measure(self.setting, one.checkpoint)
-        except Exception:  # the verdict tells of it, unless it is the meter that is not borne: then there are no figures
+        except Exception:  # noqa: BLE001 - told by the verdict, unless the meter is not borne: then there are no figures
             return {}
         return {"costs": costs if metered.recomputations or metered.calls else None,
                 "warnings": tuple(_warnings(seen, metered, plain, compared))}  # fmt: skip
@@ -210,15 +241,16 @@ def _warnings(seen: Observations, metered: Run, plain: Run, compared: Comparison
             "Leave these modules out of regions, or let the update happen in forward alone (BatchNorm: momentum, "
             "momentum' = 1 - sqrt(1 - momentum), gives the same average if both updates see the same batch).",
         )
-    for region in metered.regions:
-        lost = plain.output_requires_grad.get(region.key) and not metered.output_requires_grad.get(region.key)
-        if lost and not region.inputs_require_grad:
-            yield Warned(
-                "inputs",
-                f"no input of region {region.name} ({region.line}) requires grad, so nothing inside gets a gradient",
-                "Use a non-reentrant implementation, or let an input require grad "
-                "(transformers: model.enable_input_require_grads()).",
-            )
+    made, kept = plain.output_requires_grad, metered.output_requires_grad
+    lost = [one for one in metered.regions if made.get(one.key) and not (kept.get(one.key) or one.inputs_require_grad)]
+    if lost:
+        listed = ", ".join(f"{one.name} ({one.line})" for one in lost[:1]) + (f" and {len(lost) - 1} more" if lost[1:] else "")
+        yield Warned(
+            "inputs",
+            f"no input requires grad, so nothing inside gets a gradient, in region {listed}",
+            "Use a non-reentrant implementation, or let an input require grad "
+            "(transformers: model.enable_input_require_grads()).",
+        )
     for module, line in seen.training_flags.items():
         yield Warned(
             "training flags",
@@ -235,6 +267,6 @@ def _warnings(seen: Observations, metered: Run, plain: Run, compared: Comparison
     for region_name, line in seen.hooks.items():
         yield Warned(
             "hooks",
-            f"region {region_name} ({line}) registers hooks on modules, parameters or arguments, and again when it is recomputed",
+            f"region {region_name} ({line}) registers hooks on modules, parameters or arguments, once more when recomputed",
             "Register them once, outside of regions.",
         )

@@ -6,12 +6,20 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 INVALID = 2
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+class _Parser(argparse.ArgumentParser):
+    """One that says in one line what is wrong."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(INVALID, f"reprise check: {message}; see reprise check --help\n")
+
+
+def _parser() -> _Parser:
+    parser = _Parser(
         prog="reprise check",
         description="Compare steps of your model with checkpointing to plain ones: gradients, buffers, memory, time.",
         epilog="Example: reprise check mypkg.train:build --impl nested",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -112,10 +112,10 @@ def _look(tensor: torch.Tensor) -> str:
     return f"{tensor.dtype} {tuple(tensor.shape)}"
 
 
-def compare_tensors(expected: Tensors, seen: Tensors, spread: TensorsCompared | None = None) -> TensorsCompared:
+def compare_tensors(expected: Tensors, seen: Tensors, spread: TensorsCompared = TensorsCompared(0)) -> TensorsCompared:
     """Compare tensors by name; those that differ in ``spread`` may differ by ``SPREAD`` times as much."""
-    allowed = {one.name: one.absolute * SPREAD for one in spread.differing} if spread else {}
-    varying = {*spread.missing, *spread.surplus} if spread else set()
+    allowed = {one.name: one.absolute * SPREAD for one in spread.differing}
+    varying = {*spread.missing, *spread.surplus}
     found = [difference(name, value, seen[name]) for name, value in expected.items() if name in seen]
     return TensorsCompared(
         total=len(expected),
@@ -127,23 +127,31 @@ def compare_tensors(expected: Tensors, seen: Tensors, spread: TensorsCompared | 
 
 def compare_runs(expected: Run, seen: Run, spread: Comparison | None = None) -> Comparison:
     """Compare a run with a plain one, by the spread of two plain ones if that is given."""
-    losses = [{f"step {i}": one for i, one in enumerate(run.losses, 1)} for run in (expected, seen)]
-    first = [{name: one for name, one in of.items() if name == "step 1"} for of in losses]
-    later = [{name: one for name, one in of.items() if name != "step 1"} for of in losses]
+    none = spread or NO_SPREAD
+    one, other = _losses(expected), _losses(seen)
     return Comparison(
-        loss=compare_tensors(*first, spread and spread.loss),
-        gradients=compare_tensors(expected.gradients, seen.gradients, spread and spread.gradients),
-        buffers=compare_tensors(expected.buffers, seen.buffers, spread and spread.buffers),
-        random_streams=tuple(_other(expected.random, seen.random, spread.random_streams if spread else ())),
-        training_flags=tuple(_other(expected.training, seen.training, spread.training_flags if spread else ())),
-        losses_of_later_steps=compare_tensors(*later, spread and spread.losses_of_later_steps),
-        parameters_after_steps=compare_tensors(expected.parameters, seen.parameters, spread and spread.parameters_after_steps),
-        buffers_after_steps=compare_tensors(expected.last_buffers, seen.last_buffers, spread and spread.buffers_after_steps),
+        loss=compare_tensors(one[0], other[0], none.loss),
+        gradients=compare_tensors(expected.gradients, seen.gradients, none.gradients),
+        buffers=compare_tensors(expected.buffers, seen.buffers, none.buffers),
+        random_streams=tuple(_other(expected.random, seen.random, none.random_streams)),
+        training_flags=tuple(_other(expected.training, seen.training, none.training_flags)),
+        losses_of_later_steps=compare_tensors(one[1], other[1], none.losses_of_later_steps),
+        parameters_after_steps=compare_tensors(expected.parameters, seen.parameters, none.parameters_after_steps),
+        buffers_after_steps=compare_tensors(expected.last_buffers, seen.last_buffers, none.buffers_after_steps),
     )
 
 
-def _other(expected: object, seen: object, left_out: tuple[str, ...]) -> Iterator[str]:
-    assert isinstance(expected, dict) and isinstance(seen, dict)
+NOTHING = TensorsCompared(0)
+NO_SPREAD = Comparison(NOTHING, NOTHING, NOTHING, (), (), NOTHING, NOTHING, NOTHING)
+
+
+def _losses(of: Run) -> tuple[Tensors, Tensors]:
+    """Of the first step, and of later ones."""
+    first, *later = of.losses
+    return {"step 1": first}, {f"step {number}": one for number, one in enumerate(later, 2)}
+
+
+def _other(expected: Mapping[str, object], seen: Mapping[str, object], left_out: tuple[str, ...]) -> Iterator[str]:
     for name in {**expected, **seen}:
         if expected.get(name) != seen.get(name) and name not in left_out:
             yield name

@@ -38,7 +38,7 @@ class Wrong:
         """Whether checkpointing these regions alone still goes wrong."""
         try:
             seen = run(setting, checkpoint, only=only)
-        except Exception:
+        except Exception:  # noqa: BLE001 - whatever it is, it is wrong
             return True
         return not comparison.compare_runs(self.plain, seen, self.spread).agrees
 
@@ -89,7 +89,9 @@ class Recording(TorchDispatchMode):
                 str(func),
                 read,
                 after,
-                tuple(self.origin.get(id(leaf.untyped_storage()), "") if leaf.layout == torch.strided else "" for leaf in inputs),
+                tuple(
+                    self.origin.get(id(leaf.untyped_storage()), "") if leaf.layout == torch.strided else "" for leaf in inputs
+                ),
                 self._module(),
                 f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else "unknown",
             )
@@ -99,7 +101,7 @@ class Recording(TorchDispatchMode):
     def _module(self) -> str:
         """The innermost module that is being called, from the frames of ``Module.__call__``."""
         for frame in regions.frames():
-            if frame.f_code is nn.Module._call_impl.__code__:  # type: ignore[attr-defined]
+            if frame.f_code is nn.Module._call_impl.__code__:
                 name = self.modules_by_id.get(id(frame.f_locals.get("self")))
                 if name is not None:
                     return name or "the model itself"
@@ -114,7 +116,7 @@ def _is_of_checkpoint() -> bool:
             return True
         if not path.startswith(regions.INTERNAL):
             return False
-        if frame.f_code is nn.Module._call_impl.__code__:  # type: ignore[attr-defined]
+        if frame.f_code is nn.Module._call_impl.__code__:
             return False
     return False
 
@@ -146,7 +148,7 @@ def record(setting: Setting, checkpoint: Checkpoint | None, only: frozenset[Key]
     error = ""
     try:
         run(setting, checkpoint, steps=1, only=only, probe=probe)
-    except Exception as raised:
+    except Exception as raised:  # noqa: BLE001 - it is told
         error = f"{type(raised).__name__}: {raised}".splitlines()[0]
     return made[-1], error
 
@@ -188,8 +190,10 @@ def explain_divergence(setting: Setting, checkpoint: Checkpoint, wrong: Wrong) -
     if error:
         lines.append(f"ended by {error}")
     if not found:
-        lines.append("every operator of the recomputations that ran reads and gives what it did in forward, so what differs is "
-                     "not in a region's values: how often something happens, or which gradients the implementation passes on")  # fmt: skip
+        lines.append(
+            "every operator of the recomputations that ran reads and gives what it did in forward, so what differs is not in "
+            "a region's values: how often something happens, or which gradients the implementation passes on"
+        )
     return tuple(lines)
 
 
@@ -217,4 +221,3 @@ def shrink(keys: list[Key], shows: Callable[[list[Key]], bool]) -> list[Key]:
                 start += size
         size //= 2
     return keys
-

@@ -32,7 +32,7 @@ def random_streams() -> dict[str, str]:
     states = {
         "torch": torch.get_rng_state().numpy().tobytes(),
         "Python": repr(random.getstate()).encode(),
-        "numpy": b"".join(np.asarray(part).tobytes() for part in np.random.get_state()[1:]),
+        "numpy": b"".join(np.asarray(part).tobytes() for part in tuple(np.random.get_state())[1:]),
     }
     if (module := _device_module()) is not None:
         states |= {f"device {i}": state.numpy().tobytes() for i, state in enumerate(module.get_rng_state_all())}

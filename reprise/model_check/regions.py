@@ -31,7 +31,7 @@ _ORIGINAL = FunctionType(_TARGET.__code__, _TARGET.__globals__, _TARGET.__name__
 _ORIGINAL.__kwdefaults__ = _TARGET.__kwdefaults__
 _HERE = str(Path(__file__).resolve().parent)
 _ROOT = Path(__file__).resolve().parents[2]
-INTERNAL = tuple(map(str, (Path(torch.__file__).parent, _ROOT / "reprise", _ROOT / "impls"))) + (functools.__file__,)
+INTERNAL = (str(Path(torch.__file__).parent), str(_ROOT / "reprise"), str(_ROOT / "impls"), functools.__file__)
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class RegionLog:
         while isinstance(function, functools.partial):
             function = function.func
         owner = function if isinstance(function, nn.Module) else getattr(function, "__self__", None)
-        return self.names.get(id(owner)) or getattr(function, "__qualname__", type(function).__name__)
+        return self.names.get(id(owner)) or str(getattr(function, "__qualname__", type(function).__name__))
 
     @contextmanager
     def _running(self, region: Region, arguments: tuple[Any, ...], in_forward: bool) -> Iterator[None]:
@@ -218,7 +218,7 @@ def _wrapped_forward(log: RegionLog, forward: Callable[..., Any], *args: Any, **
 
 
 def matching(model: nn.Module, globs: tuple[str, ...]) -> list[str]:
-    """The qualified names that match a glob, but for those inside a module that matches. Raises ValueError if a glob has none."""
+    """The qualified names that match a glob, without those inside another. Raises ValueError if a glob has none."""
     names = [name for name, _ in model.named_modules() if name]
     for glob in globs:
         if not any(fnmatchcase(name, glob) for name in names):

@@ -11,7 +11,7 @@ from reprise.model_check.comparison import Comparison, TensorsCompared
 from reprise.model_check.metering import Costs
 
 Verdict = Literal["agrees", "refuses", "diverges", "crashes"]  # "hangs" is not detected: nothing ends a run
-_SHOWN = 5  # names at most, in text; JSON has all
+_SHOWN = 3  # names at most, in text; JSON has all
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,11 @@ class Result:
 
 @dataclass(frozen=True)
 class Report:
-    """What a check found. ``spread`` is what differs between two plain runs."""
+    """What a check found. ``spread`` is what differs between two plain runs, ``initial_values_differ`` between two builds."""
 
     regions: tuple[str, ...]
     spread: Comparison
+    initial_values_differ: tuple[str, ...]
     spread_explanation: tuple[str, ...]
     plain: Costs | None
     results: tuple[Result, ...]
@@ -73,6 +74,9 @@ def _lines(report: Report) -> list[str]:
     if not report.spread.agrees:
         told = "two plain runs differ: the model is not deterministic, and is compared by 4 times that spread from here on"
         lines += [told, *(f"  {line}" for line in differences(report.spread)), *report.spread_explanation]
+    if report.initial_values_differ:
+        told = "build() does not depend on the seed alone; its initial values differ: "
+        lines.append(told + _listed(report.initial_values_differ))
     lines += _table(report)
     for one in report.results:
         lines += ["", f"{one.implementation} {one.verdict}{': ' + one.error if one.error else ''}"]
@@ -116,7 +120,8 @@ def _difference(name: str, part: TensorsCompared) -> list[str]:
 
 
 def _units(units: int | None) -> str:
-    return "" if units is None else f"{units} units in the last place, "
+    told = "over 1,000,000" if units is not None and units > 1_000_000 else f"{units:,}" if units is not None else ""
+    return told and f"{told} units in the last place, "
 
 
 COLUMNS = ("implementation", "verdict", "gradients", "buffers", "calls", "again", "kept", "peak", "FLOPs again", "time")
@@ -124,7 +129,7 @@ COLUMNS = ("implementation", "verdict", "gradients", "buffers", "calls", "again"
 
 def _table(report: Report) -> list[str]:
     plain = report.plain
-    rows = [COLUMNS, ("plain", "", "", "", "", "", *_bytes(plain), "", "1.00")]
+    rows: list[tuple[str, ...]] = [COLUMNS, ("plain", "", "", "", "", "", *_bytes(plain), "", "1.00")]
     for one in report.results:
         compared = one.comparison
         again = ""

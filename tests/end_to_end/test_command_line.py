@@ -88,6 +88,13 @@ def test_each_option_has_a_text(described: Callable[..., Any]) -> None:
 
 WRONG = [
     ("", "jugde", 'Unknown command "jugde". Did you mean "judge"?'),
+    ("check", "", "the following arguments are required: build"),
+    ("check", "train", "build is 'train'; it must be of the form pkg.mod:function"),
+    ("check", "nowhere:build", "cannot be imported: ModuleNotFoundError: No module named 'nowhere'"),
+    ("check", "builtins:dict --steps x", "argument --steps: invalid int value: 'x'"),
+    ("check", "builtins:dict --steps 0", "steps is 0; it must be 1 or more"),
+    ("check", "builtins:dict --impl nestd", "no implementation is called 'nestd'"),
+    ("check", "builtins:dict --device warp", "device is 'warp'"),
     ("judge", "nested", "'nested' is no option; accepted: --impl nested, and options of pytest after --"),
     ("judge", "--profil quick", "Unknown option: --profil. Did you mean --profile?"),
     ("judge", "--profile huge", 'Invalid value "huge" for --profile. Choose from: "quick", "round", "default"'),
@@ -290,7 +297,9 @@ def test_nothing_below_imports_the_command_line_or_its_library() -> None:
         assert not {name.partition(".")[0] for name in names} & {"reprise", "cyclopts"}, path
 
 
-def test_the_python_api_is_that_of_the_implementations() -> None:
-    assert all(getattr(reprise, name) is getattr(impls, name) for name in reprise.__all__)
-    with pytest.raises(AttributeError, match="module 'reprise' has no attribute 'best'; it has Implementation, find"):
+def test_the_python_api_is_that_of_the_implementations_and_the_check() -> None:
+    checking = {"Report", "assert_equals_plain", "check"}
+    assert all(getattr(reprise, name) is getattr(impls, name) for name in {*reprise.__all__} - checking)
+    assert all(callable(getattr(reprise, name)) for name in checking)
+    with pytest.raises(AttributeError, match="module 'reprise' has no attribute 'best'; it has Implementation, Report"):
         reprise.best  # noqa: B018
