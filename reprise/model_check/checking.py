@@ -7,7 +7,7 @@ import statistics
 import sys
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from torch import nn
 import impls
 from impls import Implementation
 from reprise.model_check.builder import ACCEPTED
-from reprise.model_check.comparison import Comparison, Plain, compare_runs, compare_tensors
+from reprise.model_check.comparison import Plain, compare_runs, compare_tensors
 from reprise.model_check.explain import Wrong, explain_divergence, explain_spread
 from reprise.model_check.metering import Observations, measure
 from reprise.model_check.report import Report, Result, Warned
@@ -163,20 +163,20 @@ class _Checked:
                 recomputations=seen.recomputations,
             )
         gc.collect()
-        result = replace(result, **self._metered(one, metered_plain, result.comparison))
+        result = replace(result, **self._metered(one, metered_plain))
         if self.explain and result.verdict != "agrees":
             self.tell(f"{one.name}, explained")
             result = replace(result, explanation=explain_divergence(self.setting, one.checkpoint, wrong))
         return result
 
-    def _metered(self, one: Implementation, plain: Run, compared: Comparison | None) -> dict[str, Any]:
+    def _metered(self, one: Implementation, plain: Run) -> dict[str, Any]:
         self.tell(f"{one.name}, metered")
         try:
             costs, seen, metered = measure(self.setting, one.checkpoint)
         except Exception:  # noqa: BLE001 - told by the verdict, unless the meter is not borne: then there are no figures
             return {}
         return {"costs": costs if metered.recomputations or metered.calls else None,
-                "warnings": tuple(_warnings(seen, metered, plain, compared))}  # fmt: skip
+                "warnings": tuple(_warnings(seen, metered, plain))}  # fmt: skip
 
     def _times(self, found: list[Implementation], results: list[Result]) -> list[float | None]:
         seconds: dict[str, list[float]] = {}
@@ -231,42 +231,48 @@ def _files_of(one: Implementation) -> Iterable[str]:
         yield str(path.parent if path.name == "__init__.py" else path)
 
 
-def _warnings(seen: Observations, metered: Run, plain: Run, compared: Comparison | None) -> Iterable[Warned]:
-    twice = [name for name in seen.updated_in_backward if name in plain.buffers]
-    if twice:
-        listed = ", ".join(sorted({name.rpartition(".")[0] or "the model itself" for name in twice}))
-        yield Warned(
-            "buffers",
-            f"buffers are updated once more by the recomputation, in {listed}",
-            "Leave these modules out of regions, or let the update happen in forward alone (BatchNorm: momentum, "
-            "momentum' = 1 - sqrt(1 - momentum), gives the same average if both updates see the same batch).",
-        )
+def _warnings(seen: Observations, metered: Run, plain: Run) -> Iterable[Warned]:
+    twice = {name.rpartition(".")[0] or "the model itself": 0 for name in seen.updated_in_backward if name in plain.buffers}
     made, kept = plain.output_requires_grad, metered.output_requires_grad
     lost = [one for one in metered.regions if made.get(one.key) and not (kept.get(one.key) or one.inputs_require_grad)]
-    if lost:
-        listed = ", ".join(f"{one.name} ({one.line})" for one in lost[:1]) + (f" and {len(lost) - 1} more" if lost[1:] else "")
-        yield Warned(
-            "inputs",
-            f"no input requires grad, so nothing inside gets a gradient, in region {listed}",
-            "Use a non-reentrant implementation, or let an input require grad "
-            "(transformers: model.enable_input_require_grads()).",
-        )
-    for module, line in seen.training_flags.items():
-        yield Warned(
-            "training flags",
-            f"train() or eval() of {module or 'the model itself'} is flipped inside a region ({line})",
-            "Flip it outside of regions, or put it back in a finally clause.",
-        )
-    for name, drawn, instead in (("Python", seen.python_random, "random"), ("numpy", seen.numpy_random, "numpy.random")):
-        for region_name, line in drawn.items():
-            yield Warned(
-                f"{name} random numbers",
-                f"region {region_name} ({line}) draws random numbers of {name}, which the recomputation draws anew",
-                f"Draw with torch, or call {instead} outside and pass the number in.",
-            )
-    for region_name, line in seen.hooks.items():
-        yield Warned(
-            "hooks",
-            f"region {region_name} ({line}) registers hooks on modules, parameters or arguments, once more when recomputed",
-            "Register them once, outside of regions.",
-        )
+    found = {
+        "buffers": tuple(twice),
+        "inputs": tuple(f"{one.name} ({one.line})" for one in lost),
+        "training flags": _places(seen.training_flags),
+        "Python's random numbers": _places(seen.python_random),
+        "numpy's random numbers": _places(seen.numpy_random),
+        "hooks": _places(seen.hooks),
+    }
+    return [Warned(kind, *WARNINGS[kind], places) for kind, places in found.items() if places]
+
+
+def _places(seen: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(f"{name or 'the model itself'} ({line})" for name, line in seen.items())
+
+
+WARNINGS = {
+    "buffers": (
+        "buffers are updated once more by the recomputation, in",
+        "Leave these modules out of regions. (BatchNorm with a momentum of 1 - sqrt(1 - momentum) has the right averages.)",
+    ),
+    "inputs": (
+        "no input requires grad, so nothing inside gets a gradient, in region",
+        "Use a non-reentrant implementation, or let an input require grad (transformers: model.enable_input_require_grads()).",
+    ),
+    "training flags": (
+        "train() or eval() is flipped inside a region, of module",
+        "Flip it outside of regions, or put it back in a finally clause.",
+    ),
+    "Python's random numbers": (
+        "random numbers of Python's are drawn, and drawn anew by the recomputation, in region",
+        "Draw with torch, or draw outside and pass the number in.",
+    ),
+    "numpy's random numbers": (
+        "random numbers of numpy's are drawn, and drawn anew by the recomputation, in region",
+        "Draw with torch, or draw outside and pass the number in.",
+    ),
+    "hooks": (
+        "hooks are registered on modules, parameters or arguments, and once more by the recomputation, in region",
+        "Register them once, outside of regions.",
+    ),
+}

@@ -114,6 +114,8 @@ class RegionLog:
 
     def _name(self, function: Any) -> str:
         while isinstance(function, functools.partial):
+            if function.args and id(function.args[0]) in self.names:  # as transformers passes a method with its module
+                return self.names[id(function.args[0])]
             function = function.func
         owner = function if isinstance(function, nn.Module) else getattr(function, "__self__", None)
         return self.names.get(id(owner)) or str(getattr(function, "__qualname__", type(function).__name__))

@@ -21,6 +21,7 @@ class Warned:
     kind: str
     message: str
     remedy: str
+    places: tuple[str, ...] = ()  # modules or regions
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def _lines(report: Report) -> list[str]:
         if one.comparison is not None:
             lines += [f"  {line}" for line in differences(one.comparison)]
         for warned in one.warnings:
-            lines += [f"  warning: {warned.message}", f"    {warned.remedy}"]
+            lines += [f"  warning: {warned.message}: {_listed(warned.places)}", f"    {warned.remedy}"]
         lines += [f"  {line}" for line in one.explanation]
     return lines
 

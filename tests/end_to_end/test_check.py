@@ -1,0 +1,313 @@
+"""reprise check: verdicts, figures, warnings and explanations on small models of a user's."""
+
+from __future__ import annotations
+
+import functools
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.utils.checkpoint
+from torch import nn
+from torch.utils.checkpoint import checkpoint as bound_early
+
+from reprise.model_check.checking import assert_equals_plain, check
+from reprise.model_check.command import main
+from reprise.model_check.process_state import random_streams
+from reprise.model_check.report import Report
+
+early_partial = functools.partial(bound_early, use_reentrant=False)
+Block = Callable[[nn.Module, torch.Tensor], torch.Tensor]
+HERE = "tests.end_to_end.test_check"
+
+
+class Layer(nn.Module):
+    """A linear layer, and what a test has it do with its result."""
+
+    def __init__(self, after: Block, extra: nn.Module | None = None) -> None:
+        super().__init__()
+        self.linear, self.after, self.extra = nn.Linear(8, 8), after, extra
+        self.register_buffer("count", torch.zeros(()))
+        self.generator = torch.Generator().manual_seed(3)
+        self.kept: list[torch.Tensor] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.after(self, self.linear(x)).sin().exp()
+
+
+class Model(nn.Module):
+    """Three layers behind an input layer, each a region by way of ``call``; the second is the one of the test."""
+
+    def __init__(self, after: Block, extra: nn.Module | None = None, call: Callable[..., Any] = early_partial) -> None:
+        super().__init__()
+        right = [Layer(lambda _, x: x) for _ in range(2)]
+        self.first, self.last, self.call = nn.Linear(8, 8), nn.Linear(8, 1), call
+        self.layers = nn.ModuleList([right[0], Layer(after, extra), right[1]])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        for layer in self.layers:
+            x = self.call(layer, x)
+        return self.last(x)
+
+
+def built(after: Block = lambda _, x: x, extra: Callable[[], nn.Module] | None = None, **options: Any) -> Callable[[], Any]:
+    return lambda: (Model(after, extra() if extra else None, **options), torch.randn(4, 8))
+
+
+def build() -> Any:
+    return built(lambda _, x: torch.dropout(x, 0.3, True))()
+
+
+def build_with_batch_norm() -> Any:
+    return built(lambda self, x: self.extra(x), lambda: nn.BatchNorm1d(8))()  # type: ignore[operator]
+
+
+def through_module(function: Any, x: torch.Tensor) -> Any:
+    return torch.utils.checkpoint.checkpoint(function, x, use_reentrant=True)
+
+
+def through_closure(function: Any, x: torch.Tensor, call: Any = bound_early) -> Any:
+    return call(function, x, use_reentrant=True)
+
+
+def sequentially(function: Any, x: torch.Tensor) -> Any:
+    return torch.utils.checkpoint.checkpoint_sequential([function, torch.sin], 2, x, use_reentrant=False)
+
+
+def kinds(report: Report) -> set[str]:
+    return {warned.kind for result in report.results for warned in result.warnings}
+
+
+@pytest.mark.parametrize("call", [early_partial, through_module, through_closure, sequentially])
+def test_regions_are_redirected_however_checkpoint_was_bound(call: Callable[..., Any]) -> None:
+    seen = []
+
+    def checkpoint(function: Any, *args: Any) -> Any:
+        seen.append(args)
+        return function(*args)
+
+    from impls import Implementation
+
+    one = Implementation("seen", kind="checkpoint", summary="x", source="x", declared=False, checkpoint=checkpoint)
+    report = check(built(call=call), impl=one, steps=1)
+    assert (report.results[0].calls, report.results[0].recomputations) == (3, 0)
+    assert report.regions[0] in ("layers.0", "checkpoint_sequential.<locals>.run_function.<locals>.forward")
+    assert seen
+
+
+def test_a_right_model_agrees_with_nothing_to_warn_of() -> None:
+    report = check(build, impl=["torch-nonreentrant", "torch-reentrant", "nested"])
+    assert [one.verdict for one in report.results] == ["agrees"] * 3
+    assert [(one.calls, one.recomputations) for one in report.results] == [(3, 3)] * 3
+    assert report.spread.agrees
+    assert kinds(report) == set()
+
+
+def test_bytes_kept_fall_and_flops_rise() -> None:
+    report = check(build, impl="nested")
+    costs, plain = report.results[0].costs, report.plain
+    assert costs is not None
+    assert plain is not None
+    assert costs.kept_bytes < plain.kept_bytes <= plain.peak_bytes
+    assert costs.flops - plain.flops == 3 * 2 * 4 * 8 * 8  # of three layers, again
+
+
+def test_statistics_of_batch_norm_are_named() -> None:
+    (result,) = check(build_with_batch_norm, impl="torch-nonreentrant").results
+    assert result.verdict == "diverges"
+    assert result.comparison is not None
+    assert result.comparison.gradients.agrees
+    assert {one.name for one in result.comparison.buffers.differing} >= {"layers.1.extra.running_mean"}
+    assert [warned.places for warned in result.warnings] == [("layers.1.extra",)]
+
+
+def flipped(self: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    x = torch.dropout(x, 0.3, self.training)
+    self.eval()
+    return x
+
+
+def hooked(self: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    self.linear.register_forward_hook(lambda *_: None)  # type: ignore[union-attr, operator]
+    return x.sin()
+
+
+DRAWN = [
+    ("Python's random numbers", lambda _, x: x * random.random()),
+    ("numpy's random numbers", lambda _, x: x * np.random.rand()),
+    ("training flags", flipped),
+    ("hooks", hooked),
+]
+
+
+@pytest.mark.parametrize(("kind", "after"), DRAWN)
+def test_what_does_not_bear_recomputation_is_warned_of(kind: str, after: Block) -> None:
+    report = check(built(after), impl="torch-nonreentrant")
+    assert kinds(report) == {kind}
+    assert report.results[0].warnings[0].places[0].startswith("layers.1 (" if kind != "training flags" else "layers.1")
+
+
+def test_a_region_without_gradients_at_its_inputs_is_warned_of() -> None:
+    def frozen() -> Any:
+        model, x = build()
+        model.first.requires_grad_(False)
+        return model, x
+
+    report = check(frozen, impl=["torch-reentrant", "nested"])
+    reentrant, nested = report.results
+    assert (reentrant.verdict, nested.verdict) == ("diverges", "agrees")
+    assert [warned.kind for warned in reentrant.warnings] == ["inputs"]
+    assert reentrant.comparison is not None
+    assert "layers.0.linear.weight" in reentrant.comparison.gradients.missing
+
+
+def in_place(self: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    self.count += 1  # type: ignore[operator, misc]
+    return x * self.count.item()  # type: ignore[union-attr, operator]
+
+
+def routed(self: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    self.turn = not getattr(self, "turn", False)
+    return x.sin() if self.turn else x.cos()
+
+
+def cached(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.kept.append(x.detach())
+    return x * torch.stack(self.kept).sum(0)
+
+
+FAULTS = [
+    (lambda self, x: x * torch.rand(x.shape, generator=self.generator), "aten.rand.generator"),
+    (in_place, "buffer layers.1.count"),
+    (routed, "aten.cos"),
+    (cached, "aten.stack"),
+]
+
+
+@pytest.mark.parametrize(("after", "names"), FAULTS)
+def test_the_operator_that_differs_is_explained(after: Block, names: str) -> None:
+    (result,) = check(built(after), impl="torch-nonreentrant", explain=True, steps=1).results
+    assert result.verdict != "agrees"
+    assert result.explanation[0].startswith("smallest set of regions that shows it: layers.1 (")
+    assert names in result.explanation[2]
+    assert "test_check.py:" in result.explanation[3]
+
+
+def test_a_model_that_is_not_deterministic_is_compared_by_its_spread() -> None:
+    own = random.Random()  # which no seed reaches
+    report = check(lambda: (nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1)), loss_with(own)), regions="0", impl="nested")
+    assert {one.name for one in report.spread.gradients.differing} == {"0.weight", "0.bias", "1.weight", "1.bias"}
+
+
+def loss_with(numbers: random.Random) -> Callable[[nn.Module], torch.Tensor]:
+    return lambda model: model(torch.ones(2, 4)).sum() * numbers.random()
+
+
+def test_an_error_of_the_recomputation_is_a_refusal() -> None:
+    def more_is_saved(self: Any, x: torch.Tensor) -> torch.Tensor:
+        self.kept.append(x)
+        return x.sin() if len(self.kept) == 1 else x[:1].sin()
+
+    (result,) = check(built(more_is_saved), impl="torch-nonreentrant", explain=True).results
+    assert (result.verdict, result.error.partition(":")[0]) == ("refuses", "CheckpointError")
+    assert "recomputation 1" in result.explanation[1]
+
+
+def test_an_error_of_the_users_own_is_a_crash() -> None:
+    def fails(self: Any, x: torch.Tensor) -> torch.Tensor:
+        self.kept.append(x)
+        if len(self.kept) > 1:
+            raise ValueError("mine")
+        return x.sin()
+
+    (result,) = check(built(fails), impl="torch-nonreentrant", steps=1).results
+    assert (result.verdict, result.error) == ("crashes", "ValueError: mine")
+
+
+def test_modules_named_by_a_glob_are_regions() -> None:
+    report = check(built(call=lambda layer, x: layer(x)), regions="layers.*", impl="nested")
+    assert report.regions == ("layers.0", "layers.1", "layers.2")
+    assert report.results[0].recomputations == 3
+
+
+def chain(size: int = 1) -> nn.Module:
+    return nn.Sequential(nn.Linear(1, size))
+
+
+ONE = chain()
+WRONG = [
+    (lambda: 1, "build() returned an object of type int"),
+    (lambda: (chain(), 3), "build() returned (model, an object of type int)"),
+    (lambda: (chain(), lambda _: 3), "loss(model) returned an object of type int"),
+    (lambda: (chain(2), lambda model: model(torch.ones(1))), "of shape (2,)"),
+    (lambda: (ONE, torch.ones(1)), "build() returned the same model again"),
+]
+
+
+@pytest.mark.parametrize(("made", "message"), WRONG)
+def test_what_build_may_return_is_shown(made: Callable[[], Any], message: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        check(made, regions="0")
+    assert message in str(caught.value)
+    assert "accepted are (model, loss)" in str(caught.value)
+
+
+def test_without_a_region_the_largest_modules_are_named() -> None:
+    with pytest.raises(ValueError, match=r"no region found.*--regions 'layers.\*'.*layers \(216 parameters\)"):
+        check(built(call=lambda layer, x: layer(x)))
+
+
+@pytest.mark.parametrize("error", [None, ValueError("x"), KeyboardInterrupt()])
+def test_nothing_of_the_process_is_changed(error: BaseException | None) -> None:
+    def ends(self: Any, x: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(9)
+        if error:
+            raise error
+        return x
+
+    target: Any = bound_early.__wrapped__  # type: ignore[attr-defined]
+    before = target.__code__, random_streams(), torch.is_grad_enabled(), torch.get_default_dtype()
+    if error is None:
+        check(built(ends), impl="nested")
+    else:
+        with pytest.raises((ValueError, KeyboardInterrupt)):
+            check(built(ends), impl="nested")
+    assert (target.__code__, random_streams(), torch.is_grad_enabled(), torch.get_default_dtype()) == before
+
+
+def test_wrapped_modules_have_their_forward_back() -> None:
+    models: list[Any] = []
+
+    def kept() -> Any:
+        models.append(Model(lambda _, x: x, call=lambda layer, x: layer(x)))
+        return models[-1], torch.randn(4, 8)
+
+    check(kept, regions="layers.*", impl="nested")
+    assert not any("forward" in vars(module) for model in models for module in model.modules())
+
+
+def test_the_assertion_shows_the_report() -> None:
+    assert_equals_plain(build, impl="nested")
+    with pytest.raises(AssertionError, match=r"nested diverges\n.*buffers: 3 of 6 differ"):
+        assert_equals_plain(build_with_batch_norm, impl="nested")
+
+
+@pytest.mark.parametrize(("name", "status"), [("build", 0), ("build_with_batch_norm", 1)])
+def test_the_status_and_the_json_of_the_command(name: str, status: int, tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    assert main([f"{HERE}:{name}", "--impl", "nested", "--json", str(path)]) == status
+    assert json.loads(path.read_text())["results"][0]["verdict"] == ("diverges" if status else "agrees")
+
+
+def test_the_command_imports_neither_the_suite_nor_its_libraries() -> None:
+    told = "import sys, reprise.model_check.checking, reprise.model_check.command; print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    assert not {name.partition(".")[0] for name in ran.stdout.split()} & {"cyclopts", "conformance", "benches", "pytest"}
