@@ -116,7 +116,7 @@ class _Checked:
         self.tell("plain, twice")
         plain = Plain(*self._plain_runs())
         self.tell("plain, metered")
-        costs, _, metered = measure(self.setting, None)
+        costs, metered = measure(self.setting, None, Observations())
         explained = explain_spread(self.setting) if self.explain and not plain.spread.agrees else ()
         initial = compare_tensors(plain.run.initial, plain.other.initial)
         results = [self._result(one, plain, metered) for one in found]
@@ -171,12 +171,12 @@ class _Checked:
 
     def _metered(self, one: Implementation, plain: Run) -> dict[str, Any]:
         self.tell(f"{one.name}, metered")
+        seen = Observations()
         try:
-            costs, seen, metered = measure(self.setting, one.checkpoint)
+            costs, metered = measure(self.setting, one.checkpoint, seen)
         except Exception:  # noqa: BLE001 - told by the verdict, unless the meter is not borne: then there are no figures
-            return {}
-        return {"costs": costs if metered.recomputations or metered.calls else None,
-                "warnings": tuple(_warnings(seen, metered, plain))}  # fmt: skip
+            return {"warnings": tuple(_warnings(seen, None, plain))}
+        return {"costs": costs, "warnings": tuple(_warnings(seen, metered, plain))}
 
     def _times(self, found: list[Implementation], results: list[Result]) -> list[float | None]:
         seconds: dict[str, list[float]] = {}
@@ -231,10 +231,11 @@ def _files_of(one: Implementation) -> Iterable[str]:
         yield str(path.parent if path.name == "__init__.py" else path)
 
 
-def _warnings(seen: Observations, metered: Run, plain: Run) -> Iterable[Warned]:
+def _warnings(seen: Observations, metered: Run | None, plain: Run) -> Iterable[Warned]:
     twice = {name.rpartition(".")[0] or "the model itself": 0 for name in seen.updated_in_backward if name in plain.buffers}
-    made, kept = plain.output_requires_grad, metered.output_requires_grad
-    lost = [one for one in metered.regions if made.get(one.key) and not (kept.get(one.key) or one.inputs_require_grad)]
+    made, kept = plain.output_requires_grad, metered.output_requires_grad if metered else {}
+    regions = metered.regions if metered else ()
+    lost = [one for one in regions if made.get(one.key) and not (kept.get(one.key) or one.inputs_require_grad)]
     found = {
         "buffers": tuple(twice),
         "inputs": tuple(f"{one.name} ({one.line})" for one in lost),

@@ -82,9 +82,9 @@ def _storages(tree: Any) -> Iterator[Any]:
             yield leaf.untyped_storage()
 
 
-def measure(setting: Setting, checkpoint: Checkpoint | None) -> tuple[Costs, Observations, Run]:
-    """The costs of one step and what was seen in its regions. Raises what the step raises."""
-    seen, meters = Observations(), []
+def measure(setting: Setting, checkpoint: Checkpoint | None, seen: Observations) -> tuple[Costs, Run]:
+    """The costs of one step; what is seen in its regions is put down as it happens. Raises what the step raises."""
+    meters: list[_StepMeter] = []
 
     def mode(model: nn.Module) -> AbstractContextManager[Any]:
         meters.append(meter := _StepMeter(model))
@@ -114,7 +114,7 @@ def measure(setting: Setting, checkpoint: Checkpoint | None) -> tuple[Costs, Obs
     seen.updated_in_backward = tuple(
         name for name, value in result.buffers.items() if name in before and difference(name, before[name], value)
     )
-    return Costs(meter.kept, peak, meter.flops, meter.forward_flops), seen, result
+    return Costs(meter.kept, peak, meter.flops, meter.forward_flops), result
 
 
 def _accelerator(model: nn.Module) -> torch.device | None:
