@@ -67,7 +67,7 @@ def build() -> Any:
 
 
 def build_with_batch_norm() -> Any:
-    return built(lambda self, x: self.extra(x), lambda: nn.BatchNorm1d(8))()
+    return built(lambda self, x: self.get_submodule("extra")(x), lambda: nn.BatchNorm1d(8))()
 
 
 def through_module(function: Any, x: torch.Tensor) -> Any:
