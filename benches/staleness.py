@@ -2,8 +2,8 @@
 
 The status is 1 when any was measured on older code, with changes that are not committed, at a commit that is not in the
 history of this checkout, or under fewer laws than there are; with ``--tell`` it is 0 then, and 1 only for what cannot be read.
-``--mark`` measures nothing either: it writes marks at what is older into README.md, the page of results and that of the
-papers, takes away those that are no longer due, and ends with 0.
+``--mark`` measures nothing either: it writes every generated section of README.md and ``docs``, the page of results and that
+of the papers anew, with marks at what is older, and ends with 0.
 """
 
 from __future__ import annotations
@@ -145,22 +145,22 @@ def _measured_anew(path: Path, content: Mapping[str, Any]) -> str:
 
 
 def mark(root: Path) -> int:
-    """Write the marks that are due into what is there of README.md and of the pages; 1 when a part cannot be made."""
-    directory, readme, now = root / "results", root / "README.md", Now()
-    text, status = readme.read_text(encoding="utf-8"), 0
+    """Write generated sections and pages anew, with the marks that are due; 1 when a part cannot be made."""
+    directory, now, status = root / "results", Now(), 0
     for section in (compare_page.SECTION, overhead_page.SECTION, budget.SECTION):
-        if (root / section.results).exists() and section.begin in text:
+        if (root / section.results).exists() and (root / section.section.page).exists():
             section.write(root, json.loads((root / section.results).read_text(encoding="utf-8")), now)
     if (directory / "papers" / "README.md").exists():
         (directory / "papers" / "README.md").write_text(papers.page(directory / "papers"), encoding="utf-8")
-    if (directory / "conformance-cpu.jsonl").exists() and report.BEGIN in text:
+    if (directory / "conformance-cpu.jsonl").exists() and (root / report.MATRIX.page).exists():
         status = report.main(["--write"], root)
     return max(status, page.main([], root)) if (directory / "index.html").exists() else status
 
 
 def _still_marked(root: Path) -> list[Path]:
     """The pages that have marks."""
-    pages = [root / name for name in ("README.md", "results/index.html", "results/papers/README.md")]
+    made = [root / name for name in ("README.md", "results/index.html", "results/papers/README.md")]
+    pages = [*made, *sorted((root / "docs").glob("*.md"))]
     return [path for path in pages if path.exists() and BEGIN in path.read_text(encoding="utf-8")]
 
 

@@ -1,9 +1,9 @@
 """``python -m benches.budget``: a network that exceeds memory budgets plain, trained within them by plans and by segments.
 
 Everything is measured, printed, and written to ``results/budget.json``, or to ``results/runs`` where changes are not
-committed; with ``--write`` the table goes to README.md as well. ``--check`` measures nothing. The status is 1 when plain
-fits a budget or a plan does not, and then nothing is written; with ``--check`` when README.md has another table than that of
-the results, apart from marks.
+committed; with ``--write`` the table goes to docs/comparison.md as well. ``--check`` measures nothing. The status is 1 when
+plain fits a budget or a plan does not, and then nothing is written; with ``--check`` when docs/comparison.md has another
+table than that of the results, apart from marks.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benches.budget.costs import Row, measured, mebi
-from benches.published import ReadmeSection, measured_on, older_mark, older_note, store
+from benches.published import PublishedSection, measured_on, older_mark, older_note, store
 from conformance.provenance import measured_code
+from conformance.reports.generated_section import Section
 from conformance.rows.results_file import ROOT
 
 CODE = ["benches.budget.costs:measured"]
@@ -70,14 +71,14 @@ def notes(content: Mapping[str, Any]) -> list[str]:
 
 
 def markdown(content: Mapping[str, Any]) -> str:
-    """The table and its notes as README.md has them."""
+    """The table and its notes as docs/comparison.md has them."""
     first, *others = _table(content)
     lines = [first, ["---"] * len(first), *others]
     return "\n\n".join(["\n".join(f"| {' | '.join(line)} |" for line in lines), *notes(content)])
 
 
-SECTION = ReadmeSection(
-    name="budget",
+SECTION = PublishedSection(
+    section=Section("budget", Path("docs") / "comparison.md"),
     results=Path("results") / "budget.json",
     about="the budget table",
     nothing="No measurement is published yet: `python -m benches.budget --write` makes one.",

@@ -1,10 +1,10 @@
 """``python -m benches.compare``: time, memory and work of implementations on workloads, beside plain and the ideal.
 
 Everything is measured, none of it asserted but that gradients are plain's: a row of which they are not is void. A complete
-run with ``--write`` writes ``results/compare-DEVICE.json``, plots to ``results/compare``, for the CPU the table of README.md,
-and the page of results anew; other runs write to ``results/runs``. ``--redraw`` and ``--check`` measure nothing: the first
-makes plots, table and page from what was published, the status of the second is 1 when the table is stale. On CUDA the
-status is 1 as well when what was measured does not reach the limits of ``benches.compare.limits``.
+run with ``--write`` writes ``results/compare-DEVICE.json``, plots to ``results/compare``, for the CPU the table of
+docs/comparison.md, and the page of results anew; other runs write to ``results/runs``. ``--redraw`` and ``--check`` measure
+nothing: the first makes plots, table and page from what was published, the status of the second is 1 when the table is stale.
+On CUDA the status is 1 as well when what was measured does not reach the limits of ``benches.compare.limits``.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ The workload is a chain of k element-wise operators on four elements, one region
 ratio is (ours - replay) / (PyTorch's non-reentrant - replay); it is printed without an option, with Python's memory per
 saved tensor. ``--profile`` is the ladder that shows what is left of it, ``--growth`` what must not grow, ``--bytes`` peaks
 beside their predictions. Results go to ``results/runs`` as JSON; ``--write`` measures all of it and publishes it in
-``results/overhead-cpu.json`` and README.md. The status is 1 when a limit does not hold, also of a run that is published.
+``results/overhead-cpu.json`` and docs/overhead.md. The status is 1 when a limit does not hold, also of a run that is published.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The README's matrix, made from the results files, and the limits of an implementation, each with its program.
+"""The generated sections of README.md and ``docs`` that show verdicts and laws, and the limits of an implementation.
 
-Run as ``python -m conformance.reports.report`` with ``--write`` (put the matrix into README.md, with marks at what is older
-than the code), ``--check`` (status 1 when it has another one, apart from marks, or ``results/programs`` other scripts) or
+Run as ``python -m conformance.reports.report`` with ``--write`` (write the sections, with marks at what is older than the
+code), ``--check`` (status 1 if a page has another one, apart from marks, or ``results/programs`` other scripts) or
 ``--show IMPL`` (what IMPL does not keep, and the programs that show it).
 """
 
@@ -11,23 +11,30 @@ import argparse
 import difflib
 import itertools
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import impls
-from conformance.provenance.staleness import OLDER, Now, unmarked
-from conformance.reports import matrix
+from conformance.provenance.staleness import OLDER, Now
+from conformance.reports import law_catalogue, matrix, verdict_counts
+from conformance.reports.generated_section import Section
 from conformance.reports.merge import united
 from conformance.reproducers import script_files
 from conformance.rows import torch_releases
 from conformance.rows.option_values import readable
 from conformance.rows.results_file import ROOT, Results, Row, claim, is_unexpected, is_untested, read_all
 
-BEGIN, END = "<!-- matrix:begin -->", "<!-- matrix:end -->"
-SCRIPT_BEGIN, SCRIPT_END = "<!-- script:begin -->", "<!-- script:end -->"
+DOCS = Path("docs")
+COUNTS = Section("counts", Path("README.md"))
+MATRIX = Section("matrix", DOCS / "matrix.md")
+ELSEWHERE = Section("elsewhere", DOCS / "devices-and-releases.md")
+LAWS = Section("laws", DOCS / "laws.md")
+SCRIPT = Section("script", DOCS / "verdicts-and-limits.md")
+SECTIONS = COUNTS, MATRIX, ELSEWHERE, LAWS, SCRIPT
+NOTHING = "No results of another device or another release of torch are published."
 FEW, NEAREST = 24, 5  # so many names are all listed, and of more of them so many
-SHOWN = "torch-nonreentrant", "hooks_that_a_function_registers_on_its_argument"  # the script that README shows
+SHOWN = "torch-nonreentrant", "hooks_that_a_function_registers_on_its_argument"  # whose script is shown
 
 
 def results(root: Path = ROOT) -> tuple[Results, ...]:
@@ -43,21 +50,11 @@ def results(root: Path = ROOT) -> tuple[Results, ...]:
     return tuple(one for path in (cpu, *others, *peers) for one in united(read_all(path)))
 
 
-def updated(readme: str, inside: str, markers: tuple[str, str] = (BEGIN, END)) -> str:
-    """The README with this between the markers; ValueError when it does not have one pair of them."""
-    first, last = markers
-    before, begin, rest = readme.partition(first)
-    _, end, after = rest.partition(last)
-    if not (begin and end) or first in after or last in after:
-        raise ValueError(f"README.md must have {first} and {last} once each, in this order")
-    return f"{before}{first}\n\n{inside}\n\n{last}{after}"
-
-
 def shown(rows: Iterable[Row]) -> str:
-    """The script that README shows, as Markdown; ValueError when no row has it."""
+    """The script that docs show as an example, as Markdown; ValueError when no row has it."""
     found = [row["program"] for row in rows if (row["impl"], row["law"]) == SHOWN]
     if not found:
-        raise ValueError(f"no result shows that {SHOWN[0]} breaks {SHOWN[1]}; report.SHOWN names the script for README.md")
+        raise ValueError(f"no result shows that {SHOWN[0]} breaks {SHOWN[1]}; report.SHOWN names the script for {SCRIPT.page}")
     return f"<!-- fmt: off -->\n\n```python\n{found[0].strip()}\n```\n\n<!-- fmt: on -->"  # ruff formats Markdown, too
 
 
@@ -156,7 +153,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
         if options.show:
             print(limits([row for one in found for row in one.rows], options.show, options.law))
             return 0
-        stale = _readme(root / "README.md", found, write=options.write)
+        stale = _pages(root, found, write=options.write)
         files: dict[Path, list[Row]] = {}
         for one in found:
             files.setdefault(one.path, []).extend(one.rows)  # of several runs, each may be about other laws
@@ -179,26 +176,40 @@ def _programs(path: Path, rows: Sequence[Row]) -> int:
     return int(bool(wrong))
 
 
-def _matrix(one: Results, before: Sequence[Results]) -> str:
-    """A matrix of its own, or what differs from the one above it of another release of torch."""
+def _pages(root: Path, found: Sequence[Results], *, write: bool) -> int:
+    """Write the sections; or 1, and the reason on stderr, if one of them is another than it would be."""
+    stale = 0
+    for section, inside in list(_sections(root, found)):  # all are made before the first is written
+        if write:
+            section.write(root, inside)
+        elif not section.has(root, inside):
+            told = f"section {section.name!r} of {root / section.page} is stale"
+            print(f"{told}: python -m conformance.reports.report --write", file=sys.stderr)
+            stale = 1
+    return stale
+
+
+def _sections(root: Path, found: Sequence[Results]) -> Iterator[tuple[Section, str]]:
+    """Each section with what must stand there; the example of a script only on a page that has a place for it."""
+    here = [place for place, one in enumerate(found) if _is_here(one, found[:place])]
+    elsewhere = [_elsewhere(one, found[:place]) for place, one in enumerate(found) if place not in here]
+    yield COUNTS, verdict_counts.markdown(found[0])
+    yield MATRIX, "\n\n".join(matrix.markdown(found[place]) for place in here)
+    yield ELSEWHERE, "\n\n".join(elsewhere) or NOTHING
+    yield LAWS, law_catalogue.markdown()
+    if SCRIPT.begin in (root / SCRIPT.page).read_text(encoding="utf-8"):
+        yield SCRIPT, shown(row for one in found for row in one.rows)
+
+
+def _is_here(one: Results, before: Sequence[Results]) -> bool:
+    """Whether these are results of the CPU with the pinned release of torch."""
+    return torch_releases.counterpart(one, before) is None and all(row["device"] == "cpu" for row in one.rows)
+
+
+def _elsewhere(one: Results, before: Sequence[Results]) -> str:
+    """A matrix of its own, or what differs from that of the pinned release of torch."""
     other = torch_releases.counterpart(one, before)
     return matrix.markdown(one) if other is None else matrix.differences(one, other)
-
-
-def _readme(path: Path, found: Iterable[Results], *, write: bool) -> int:
-    text = path.read_text(encoding="utf-8")
-    present = text if write else unmarked(text)  # marks depend on the code, and are made anew when the matrix is
-    results = list(found)
-    wanted = updated(present, "\n\n".join(_matrix(one, results[:place]) for place, one in enumerate(results)))
-    if SCRIPT_BEGIN in present:
-        wanted = updated(wanted, shown(row for one in results for row in one.rows), (SCRIPT_BEGIN, SCRIPT_END))
-    if present == wanted:
-        return 0
-    if not write:
-        print(f"the matrix or the script in {path} is stale: python -m conformance.reports.report --write", file=sys.stderr)
-        return 1
-    path.write_text(wanted, encoding="utf-8")
-    return 0
 
 
 if __name__ == "__main__":

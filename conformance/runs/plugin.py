@@ -52,7 +52,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--memory-limit", type=gibibytes, metavar="GIB", help=f"what is not built in may take, on Linux: {Setting.memory:g}"
     )
-    group.addoption("--results", type=destination.results_path, help="where to write the results; see README for the default")
+    group.addoption(
+        "--results",
+        type=destination.results_path,
+        help="where to write the results; by default results/runs, or what is published",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -236,7 +240,7 @@ def _distributions(names: Iterable[str]) -> dict[str, str]:
 def _destination(config: pytest.Config, rows: list[Row]) -> tuple[Path, bool, str]:
     """Where the results go, whether they are published, and why a complete run in which all is as declared is not.
 
-    README's matrix is made from what is published.
+    The matrix is made from what is published.
     """
     if config.getoption("--results"):
         return config.getoption("--results"), False, ""

@@ -1,4 +1,4 @@
-"""The command that compares, and what becomes of its results: tables, README, plots."""
+"""The command that compares, and what becomes of its results: tables, page, plots."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import copy
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -22,10 +21,11 @@ from benches.published import store
 from conformance.reports import page as html
 from conformance.reports import page_figures
 from conformance.rows.results_file import ROOT, write
+from tests.support.generated_pages import write_places
 from tests.support.synthetic_results import HEADER, ROWS
 
 TIMES = {"plain": 1.0, "nested": 1.5, "chen-sqrt": 1.25}  # beside plain's, or the ideal's
-MARKERS = f"before\n{report.SECTION.begin}\nold\n{report.SECTION.end}\nafter\n"
+PAGE = report.SECTION.section
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -93,29 +93,29 @@ def test_the_curves_have_a_place_for_each_workload(content: dict[str, Any]) -> N
 def test_published_results_are_those_that_check_wants(
     tmp_path: Path, content: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "README.md").write_text(MARKERS, encoding="utf-8")
+    write_places(tmp_path, [PAGE])
     store(tmp_path / "results" / "compare-cpu.json", content)
     assert report.check(tmp_path) == 1
     report.publish(tmp_path, content)
     assert compare.main(["--check"], tmp_path) == 0
-    readme = (tmp_path / "README.md").read_text(encoding="utf-8")
-    assert readme.startswith(f"before\n{report.SECTION.begin}\n\n| contender |")
-    assert "[attention](results/compare/cpu-attention.svg), [saved](results/compare/cpu-saved.svg)" in readme
+    text = (tmp_path / PAGE.page).read_text(encoding="utf-8")
+    assert text.startswith(f"before\n{PAGE.begin}\n\n| contender |")
+    assert "[attention](../results/compare/cpu-attention.svg), [saved](../results/compare/cpu-saved.svg)" in text
     capsys.readouterr()
-    (tmp_path / "README.md").write_text(readme.replace("| `nested` |", "| `nested`, faster |"), encoding="utf-8")
+    (tmp_path / PAGE.page).write_text(text.replace("| `nested` |", "| `nested`, faster |"), encoding="utf-8")
     assert compare.main(["--check"], tmp_path) == 1
     assert "is stale: python -m benches.compare --write" in capsys.readouterr().err
-    (tmp_path / "README.md").write_text(readme, encoding="utf-8")
+    (tmp_path / PAGE.page).write_text(text, encoding="utf-8")
     (tmp_path / "results" / "compare" / "cpu-depth.svg").unlink()
     assert compare.main(["--check"], tmp_path) == 1
     assert "plots are missing: cpu-depth" in capsys.readouterr().err
 
 
 def test_without_results_there_is_no_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    readme = tmp_path / "README.md"
-    readme.write_text(report.SECTION.updated(MARKERS, report.SECTION.nothing), encoding="utf-8")
+    write_places(tmp_path, [PAGE])
+    PAGE.write(tmp_path, report.SECTION.nothing)
     assert compare.main(["--check"], tmp_path) == 0
-    readme.write_text(MARKERS, encoding="utf-8")
+    write_places(tmp_path, [PAGE])
     assert compare.main(["--check"], tmp_path) == 1
     assert "there is no" in capsys.readouterr().err
 
@@ -215,7 +215,7 @@ def test_drawing_anew_takes_no_option_of_a_measurement(other: list[str], capsys:
 def test_plots_and_table_are_drawn_anew_from_what_was_published(
     tmp_path: Path, content: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "README.md").write_text(MARKERS, encoding="utf-8")
+    write_places(tmp_path, [PAGE])
     assert compare.main(["--redraw"], tmp_path) == 1
     assert "nothing is published in" in capsys.readouterr().err
     store(tmp_path / "results" / "compare-cpu.json", content)
@@ -227,7 +227,7 @@ def test_plots_and_table_are_drawn_anew_from_what_was_published(
 def test_the_page_shows_the_plots_that_were_published_last(
     tmp_path: Path, content: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shutil.copy(ROOT / "README.md", tmp_path)
+    write_places(tmp_path, [PAGE])
     store(tmp_path / "results" / "compare-cpu.json", content)
     shown = tmp_path / "results" / "index.html"
     shown.write_text("an old page", encoding="utf-8")
