@@ -35,7 +35,7 @@ COLUMNS = (
 
 def markdown(laws: Iterable[Law] | None = None) -> str:
     """The catalogue of these laws, all there are without any."""
-    listed = list(all_laws().values() if laws is None else laws)
+    listed = sorted(all_laws().values() if laws is None else laws, key=lambda law: law.name)
     found = Counter(each.law for each in mutants())
     parts = [f"{len(listed)} laws, {sum(found[law.name] for law in listed)} mutants."]
     for kind in KINDS:
@@ -53,6 +53,6 @@ def _table(laws: Iterable[Law], found: Mapping[str, int]) -> str:
 
 
 def _needs(law: Law) -> list[str]:
-    """Capabilities, options, device types and packages that a law takes."""
-    options = [f"`{name}={value!r}`" for name, value in law.options.items()]
+    """Capabilities, options, device types and packages that a law takes; of an option that is a function, its name."""
+    options = [f"`{name}={getattr(value, '__name__', repr(value))}`" for name, value in law.options.items()]
     return [*sorted(law.needs), *options, *(f"device {name}" for name in sorted(law.devices)), *law.packages]

@@ -11,7 +11,7 @@ import pytest
 import impls
 from conformance.judging.law import all_laws
 from conformance.provenance.staleness import unmarked
-from conformance.reports import matrix, report, verdict_counts
+from conformance.reports import law_catalogue, matrix, report, verdict_counts
 from conformance.reports.generated_section import Section
 from conformance.rows.results_file import VERDICTS, Results, write
 from tests.support.generated_pages import write_places
@@ -101,6 +101,12 @@ def test_the_catalogue_has_a_line_for_each_law(root: Path) -> None:
     text = read(root, report.LAWS)
     assert all(f"\n| `{name}` | " in text for name in all_laws())
     assert text.count("\n| `") == len(all_laws())
+
+
+def test_the_catalogue_is_the_same_in_every_process() -> None:
+    law = all_laws()["selective_checkpointing"]
+    assert law_catalogue.markdown(reversed(all_laws().values())) == law_catalogue.markdown()
+    assert f"`context_fn={law.options['context_fn'].__name__}`" in law_catalogue.markdown([law])
 
 
 def test_a_fresh_matrix_passes_and_a_stale_one_does_not(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
