@@ -275,7 +275,7 @@ def commit(root: Path = ROOT) -> str:
 
 def changed(root: Path = ROOT) -> tuple[str, ...]:
     """The files with changes that are not committed, new ones too; generated files do not count."""
-    lines = git("status", "--porcelain", "--", ".", ":!results", ":!README.md", root=root) or ""
+    lines = git("status", "--porcelain", "--", ".", ":!results", ":!README.md", ":!docs", root=root) or ""
     return tuple(line.split(maxsplit=1)[1] for line in lines.splitlines())
 
 

@@ -18,7 +18,7 @@ LONGEST = 100  # characters in the name of a file, without what says that it hol
 
 
 def published(device: str, *, peers: bool, torch: str | None = None) -> Path:
-    """The file of a complete run as declared, from which README's matrix is made.
+    """The file of a complete run as declared, from which the matrix is made.
 
     ``torch`` is the version that it ran with: another release than the pinned one has a file of its own.
     """

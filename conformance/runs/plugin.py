@@ -75,7 +75,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="GIB",
         help=f"what is not built in may take, on Linux: {Setting.memory:g}",
     )
-    told = "where to write the results; see README for the default"
+    told = "where to write the results; by default results/runs, or what is published"
     group.addoption("--results", type=_read_by(destination.results_path), help=told)
 
 
@@ -247,7 +247,7 @@ def _completed(
     *,
     published: bool,
 ) -> list[Row]:
-    """The rows with scripts as small as can be; README and page are made anew where they are published."""
+    """The rows with scripts as small as can be; sections and page are made anew where they are published."""
     if count := len(script_files.to_be_reduced(rows, all_of_them=published)):
         _announce(reporter, f"making scripts as small as can be: {count}, some seconds each")
     rows = script_files.complete(path, header, rows, published=published)
@@ -257,7 +257,7 @@ def _completed(
 
 
 def _publish(reporter: pytest.TerminalReporter) -> None:
-    """Put the matrix into README and make the page anew, or say why not: the results are written whatever comes of it."""
+    """Make generated sections and the page anew, or say why not: the results are written whatever comes of it."""
     try:
         report.write()
         page.write()
@@ -351,7 +351,7 @@ def _distributions(names: Iterable[str]) -> dict[str, str]:
 def _destination(config: pytest.Config, rows: list[Row]) -> tuple[Path, bool, str]:
     """Where the results go, whether they are published, and why a complete run in which all is as declared is not.
 
-    README's matrix is made from what is published.
+    The matrix is made from what is published.
     """
     if config.getoption("--results"):
         return config.getoption("--results"), False, ""

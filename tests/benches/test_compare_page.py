@@ -1,4 +1,4 @@
-"""The command that compares, and what becomes of its results: tables, README, plots."""
+"""The command that compares, and what becomes of its results: tables, page, plots."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import copy
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -23,10 +22,11 @@ from conformance.reports import page as html
 from conformance.reports import page_figures
 from conformance.rows.option_values import InvalidOption
 from conformance.rows.results_file import ROOT, write
+from tests.support.generated_pages import write_places
 from tests.support.synthetic_results import HEADER, ROWS
 
 TIMES = {"plain": 1.0, "nested": 1.5, "chen-sqrt": 1.25}  # beside plain's, or the ideal's
-MARKERS = f"before\n{report.SECTION.begin}\nold\n{report.SECTION.end}\nafter\n"
+PAGE = report.SECTION.section
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -92,26 +92,26 @@ def test_the_curves_have_a_place_for_each_workload(content: dict[str, Any]) -> N
 
 
 def test_published_results_are_those_that_check_wants(tmp_path: Path, content: dict[str, Any]) -> None:
-    (tmp_path / "README.md").write_text(MARKERS, encoding="utf-8")
+    write_places(tmp_path, [PAGE])
     store(tmp_path / "results" / "compare-cpu.json", content)
     assert report.check(tmp_path).startswith("plots are missing: ")
     report.publish(tmp_path, content)
     assert report.check(tmp_path) == ""
-    readme = (tmp_path / "README.md").read_text(encoding="utf-8")
-    assert readme.startswith(f"before\n{report.SECTION.begin}\n\n| contender |")
-    assert "[attention](results/compare/cpu-attention.svg), [saved](results/compare/cpu-saved.svg)" in readme
-    (tmp_path / "README.md").write_text(readme.replace("| `nested` |", "| `nested`, faster |"), encoding="utf-8")
-    assert report.check(tmp_path) == "the comparison in README.md is stale: python -m reprise compare --write"
-    (tmp_path / "README.md").write_text(readme, encoding="utf-8")
+    text = (tmp_path / PAGE.page).read_text(encoding="utf-8")
+    assert text.startswith(f"before\n{PAGE.begin}\n\n| contender |")
+    assert "[attention](../results/compare/cpu-attention.svg), [saved](../results/compare/cpu-saved.svg)" in text
+    (tmp_path / PAGE.page).write_text(text.replace("| `nested` |", "| `nested`, faster |"), encoding="utf-8")
+    assert report.check(tmp_path) == "the comparison in docs/comparison.md is stale: python -m reprise compare --write"
+    (tmp_path / PAGE.page).write_text(text, encoding="utf-8")
     (tmp_path / "results" / "compare" / "cpu-depth.svg").unlink()
     assert report.check(tmp_path).startswith("plots are missing: cpu-depth")
 
 
 def test_without_results_there_is_no_table(tmp_path: Path) -> None:
-    readme = tmp_path / "README.md"
-    readme.write_text(report.SECTION.updated(MARKERS, report.SECTION.nothing), encoding="utf-8")
+    write_places(tmp_path, [PAGE])
+    PAGE.write(tmp_path, report.SECTION.nothing)
     assert report.check(tmp_path) == ""
-    readme.write_text(MARKERS, encoding="utf-8")
+    write_places(tmp_path, [PAGE])
     assert "there is no" in report.check(tmp_path)
 
 
@@ -201,7 +201,7 @@ def test_of_points_in_one_place_the_first_is_drawn_around_the_others() -> None:
 
 
 def test_plots_and_table_are_drawn_anew_from_what_was_published(tmp_path: Path, content: dict[str, Any]) -> None:
-    (tmp_path / "README.md").write_text(MARKERS, encoding="utf-8")
+    write_places(tmp_path, [PAGE])
     with pytest.raises(ValueError, match="nothing is published in"):
         compare.redraw(tmp_path)
     store(tmp_path / "results" / "compare-cpu.json", content)
@@ -211,7 +211,7 @@ def test_plots_and_table_are_drawn_anew_from_what_was_published(tmp_path: Path, 
 
 
 def test_the_page_shows_the_plots_that_were_published_last(tmp_path: Path, content: dict[str, Any]) -> None:
-    shutil.copy(ROOT / "README.md", tmp_path)
+    write_places(tmp_path, [PAGE])
     store(tmp_path / "results" / "compare-cpu.json", content)
     shown = tmp_path / "results" / "index.html"
     shown.write_text("an old page", encoding="utf-8")

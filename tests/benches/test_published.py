@@ -232,15 +232,16 @@ def test_each_run_has_its_command(
 
 def test_marks_are_written_wherever_results_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copy(ROOT / "README.md", tmp_path)
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
     shutil.copytree(ROOT / "results", tmp_path / "results", ignore=shutil.ignore_patterns("runs", "soak"))
     monkeypatch.setattr(Now, "reasons", lambda *_: ["law"])
     monkeypatch.setattr(Now, "_of_entry", lambda *_: ["workload"])
     staleness.mark(tmp_path)
-    readme = (tmp_path / "README.md").read_text(encoding="utf-8")
-    sections = [(one.SECTION.begin, one.SECTION.end) for one in (compare_page, tables, budget)]
-    for begin, end in [(report.BEGIN, report.END), *sections]:
-        assert "† measured on older code" in readme[readme.index(begin) : readme.index(end)]
-    assert len(staleness._still_marked(tmp_path)) == 3
+    sections = [one.SECTION.section for one in (compare_page, tables, budget)]
+    for section in [report.COUNTS, report.MATRIX, *sections]:
+        text = (tmp_path / section.page).read_text(encoding="utf-8")
+        assert "† measured on older code" in text[text.index(section.begin) : text.index(section.end)]
+    assert tmp_path / "results" / "papers" / "README.md" in staleness._still_marked(tmp_path)
     checks = budget.SECTION.check, tables.SECTION.check, compare_page.check
     assert [check(tmp_path) for check in checks] == ["", "", ""]
 

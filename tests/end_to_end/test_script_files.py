@@ -32,6 +32,7 @@ from conformance.rows.option_values import InvalidOption
 from conformance.rows.results_file import ROOT, read
 from conformance.rows.results_file import write as write_results
 from impls import get
+from tests.support.generated_pages import write_places
 from tests.support.script_faults import faults_of
 from tests.support.synthetic_results import HEADER, row
 
@@ -108,7 +109,7 @@ def test_a_missing_a_changed_and_an_old_file_are_noticed(tmp_path: Path) -> None
 def test_the_check_of_the_report_compares_them(tmp_path: Path) -> None:
     path, rows = tmp_path / "results" / "conformance-cpu.jsonl", [fault("one", "a")]
     write_results(path, HEADER, rows)
-    (tmp_path / "README.md").write_text(f"{report.BEGIN}\n{report.END}\n")
+    write_places(tmp_path)
     report.write(tmp_path)
     (told,) = report.check(tmp_path)
     assert told.endswith("one-a.py")

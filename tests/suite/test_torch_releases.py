@@ -52,7 +52,7 @@ def test_a_program_of_the_same_verdict_is_stored_once() -> None:
     assert rows[0]["program_in"] == "conformance-cpu.jsonl"
 
 
-def test_the_readme_says_in_what_another_release_differs() -> None:
+def test_docs_say_in_what_another_release_differs() -> None:
     same = differences(results([*ROWS], OTHER), results([*ROWS]))
     assert same.endswith(" 4 of 4 verdicts with torch 2.15.0 are those with torch 2.13.0.")
     text = differences(results([row("masks", "nested", "crashes"), *ROWS[:2]], OTHER), results([*ROWS]))
@@ -62,5 +62,5 @@ def test_the_readme_says_in_what_another_release_differs() -> None:
 
 def test_another_release_has_no_matrix_of_its_own() -> None:
     ours, other = results([*ROWS]), results([*ROWS], OTHER, "conformance-cpu-torch-2.15.0.jsonl")
-    assert report._matrix(other, [ours]).count("|") == 0
-    assert report._matrix(ours, []).count("|") > 10
+    assert report._elsewhere(other, [ours]).count("|") == 0
+    assert report._elsewhere(ours, []).count("|") > 10

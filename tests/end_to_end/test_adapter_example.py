@@ -1,4 +1,4 @@
-"""The example in README's section on judging your own implementation, as a user would have it."""
+"""The example on how to write an adapter, as a user would have it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BLOCK = re.compile(r"<!-- example:begin -->\n```python\n(.*?)```\n```toml\n(.*?)
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory in which the example is the module that it says, and installed as it says."""
-    found = BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+    found = BLOCK.findall((ROOT / "docs" / "writing-an-adapter.md").read_text(encoding="utf-8"))
     assert len(found) == 1
     python, project = found[0]
     ((group, entries),) = tomllib.loads(project)["project"]["entry-points"].items()
