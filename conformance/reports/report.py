@@ -175,5 +175,3 @@ def _elsewhere(one: Results, before: Sequence[Results]) -> str:
     """A matrix of its own, or what differs from that of the pinned release of torch."""
     other = torch_releases.counterpart(one, before)
     return matrix.markdown(one) if other is None else matrix.differences(one, other)
-
-

@@ -23,7 +23,6 @@ from benches.papers import NAMES
 from conformance.judging.law import PROFILES
 from conformance.provenance.fingerprints import PACKAGES
 from conformance.provenance.syntax_trees import imports
-from conformance.reports import report
 from conformance.rows.results_file import ROOT, read_all, write
 from conformance.runs import portability
 from reprise import command_line, judging, measuring, results, values
