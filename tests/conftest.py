@@ -56,7 +56,7 @@ def _kind(item: pytest.Item) -> str:
 
 @pytest.fixture(scope="module", autouse=True)
 def _frozen() -> None:
-    """What torch and the suite are made of is not to be searched at every collection, of which meters and tests ask for many."""
+    """What torch and the suite are made of is not searched at every collection, of which meters and tests ask for many."""
     gc.collect()
     gc.freeze()
 
