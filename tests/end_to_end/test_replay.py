@@ -223,10 +223,33 @@ def _without_a_module() -> list[str]:
     return [text.replace("simulated_device.device import", "no_such_module import")]
 
 
+ENDING = {
+    "import sys\nsys.exit(1)": 3,
+    "def checkpoint(*_):\n    sys.exit(1)": 3,
+    "def checkpoint(*_):\n    raise SystemExit(1)": 3,
+    "checkpoint = lambda *_: os._exit(1)": 3,
+    "checkpoint = lambda function, *args: function(*args) * 2": 1,
+    "checkpoint = lambda function, *args: function(*args)": 0,
+}
+
+
+def _ending() -> list[str]:
+    return [_written(PROGRAM.source, replace(NESTED, binding=one), Measured("values")) for one in ENDING]
+
+
+def _hanging() -> list[str]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scripts, "HANG_SECONDS", 1)
+        hanging = replace(NESTED, binding="def checkpoint(*_):\n    while True: pass")
+        return [_written(PROGRAM.source, hanging, Measured("hangs"))]
+
+
 SCRIPTS: dict[str, Callable[[], list[str]]] = {
     "cases": _of_cases,
     "rounded": _rounded,
     "without a module": _without_a_module,
+    "ending": _ending,
+    "hanging": _hanging,
 }
 
 
@@ -289,26 +312,13 @@ def test_a_script_that_hangs_shows_a_hang(tmp_path: Path) -> None:
     assert "1 of 3 scripts show their fault; 1 ended with another error, and show nothing" in done.stdout
 
 
-def test_a_script_of_a_hang_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scripts, "HANG_SECONDS", 1)
-    text = _written(PROGRAM.source, replace(NESTED, binding="def checkpoint(*_):\n    while True: pass"), Measured("hangs"))
-    ((code, output),) = replayed([text])
+def test_a_script_of_a_hang_ends_by_itself(run: dict[str, list[tuple[int, str]]]) -> None:
+    ((code, output),) = run["hanging"]
     assert (code, "in checkpoint" in output, "an end is due within 1 seconds" in output) == (1, True, True), output
 
 
-ENDING = {
-    "import sys\nsys.exit(1)": 3,
-    "def checkpoint(*_):\n    sys.exit(1)": 3,
-    "def checkpoint(*_):\n    raise SystemExit(1)": 3,
-    "checkpoint = lambda *_: os._exit(1)": 3,
-    "checkpoint = lambda function, *args: function(*args) * 2": 1,
-    "checkpoint = lambda function, *args: function(*args)": 0,
-}
-
-
-def test_status_1_is_a_fault_only_where_the_script_itself_ends_with_it() -> None:
-    texts = [_written(PROGRAM.source, replace(NESTED, binding=one), Measured("values")) for one in ENDING]
-    assert [code for code, _ in replayed(texts)] == [*ENDING.values()]
+def test_status_1_is_a_fault_only_where_the_script_itself_ends_with_it(run: dict[str, list[tuple[int, str]]]) -> None:
+    assert [code for code, _ in run["ending"]] == [*ENDING.values()]
 
 
 def test_those_that_only_print_are_counted(tmp_path: Path) -> None:

@@ -38,13 +38,14 @@ def ending(function, *args, **kwargs):
     return os.kill(os.getpid(), signal.SIGKILL) if isinstance(value, tuple) else value
 """
 DRIVER = """
-import json, sys
+import json, os, sys
 from pathlib import Path
 from conformance.soak.command import Soak
 from conformance.soak.findings import opened
 
 directory, module, names = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
 sys.dont_write_bytecode = True  # the module is written anew within a second
+os.cpu_count = lambda: 1  # a process takes longer to start than to reduce the scripts of two findings
 
 def soak(factor, *rounds):
     (directory / "somebody.py").write_text(module.replace("FACTOR", str(factor)))
