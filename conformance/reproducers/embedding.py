@@ -9,13 +9,12 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
-import re
 import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from conformance.reproducers.script_syntax import OURS
+from conformance.reproducers.script_syntax import OURS, unparse
 from conformance.reproducers.specialization import folded
 
 _Definition = TypeVar("_Definition", ast.FunctionDef, ast.ClassDef)
@@ -48,10 +47,10 @@ class Embedding:
 
     def _text(self, statements: Sequence[ast.stmt], origin: Any) -> str:
         whole = _WholeNames(vars(sys.modules[origin.__module__]), statements)
-        lines = [ast.unparse(ast.fix_missing_locations(whole.visit(one))).strip("\n") for one in statements]
+        lines = [unparse(whole.visit(one)) for one in statements]
         for definition in whole.ours.values():
             self.add(definition)
-        return re.sub(r"\n{2,}(?= )", "\n", "\n".join(lines))
+        return "\n".join(lines)
 
 
 @functools.cache

@@ -6,7 +6,9 @@ Whatever is decided about the text of a script is decided here. The frame of a s
 from __future__ import annotations
 
 import ast
+import builtins
 import functools
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -25,7 +27,7 @@ class Subject:
     law: str
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=256)
 def tree_of(text: str) -> ast.Module | None:
     """The syntax tree of a script, not to be changed; None for what is no Python."""
     try:
@@ -104,6 +106,30 @@ def notes_costs(program: str) -> bool:
     return False
 
 
+@dataclass(frozen=True)
+class Parts:
+    """A script: its ``head``, which ends with what binds the implementation, its ``program``, and how it ends, its ``tail``."""
+
+    head: str
+    program: str
+    tail: str
+
+    def text(self) -> str:
+        return f"{self.head}\n\n{self.program}\n\n{self.tail}"
+
+
+def parts(script: str, binding: str) -> Parts:
+    """The parts of a script that has these lines to bind the implementation. Raises ValueError if it has not."""
+    before, bound, rest = script.partition(binding)
+    lines = rest.splitlines()
+    ends = [one.end_lineno for one in ast.parse(rest).body if isinstance(one, ast.FunctionDef) and one.name == "run"]
+    if not ends:
+        raise ValueError(f"there is no program after the lines {binding!r}")
+    texts = ("\n".join(lines[: ends[0]]), "\n".join(lines[ends[0] :]))
+    program, tail = (text.strip("\n") for text in texts)
+    return Parts(before + bound, program, f"{tail}\n")
+
+
 def frame(script: str) -> list[ast.stmt]:
     """The statements after ``run``; all of them where there is no such function."""
     tree = tree_of(script)
@@ -116,6 +142,11 @@ def frame_calls(script: str, name: str) -> bool:
     """Whether what comes after ``run`` calls what has this name, written with its dots."""
     nodes = [node for one in frame(script) for node in ast.walk(one)]
     return any(isinstance(node, ast.Call) and _dotted(node.func) == name for node in nodes)
+
+
+def unparse(tree: ast.AST) -> str:
+    """The text of a syntax tree, without the blank lines that Python puts around functions inside of others."""
+    return re.sub(r"\n{2,}(?= )", "\n", ast.unparse(ast.fix_missing_locations(tree)).strip("\n"))
 
 
 def has_status(script: str) -> bool:
@@ -155,3 +186,40 @@ def with_modules(script: str, names: Collection[str], comment: str = "") -> str:
 def first_modules(script: str) -> set[str]:
     """The modules in the first import of a script."""
     return {one.name for one in first_import(script).names}
+
+
+def used_modules(script: str) -> set[str]:
+    """The modules in the first import of a script that something in it uses."""
+    return first_modules(script) & dotted_names(script)
+
+
+def is_bound(script: str) -> bool:
+    """Whether a script is Python, and every name in it is bound somewhere: what is not need not be run."""
+    tree = tree_of(script)
+    if tree is None:
+        return False
+    used, bound = set[str](), {"__name__", *dir(builtins)}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(name, ast.Load() | ast.Del()):
+                used.add(name)
+            case ast.Name(name) | ast.arg(name) | ast.FunctionDef(name) | ast.ClassDef(name):
+                bound.add(name)
+            case ast.ExceptHandler(_, str() as name):
+                bound.add(name)
+            case ast.alias(name, other):
+                bound.add((other or name).partition(".")[0])
+    return used <= bound
+
+
+def waits(script: str) -> list[str]:
+    """The statements by which threads wait for one another, and loops made of one: without it two runs may differ."""
+    found = []
+    for node in _nodes(script) if has_threads(script) else ():
+        match node:
+            case (
+                ast.Expr(ast.Call(ast.Attribute(_, "join" | "wait" | "set" | "acquire" | "release")))
+                | ast.For(body=[ast.Expr(ast.Call(ast.Attribute(_, "join")))])
+            ):
+                found.append(ast.unparse(node))
+    return sorted(found)

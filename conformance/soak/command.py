@@ -29,7 +29,7 @@ from conformance.judging.law import PROFILES
 from conformance.judging.result import is_worse
 from conformance.reproducers.reduction import MEETINGS
 from conformance.reproducers.replay import replay
-from conformance.reproducers.script_files import with_smaller_programs
+from conformance.reproducers.script_files import reduce_scripts
 from conformance.rows import results_file
 from conformance.rows.option_values import command, natural, positive
 from conformance.rows.results_file import ROOT, Row
@@ -87,20 +87,13 @@ class Soak:
         listener = Listener(judged, failed, self.file or io.StringIO())
         status, text = inner_pytest.run(listener, [*self.arguments(seed, until), *(str(ROOT / test) for test in tests)])
         listener.display.stop()
-        found = [self.keep(test, seed, row) for test, row in zip(worse, self.small(list(worse.values())), strict=True)]
+        rows = reduce_scripts(list(worse.values()), every_fault=True)  # so that what is met again has the same script
+        found = [self.keep(test, seed, row) for test, row in zip(worse, rows, strict=True)]
         if listener.ended_by_user:
             raise KeyboardInterrupt
         if status not in RAN:
             raise ValueError(f"pytest could not run {', '.join(tests)} with seed {seed}:\n{listener.told}{text}")
         return found
-
-    def small(self, rows: Sequence[Row]) -> Sequence[Row]:
-        """The rows with scripts as small as can be, so that what is met again has the same."""
-        try:
-            return with_smaller_programs(rows, all_of_them=True)
-        except RuntimeError as error:
-            self.write(f"scripts are not as small as can be: {error}")
-            return rows
 
     def arguments(self, seed: int, until: float | None) -> list[str]:
         """What pytest is told."""
