@@ -6,7 +6,9 @@ A step changes the syntax tree of the script's program, takes the text, and undo
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import copy
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -22,8 +24,8 @@ SIMPLE = (ast.Expr, ast.Assign, ast.AugAssign, ast.Return, ast.Raise, ast.Delete
 def smaller_ones(script: str, binding: str) -> Iterator[str]:
     """The script after each step: later statements go before earlier ones, statements before their parts.
 
-    Only if a script does not fit a screen is a variable that is used once replaced by its value, and a call by its first
-    argument. What is this project's own is replaced last.
+    Only if a script does not fit a screen is what is used once put where it is used (the value of a variable, the body of a
+    function), and a call replaced by its first argument. What is this project's own is replaced last.
     """
     its = parts(script, binding)
     program = ast.parse(its.program)
@@ -31,7 +33,7 @@ def smaller_ones(script: str, binding: str) -> Iterator[str]:
     longest = max([WIDTH, *map(len, its.program.splitlines())])
     steps = [*_shorter(program, program.body)]
     if is_long(script):
-        steps += [*_with_values(program), *_without_calls(program)]
+        steps += [*_with_values(program), *_with_bodies(program), *_without_calls(program)]
     for text in steps:
         if max(map(len, text.splitlines()), default=0) <= longest:
             yield replace(its, program="\n".join([*comments, text])).text()
@@ -96,16 +98,60 @@ def _simpler(whole: ast.Module, node: ast.AST) -> Iterator[str]:
 
 def _with_values(whole: ast.Module) -> Iterator[str]:
     """The text of a program with the value of a variable where that is used, if that is in one place, and after it."""
-    names = [node for node in ast.walk(whole) if isinstance(node, ast.Name)]
-    for block in (body for one in ast.walk(whole) if isinstance(one, ast.stmt) for body in _blocks(one)):
-        for index, statement in enumerate(block):
-            match statement:
-                case ast.Assign([ast.Name(name)], value) if identifiers(statement).isdisjoint(LEAVES):
-                    stored, *uses = sorted((one for one in names if one.id == name), key=lambda one: one.lineno)
-                    if isinstance(stored.ctx, ast.Store) and len(uses) == 1 and isinstance(uses[0].ctx, ast.Load):
-                        del block[index]
-                        yield _replaced(whole, uses[0], value)
-                        block.insert(index, statement)
+    names = _names(whole)
+    for block, index, statement in _places(whole):
+        match statement:
+            case ast.Assign([ast.Name(name)], value) if identifiers(statement).isdisjoint(LEAVES):
+                stored, *uses = sorted((one for one in names if one.id == name), key=lambda one: one.lineno)
+                if isinstance(stored.ctx, ast.Store) and len(uses) == 1 and isinstance(uses[0].ctx, ast.Load):
+                    del block[index]
+                    yield _replaced(whole, uses[0], value)
+                    block.insert(index, statement)
+
+
+def _with_bodies(whole: ast.Module) -> Iterator[str]:
+    """The text of a program with a function's body where it is called, if one statement does that, and nothing else."""
+    uses = Counter(one.id for one in _names(whole))
+    functions = {one.name: (block, one) for block, _, one in _places(whole) if isinstance(one, ast.FunctionDef)}
+    for block, index, statement in _places(whole):
+        match statement:
+            case (
+                ast.Expr(ast.Call(ast.Name(name), given, []))
+                | ast.Return(ast.Call(ast.Name(name), given, []))
+                | ast.Assign(_, ast.Call(ast.Name(name), given, []))
+            ) if uses[name] == 1 and name in functions:
+                around, function = functions[name]
+                if function.decorator_list or len(function.args.args) != len(given):
+                    continue
+                body = _body(function, given, statement)
+                block[index : index + 1] = body
+                place = around.index(function)
+                del around[place]
+                yield unparse(whole)
+                around.insert(place, function)
+                block[index : index + len(body)] = [statement]
+
+
+def _body(function: ast.FunctionDef, given: list[ast.expr], call: ast.stmt) -> list[ast.stmt]:
+    """What a function does for these arguments, in place of a statement that calls it."""
+    values = _Values(dict(zip((one.arg for one in function.args.args), given, strict=True)))
+    body = [values.visit(one) for one in copy.deepcopy(function.body)]
+    match body[-1], call:
+        case ast.Return(ast.expr() as value), ast.Assign(targets):
+            body[-1] = ast.Assign(targets, value)
+        case ast.Return(ast.expr() as value), ast.Expr():
+            body[-1] = ast.Expr(value)
+    return body
+
+
+def _names(whole: ast.Module) -> list[ast.Name]:
+    return [node for node in ast.walk(whole) if isinstance(node, ast.Name)]
+
+
+def _places(whole: ast.Module) -> list[tuple[list[ast.stmt], int, ast.stmt]]:
+    """The statements inside of others, each with its block and its place in that."""
+    blocks = [block for one in ast.walk(whole) if isinstance(one, ast.stmt) for block in _blocks(one)]
+    return [(block, index, statement) for block in blocks for index, statement in enumerate(block)]
 
 
 def _without_calls(whole: ast.Module) -> Iterator[str]:
@@ -131,6 +177,16 @@ def _replaced(whole: ast.Module, old: ast.expr, new: ast.expr) -> str:
     text = unparse(whole)
     _Replace(new, old).visit(whole)
     return text
+
+
+class _Values(ast.NodeTransformer):
+    """Puts expressions in place of names."""
+
+    def __init__(self, values: Mapping[str, ast.expr]) -> None:
+        self.values = values
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self.values.get(node.id, node)
 
 
 class _Replace(ast.NodeTransformer):

@@ -20,12 +20,11 @@ from conformance.reproducers import script_process
 from conformance.reproducers.script_process import ERROR, Ended
 from conformance.reproducers.script_syntax import has_status
 from conformance.rows.option_values import readable
-from conformance.rows.results_file import Row, read_all
+from conformance.rows.results_file import FAULTS, Row, read_all
 from conformance.soak import findings
 
 SECONDS = 60.0
 TRIES = 20  # of a script that shows nothing: threads do not always meet
-FAULTS = ("diverges", "crashes", "hangs")
 
 
 def standalone(rows: Iterable[Row]) -> list[Row]:

@@ -1,7 +1,7 @@
-"""The scripts that show faults, as files: ``IMPLEMENTATION-LAW.py`` for each divergence, crash and leak.
+"""Stores the scripts of a run as files, ``IMPLEMENTATION-LAW.py`` for each fault, in a directory that belongs to its results.
 
-They are in a directory that belongs to a results file: ``results/programs`` for the CPU's published one. There they are
-the only copy: published rows name them. Results of other runs have the texts in their rows, too, and can be moved alone.
+For the CPU's published results that is ``results/programs``. Published rows name their scripts, which are stored nowhere else.
+Rows of other runs have the texts as well, so that such results can be moved alone.
 
 Run as ``python -m conformance.reproducers.script_files FILE`` to go on where a run was interrupted while it made the
 scripts of the published results FILE as small as can be. Those of peers need the packages that were judged.
@@ -30,7 +30,7 @@ from conformance.rows import results_file
 from conformance.rows.results_file import ROOT, Row, is_unexpected
 from impls import Kind
 
-# Who keeps the laws of a kind, and shows that a smaller program is none that goes wrong by itself.
+# An implementation that keeps the laws of a kind. If a smaller program goes wrong under it, the program itself is wrong.
 CONTROLS: Mapping[Kind, str] = {"checkpoint": "nested", "graph": "graph", "offload": "offload"}
 
 
@@ -42,14 +42,14 @@ def directory_of(results: Path) -> Path:
 
 
 def files(rows: Iterable[Row]) -> dict[str, str]:
-    """The files that rows call for, by name: the scripts of divergences, crashes and leaks."""
+    """The scripts of faults among rows, by the names of their files."""
     return {re.sub(r"\W", "-", row["impl"]) + f"-{row['law']}.py": row["program"] for row in standalone(rows)}
 
 
 def complete(results: Path, header: Mapping[str, Any], rows: Iterable[Row], *, published: bool) -> list[Row]:
-    """Make the scripts of a run and write them and the run's results, after each implementation: an interruption loses few.
+    """Reduce and write the scripts of a run, and write its results, after each implementation: an interruption loses few.
 
-    Where they are ``published``, all are made as small as can be, and rows name them instead of having their texts.
+    If they are ``published``, every script of a fault is reduced, and rows name scripts instead of having their texts.
     """
     rows = list(rows)
     for name in dict.fromkeys(row["impl"] for row in rows):
@@ -61,9 +61,9 @@ def complete(results: Path, header: Mapping[str, Any], rows: Iterable[Row], *, p
 
 
 def write(results: Path, rows: Iterable[Row], *, every_fault: bool) -> list[Row]:
-    """Write the scripts of a results file; those that are gone, of the implementations in the rows, are removed.
+    """Reduce and write the scripts of a results file, and remove those of the same implementations that it no longer has.
 
-    The rows come back with scripts that are as small as can be: of verdicts that were not expected, or of all faults.
+    Returns the rows with the reduced scripts.
     """
     directory = directory_of(results)
     rows = reduce_scripts(list(rows), every_fault=every_fault, directory=directory)
@@ -79,7 +79,7 @@ def write(results: Path, rows: Iterable[Row], *, every_fault: bool) -> list[Row]
 
 
 def naming_files(results: Path, rows: Iterable[Row]) -> list[Row]:
-    """The rows, those whose script is a file by now with the path of that, seen from the results, in place of the text."""
+    """The rows, with the path of its script (from the results file) in place of its text where that is a file."""
     return [_naming_file(results, row) for row in rows]
 
 
@@ -98,13 +98,13 @@ def file_of(results: Path, row: Row) -> Path | None:
 
 
 def scripts_about(directory: Path, names: Iterable[str]) -> list[Path]:
-    """The scripts in a directory that are about implementations of these names, as their first lines say."""
+    """The scripts in a directory that are about implementations of these names, as their docstrings say."""
     about = {path: subject(path.read_text(encoding="utf-8")) for path in sorted(directory.glob("*.py"))}
     return [path for path, its in about.items() if its is not None and its.implementation in names]
 
 
 def disagreements(results: Path, rows: Sequence[Row]) -> list[str]:
-    """The files that are missing, changed, or no longer due where the scripts of a results file are."""
+    """The scripts of a results file that are missing, differ from it, or that it does not have."""
     directory, wanted = directory_of(results), files(rows)
     found = {path.name: path.read_text(encoding="utf-8") for path in scripts_about(directory, {row["impl"] for row in rows})}
     return [str(directory / name) for name in sorted(wanted | found) if wanted.get(name) != found.get(name)]
@@ -171,7 +171,7 @@ def control_of(row: Row) -> str:
 
 
 def is_published(results: Path) -> bool:
-    """Whether results of this path, or their scripts, would be among the published ones of the project."""
+    """Whether a results file of this path would be published, or its scripts would be among published ones."""
     directory = directory_of(results)
     return directory.parent == ROOT / "results" and re.match("programs(-|$)", directory.name) is not None
 

@@ -1,6 +1,7 @@
-"""What a script or a program says of itself, read from its syntax tree: what it is about, what it imports, names and calls.
+"""Reads the syntax tree of a script or program: its parts, what it is about, and what it imports, names and calls.
 
-Whatever is decided about the text of a script is decided here. The frame of a script is what comes after its function ``run``.
+Rows carry the text of a script and not what it measures, so all that is decided about that text is decided here. The frame of
+a script is what comes after its function ``run``.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Subject:
 
 @functools.lru_cache(maxsize=256)
 def tree_of(text: str) -> ast.Module | None:
-    """The syntax tree of a script, not to be changed; None for what is no Python."""
+    """The syntax tree of a script, not to be changed; None if it is not Python."""
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError):  # ValueError: it has null bytes
@@ -42,7 +43,7 @@ def _nodes(text: str) -> list[ast.AST]:
 
 
 def subject(script: str) -> Subject | None:
-    """What a script is about; None for a file that is no script of this suite."""
+    """What a script is about; None if it is not a script of this suite."""
     tree = tree_of(script)
     about = tree and ast.get_docstring(tree, clean=False)
     implementation, _, rest = (about or "").partition(", law ")
@@ -69,12 +70,12 @@ def imports(text: str, names: Collection[str]) -> bool:
 
 
 def has_threads(program: str) -> bool:
-    """Whether a program starts threads: then its runs may differ, by how they meet."""
+    """Whether a program starts threads, so that two runs of it may differ."""
     return imports(program, THREADS)
 
 
 def dotted_names(text: str) -> frozenset[str]:
-    """The names in a text, and those of their attributes, with all that stands before a dot: ``a``, ``a.b``, ``a.b.c``."""
+    """The names in a text, and attributes with what is before their dots: ``a``, ``a.b``, ``a.b.c``."""
     return frozenset(filter(None, map(_dotted, _nodes(text))))
 
 
@@ -88,7 +89,7 @@ def _dotted(node: ast.AST) -> str:
 
 
 def identifiers(code: str | ast.stmt) -> frozenset[str]:
-    """Every name in a text or a statement, those of attributes, of keywords and of what is imported among them."""
+    """Every name in a text or a statement, including those of attributes, keywords and imports."""
     found: set[str] = set()
     for node in _nodes(code) if isinstance(code, str) else ast.walk(code):
         match node:
@@ -131,7 +132,7 @@ def parts(script: str, binding: str) -> Parts:
 
 
 def frame(script: str) -> list[ast.stmt]:
-    """The statements after ``run``; all of them where there is no such function."""
+    """The statements after ``run``; all of them if there is no such function."""
     tree = tree_of(script)
     body = [] if tree is None else tree.body
     names = [getattr(one, "name", "") for one in body]
@@ -139,7 +140,7 @@ def frame(script: str) -> list[ast.stmt]:
 
 
 def frame_calls(script: str, name: str) -> bool:
-    """Whether what comes after ``run`` calls what has this name, written with its dots."""
+    """Whether the frame of a script calls the function of this dotted name."""
     nodes = [node for one in frame(script) for node in ast.walk(one)]
     return any(isinstance(node, ast.Call) and _dotted(node.func) == name for node in nodes)
 
@@ -150,12 +151,12 @@ def unparse(tree: ast.AST) -> str:
 
 
 def has_status(script: str) -> bool:
-    """Whether a script's status says what it measured. Taken to be so for one that is not Python: running it shows why."""
+    """Whether a script's status says what it measured. True for what is not Python: running it shows why."""
     return tree_of(script) is None or frame_calls(script, "sys.exit")
 
 
 def ends_what_hangs(script: str) -> bool:
-    """Whether a script ends by itself, with status 1, where it hangs."""
+    """Whether a script ends itself with status 1 if its program hangs."""
     return frame_calls(script, "faulthandler.dump_traceback_later")
 
 
@@ -166,7 +167,7 @@ def without(text: str, statements: Collection[ast.stmt]) -> str:
 
 
 def first_import(script: str) -> ast.Import:
-    """The first import of modules. Raises ValueError where there is none."""
+    """The first import of modules. Raises ValueError if there is none."""
     tree = tree_of(script)
     for one in tree.body if tree else ():
         if isinstance(one, ast.Import):
@@ -175,7 +176,7 @@ def first_import(script: str) -> ast.Import:
 
 
 def with_modules(script: str, names: Collection[str], comment: str = "") -> str:
-    """The script with these modules in its first import, in their order, and with a comment behind it that is not there yet."""
+    """The script with these modules in its first import, sorted, and a comment after it, which must not be there yet."""
     first = first_import(script)
     lines = script.splitlines(keepends=True)
     rest = lines[first.lineno - 1][first.end_col_offset :]

@@ -1,8 +1,8 @@
-"""Whether verdicts depend on the processor: laws are held under several settings of its kernels, and the rows compared.
+"""Checks whether verdicts depend on the processor: judges under several settings of its kernels, and compares the rows.
 
 Run as ``python -m conformance.runs.portability [--settings NAME ...] [OPTION ...]``, with the options of a conformance run. The
-status is 0 where every row has the same verdict under each setting, 1 where one has not, and 2 where laws could not be held, or
-a setting has no effect. What the processor cannot do is left out, and said.
+status is 0 if every row has the same verdict under each setting, 1 if one has not, and 2 if laws could not be judged or a
+setting has no effect. Settings that the processor does not have are left out and named.
 """
 
 from __future__ import annotations

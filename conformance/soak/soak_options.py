@@ -1,4 +1,4 @@
-"""What a soak is asked to judge, tried before it begins: the device, each implementation, and by whose claims."""
+"""The implementations that a soak judges, found and tried before it begins."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from conformance.runs.selection import subjects
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The names given to ``--impl``, each with its name in rows, and warnings about those that declare nothing."""
+class Targets:
+    """The values of ``--impl``, each with the name that rows have for it, and warnings about those that declare nothing."""
 
     implementations: dict[str, str]
     warnings: tuple[str, ...]
 
 
-def asked(options: argparse.Namespace) -> Asked:
-    """What the options of a soak ask for. Raises ValueError, which names the option, for what a round could not judge.
+def find_targets(options: argparse.Namespace) -> Targets:
+    """What the options of a soak name. Raises ValueError, which names the option, for what a round could not judge.
 
-    It is found out in a copy of this process, in which a device may be started: copies that are made later could not use it.
+    A fork of this process tries it, for that may start the device, and forks that are made afterwards could not use it.
     """
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as pool:
-        return pool.submit(_asked, options).result()
+        return pool.submit(_find_targets, options).result()
 
 
-def _asked(options: argparse.Namespace) -> Asked:
+def _find_targets(options: argparse.Namespace) -> Targets:
     try:
         device_check.require(options.device)
     except ValueError as error:
@@ -43,4 +43,4 @@ def _asked(options: argparse.Namespace) -> Asked:
     finally:
         for left in multiprocessing.active_children():  # at its end this process would wait for them
             left.kill()
-    return Asked({one.setting.name: one.implementation.name for one in found} if options.impl else {}, tuple(warnings))
+    return Targets({one.setting.name: one.implementation.name for one in found} if options.impl else {}, tuple(warnings))

@@ -84,6 +84,9 @@ def test_a_step_takes_one_thing_away(text: str, made: list[str]) -> None:
         ("x = a + b\nuse(x * 2)\n", "use((a + b) * 2)"),
         ("x = f(g(y), 2)\n", "x = g(y)"),
         ("x = f(g(y), 2)\n", "x = f(y, 2)"),
+        ("def f():\n    a()\n    return b\nx, y = f()\n", "a()\nx, y = b"),
+        ("def f(x):\n    with x:\n        c()\nif a:\n    f(b)\n", "if a:\n    with b:\n        c()"),
+        ("def f(x):\n    a()\n    return x\ndef g():\n    return f(b)\n", "def g():\n    a()\n    return b"),
     ],
 )
 def test_in_a_long_script_values_and_arguments_take_the_place_of_names_and_calls(text: str, made: str) -> None:
@@ -98,6 +101,9 @@ def test_in_a_long_script_values_and_arguments_take_the_place_of_names_and_calls
         ("p = make().requires_grad_()\nuse(p)\n", "use(make().requires_grad_())"),  # a leaf reads best on a line of its own
         ("x = 'a' * 3\nuse('" + "b" * 118 + "', x)\n", "use('" + "b" * 118 + "', 'a' * 3)"),  # the line would be too long
         ("use(x)\nx = a()\n", "use(a())"),
+        ("def f(x, y=1):\n    use(x, y)\nf(1)\n", "use(1, y)"),
+        ("def f(x):\n    use(x)\nf(f(1))\n", "use(f(1))"),
+        ("@a\ndef f(x):\n    use(x)\nf(1)\n", "use(1)"),
     ],
 )
 def test_what_is_used_twice_or_does_not_fit_is_left(text: str, made: str) -> None:
