@@ -11,7 +11,7 @@ from conformance.reports import report
 from conformance.reports.matrix import differences
 from conformance.rows.results_file import ROOT, Results, Row
 from conformance.rows.torch_releases import counterpart, pinned, without_repeated_programs
-from conformance.runs.destination import published
+from conformance.runs.destination import published_path
 from tests.support.synthetic_results import HEADER, ROWS, row
 
 OTHER = HEADER | {"versions": HEADER["versions"] | {"torch": "2.15.0+cu130"}}
@@ -33,9 +33,9 @@ def test_a_release_that_is_not_pinned_is_an_error(group: str, tmp_path: Path) ->
 
 
 def test_another_release_replaces_no_results_of_the_pinned_one() -> None:
-    ours, built = (published("cpu", peers=False, torch=version) for version in (pinned(), f"{pinned()}+cu130"))
-    other, peers = (published("cpu", peers=peers, torch="9.1.0+cpu") for peers in (False, True))
-    assert ours == built == published("cpu", peers=False)
+    ours, built = (published_path("cpu", peers=False, torch=version) for version in (pinned(), f"{pinned()}+cu130"))
+    other, peers = (published_path("cpu", peers=peers, torch="9.1.0+cpu") for peers in (False, True))
+    assert ours == built == published_path("cpu", peers=False)
     assert (other.name, peers.name) == ("conformance-cpu-torch-9.1.0.jsonl", "peers-cpu-torch-9.1.0.jsonl")
 
 
