@@ -274,3 +274,14 @@ def test_what_is_missing_is_told(root: Path, monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(ValueError, match="nox -s conformance writes it"):
         page.write(root)
     assert not (root / "results" / "index.html").exists()
+
+
+def test_a_law_is_found_by_its_words_and_told_with_its_tier(tmp_path: Path) -> None:
+    (told,) = records(made(tmp_path, results(row("dropout_masks_are_replayed", "nested", "diverges"))))
+    assert (told["tier"], told["consequence"], told["effect"]) == ("everyday", "wrong gradient", "wrong gradient")
+    assert {"GPT", "dropout"} <= set(told["words"].split(", "))
+
+
+def test_peers_have_their_summaries_without_being_installed() -> None:
+    assert page._summary("fairscale").startswith("FairScale")
+    assert page._summary("somebody:checkpoint") == ""
