@@ -105,7 +105,7 @@ def refused(site: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         (["--like", "nested"], "--like is 'nested' and has no effect"),
         (
             ["--impl", "fancy", "--impl", "bringing:doubling"],
-            "--impl: more than one implementation is called",
+            "--impl: fancy and bringing:doubling are both called 'bringing:doubling'",
         ),
         (["--impl", "bringing:missing"], "--impl: 'bringing:missing': 'bringing' has no attribute 'missing'"),
         (["--impl", "bringing:replace"], "bringing:replace cannot be judged"),
