@@ -106,12 +106,18 @@ def show(script: str, seconds: float = SECONDS_PER_RUN) -> Shown:
 
 
 def reduced(
-    script: str, binding: str, control: str, evaluate: Callable[[str, float], Shown] = show, times: int = 1
+    script: str,
+    binding: str,
+    control: str,
+    evaluate: Callable[[str, float], Shown] = show,
+    times: int = 1,
+    *,
+    keep_waits: bool = True,
 ) -> Iterator[str]:
     """Ever smaller scripts with the same fault; none where there is no fault, or where the control shows it too.
 
     ``binding`` are the lines of the script that bind the implementation, ``control`` those that bind the control in their
-    place; where they are empty, nothing is asked of a control. A smaller script that waits for what is no longer there is none.
+    place; where they are empty, nothing is asked of a control. With ``keep_waits`` its threads wait for each other as they do.
     With ``times`` as many evaluations are made, and each smaller script has to show the fault so often, and the control none:
     threads may not meet.
     """
@@ -141,7 +147,7 @@ def reduced(
             continue
         candidate = candidates[position]
         position += 1
-        if candidate in tried or not is_bound(candidate) or joins(candidate) != waits:
+        if candidate in tried or not is_bound(candidate) or (keep_waits and joins(candidate) != waits):
             continue
         tried.add(candidate)
         shown = evaluate(candidate, seconds)
@@ -160,7 +166,8 @@ def smallest(script: str, binding: str, control: str, earlier: str = "") -> str:
     """The script, reduced in a process of its own, which may end in any way. Forks, as ``conformance.reproducers.replay`` does.
 
     What an ``earlier`` reduction left is taken, if it still shows the same fault. Where what one step leaves behind
-    decides on the next ones, each is tried in a process of its own, which takes longer.
+    decides on the next ones, each is tried in a process of its own, which takes longer. What threads wait for goes only from
+    a script that is too long otherwise, and if it shows its fault each time without.
     """
     about, best = _frame(script, binding), script
     earlier = earlier.replace(AGAIN, "", 1).replace(joined(binding), binding, 1)
@@ -170,10 +177,13 @@ def smallest(script: str, binding: str, control: str, earlier: str = "") -> str:
     for times in (MORE, MORE) if races else (1, MORE):
         if best == script or is_long(best) or takes_ours(best):
             best = _smaller(best, binding, control, times)
+    if races and len(joined(best).splitlines()) > MOST:
+        best = _smaller(best, binding, control, MORE, keep_waits=False)
     best = with_needed_modules(best)
     if has_threads(best) and (races or _races(best)):
         best = with_modules(best, first_modules(best), AGAIN)
-    return joined(best) if len(best.splitlines()) > SCREEN else best
+    best = joined(best) if len(best.splitlines()) > SCREEN else best
+    return best if len(best.splitlines()) <= MOST else "\n".join(filter(None, best.splitlines())) + "\n"
 
 
 def complaint(script: str, most: int = MOST) -> str:
@@ -195,9 +205,10 @@ def _races(script: str) -> bool:
     return has_threads(script) and any(_shown(script).status != 1 for _ in range(MISSING))
 
 
-def _smaller(script: str, binding: str, control: str, times: int) -> str:
+def _smaller(script: str, binding: str, control: str, times: int, *, keep_waits: bool = True) -> str:
     for evaluate in (show, _shown):
-        write = functools.partial(_write_smaller, script, binding, control, evaluate, times)
+        reduce = functools.partial(reduced, script, binding, control, evaluate, times, keep_waits=keep_waits)
+        write = functools.partial(_write_smaller, reduce)
         found = _in_child(write, SECONDS_PER_SCRIPT * times)
         if found and _agrees(script, found, binding, control):
             return found
@@ -211,10 +222,8 @@ def _frame(script: str, binding: str) -> list[str]:
     return [line for line in [*head.splitlines(), *rest.splitlines()[end:]] if line and not line.startswith("import ")]
 
 
-def _write_smaller(
-    script: str, binding: str, control: str, evaluate: Callable[[str, float], Shown], times: int, path: Path
-) -> None:
-    for number, smaller in enumerate(reduced(script, binding, control, evaluate, times)):
+def _write_smaller(reduce: Callable[[], Iterator[str]], path: Path) -> None:
+    for number, smaller in enumerate(reduce()):
         made = path.with_suffix(f".{number}")
         made.write_text(smaller, encoding="utf-8")
         made.replace(path)
