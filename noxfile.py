@@ -1,7 +1,7 @@
 """The jobs of the project: judge implementations, reproduce papers, test the suite itself, check the code.
 
-A bare ``nox`` does all of them but ``mutants``, ``portability``, ``soak``, ``operators``, ``compare``, ``published``, and
-``peers``, which needs packages that do not install everywhere.
+A bare ``nox`` does all of them but ``mutants``, ``portability``, ``soak``, ``operators``, ``compare``, ``published``, ``docs``,
+and ``peers``, which needs packages that do not install everywhere.
 
 After ``--``, every session takes ``--torch VERSION``, another release than the pinned one; ``conformance``, ``peers``,
 ``operators``, ``portability`` and ``tests`` pass the rest on to the conformance run, ``soak`` to
@@ -60,7 +60,7 @@ def _conformance(session: nox.Session, *arguments: str) -> None:
 
 
 def _mark(session: nox.Session) -> None:
-    """Mark in README and on the pages what was measured on older code: all of it, whenever a part is written anew."""
+    """Mark on all pages what was measured on older code, whenever a part of them is written anew."""
     session.run("python", "-m", "reprise", "published", "--mark")
 
 
@@ -77,9 +77,7 @@ def conformance(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Test implementations, suite and benches, with a sample of the mutants; then judge every built-in on few cases."""
     rest = _install(session, "tests")
-    apart = [f"--ignore=tests/{folder}" for folder in ("benches", "published")]
-    session.run("python", "-m", "pytest", "tests", *apart, "--mutants", "sample", *WORKERS)
-    session.run("python", "-m", "pytest", "tests/benches", *WORKERS, "--dist", "loadfile")  # they share what is measured
+    session.run("python", "-m", "pytest", "tests", "--ignore=tests/published", "--mutants", "sample", *WORKERS)
     _conformance(session, "--profile", "quick", *rest)
 
 
@@ -144,8 +142,8 @@ def compare(session: nox.Session) -> None:
 def published(session: nox.Session) -> None:
     """Test published scripts, and the page in a browser; then check that results were measured on the code that is there.
 
-    With --tell, what was measured on older code is told and no failure. With --mark, it is marked in README and on the pages,
-    and nothing is tested.
+    With --tell, what was measured on older code is told and no failure. With --mark, nothing is tested, and generated sections
+    and the page of results are made anew, with marks at what is older.
     """
     rest = _install(session, "tests")
     if "--mark" not in rest:
@@ -153,9 +151,23 @@ def published(session: nox.Session) -> None:
     session.run("python", "-m", "reprise", "published", *rest)
 
 
+@nox.session(default=False)
+def docs(session: nox.Session) -> None:
+    """Build the pages in docs as a site in site/; a dead link fails it.
+
+    It takes no torch, and nothing from a network once its packages are there. With --picture, the picture of the page of
+    results is taken anew in Chromium.
+    """
+    if "--picture" in session.posargs:
+        session.install(*nox.project.dependency_groups(PROJECT, "page"))
+        session.run("python", "docs/results_picture.py")
+    session.install(*nox.project.dependency_groups(PROJECT, "docs"))
+    session.run("mkdocs", "build", "--strict", env={"NO_MKDOCS_2_WARNING": "1"})
+
+
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check style, types, and that the README's tables and the page are those of the results."""
+    """Check style, types, and that generated sections and the page are those of the results."""
     _install(session, "lint")
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")

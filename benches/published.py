@@ -1,4 +1,4 @@
-"""Published results: the file, the section of README.md that shows it, and on what it was measured."""
+"""Published results: the file, the section of a page that shows it, and on what it was measured."""
 
 from __future__ import annotations
 
@@ -8,59 +8,40 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from conformance.provenance.staleness import MARK, Now, is_older, marked, note, older_names, unmarked
+from conformance.provenance.staleness import MARK, Now, is_older, marked, note, older_names
+from conformance.reports.generated_section import Section
 
 
 @dataclass(frozen=True)
-class ReadmeSection:
-    """What README.md has between two markers, made from one file of results.
+class PublishedSection:
+    """A generated section of a page in ``docs``, made from one file of results.
 
-    ``name`` is that of the bench, in the markers too; ``about`` is what the section has, in the words of an error; ``nothing``
-    stands there where nothing is published.
+    ``about`` is what the section has, in the words of an error; ``nothing`` stands there if nothing is published. The bench has
+    the name of the section.
     """
 
-    name: str
+    section: Section
     results: Path
     about: str
     nothing: str
     markdown: Callable[[Mapping[str, Any]], str]
 
-    @property
-    def begin(self) -> str:
-        """The marker above."""
-        return f"<!-- {self.name}:begin -->"
-
-    @property
-    def end(self) -> str:
-        """The marker below."""
-        return f"<!-- {self.name}:end -->"
-
-    def updated(self, readme: str, text: str) -> str:
-        """The README with this text between the markers; ValueError when it does not have one pair of them."""
-        before, first, rest = readme.partition(self.begin)
-        _, second, after = rest.partition(self.end)
-        if not (first and second) or self.begin in after or self.end in after:
-            raise ValueError(f"README.md must have {self.begin} and {self.end} once each, in this order")
-        return f"{before}{self.begin}\n\n{text}\n\n{self.end}{after}"
-
     def require_markers(self, root: Path) -> None:
-        """Raise ValueError when README.md has no place for the section: before anything is measured."""
-        self.updated((root / "README.md").read_text(encoding="utf-8"), "")
+        """Raise ValueError if the page has no place for the section: before anything is measured."""
+        self.section.read(root)
 
     def write(self, root: Path, content: Mapping[str, Any], now: Now | None = None) -> None:
-        """Put the results into README.md, with marks at what is older than the code."""
-        readme = root / "README.md"
-        text = self.markdown((now or Now()).of_table(content))
-        readme.write_text(self.updated(readme.read_text(encoding="utf-8"), text), encoding="utf-8")
+        """Put the results into the page, with marks at what is older than the code."""
+        self.section.write(root, self.markdown((now or Now()).of_table(content)))
 
     def check(self, root: Path) -> str:
         """What is wrong with the section, apart from marks; "" when it has the results, or says that there are none."""
-        path, present = root / self.results, unmarked((root / "README.md").read_text(encoding="utf-8"))
+        path = root / self.results
         text = self.markdown(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else self.nothing
-        if present == self.updated(present, text):
+        if self.section.has(root, text):
             return ""
         wanted = "stale" if path.exists() else f"not {self.nothing!r}, and there is no {self.results}"
-        return f"{self.about} in README.md is {wanted}: python -m reprise {self.name} --write"
+        return f"{self.about} in {self.section.page} is {wanted}: python -m reprise {self.section.name} --write"
 
 
 def store(path: Path, content: Mapping[str, Any]) -> None:

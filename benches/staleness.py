@@ -1,4 +1,4 @@
-"""Which published results are not of the code that is there, what makes each anew, and marks at them in README and pages.
+"""Which published results are not of the code that is there, what makes each anew, and marks at them on the pages.
 
 Such results were measured on older code, with changes that are not committed, at a commit that is not in the history of this
 checkout, or under fewer laws than there are.
@@ -141,18 +141,17 @@ def _measured_anew(path: Path, content: Mapping[str, Any]) -> str:
 
 
 def mark(root: Path = ROOT) -> None:
-    """Write the marks that are due into what is there of README.md, of the page of results and of that of the papers.
+    """Write generated sections and pages anew, with the marks that are due; those that are no longer due go.
 
-    Those that are no longer due are taken away. Raises OSError and ValueError when a part cannot be made.
+    Raises OSError and ValueError when a part cannot be made.
     """
-    directory, readme, now = root / "results", root / "README.md", Now()
-    text = readme.read_text(encoding="utf-8")
+    directory, now = root / "results", Now()
     for section in (compare_page.SECTION, overhead_page.SECTION, budget.SECTION):
-        if (root / section.results).exists() and section.begin in text:
+        if (root / section.results).exists() and (root / section.section.page).exists():
             section.write(root, json.loads((root / section.results).read_text(encoding="utf-8")), now)
     if (directory / "papers" / "README.md").exists():
         (directory / "papers" / "README.md").write_text(papers.page(directory / "papers"), encoding="utf-8")
-    if (directory / "conformance-cpu.jsonl").exists() and report.BEGIN in text:
+    if (directory / "conformance-cpu.jsonl").exists() and (root / report.MATRIX.page).exists():
         report.write(root)
     if (directory / "index.html").exists():
         page.write(root)
@@ -160,7 +159,8 @@ def mark(root: Path = ROOT) -> None:
 
 def _still_marked(root: Path) -> list[Path]:
     """The pages that have marks."""
-    pages = [root / name for name in ("README.md", "results/index.html", "results/papers/README.md")]
+    made = [root / name for name in ("README.md", "results/index.html", "results/papers/README.md")]
+    pages = [*made, *sorted((root / "docs").glob("*.md"))]
     return [path for path in pages if path.exists() and BEGIN in path.read_text(encoding="utf-8")]
 
 

@@ -43,9 +43,9 @@ def compare(
         backend: Of torch.compile, such as inductor.
         rounds: Rounds of each timing.
         results: Where the results go.
-        write: Publish a complete run: results, plots, and the table of README.md.
+        write: Publish a complete run: results, plots, and the table of docs/comparison.md.
         redraw: Measure nothing; plots, table and page anew from what is published.
-        check: Measure nothing; fail when README.md has another table than the results.
+        check: Measure nothing; fail when docs/comparison.md has another table than the results.
     """
     from benches.compare import command, report
 
@@ -86,8 +86,8 @@ def overhead(
         profile: The ladder of minimal checkpoints alone: what is left.
         bytes: Peak bytes beside their predictions alone.
         scale: So many times the usual number of rounds.
-        write: Measure everything and publish it: results, and the tables of README.md.
-        check: Measure nothing; fail when README.md has other tables than the results.
+        write: Measure everything and publish it: results, and the tables of docs/overhead.md.
+        check: Measure nothing; fail when docs/overhead.md has other tables than the results.
     """
     given = {"memory": memory, "growth": growth, "profile": profile, "bytes": bytes}
     parts = [name for name, is_given in given.items() if is_given]
@@ -109,8 +109,8 @@ def budget(*, write: Flag = False, check: Flag = False) -> int:
     The status is 1 when plain fits a budget, or a plan does not.
 
     Args:
-        write: Put the table into README.md as well.
-        check: Measure nothing; fail when README.md has another table than the results.
+        write: Put the table into docs/comparison.md as well.
+        check: Measure nothing; fail when docs/comparison.md has another table than the results.
     """
     from benches.budget import command
 

@@ -20,7 +20,7 @@ def report(
     write: Flag = False,
     check: Flag = False,
 ) -> int:
-    """Show what an implementation does not keep, or make README's matrix.
+    """Show what an implementation does not keep, or make generated sections.
 
     With --show, each failure comes with the program that shows it.
 
@@ -28,8 +28,9 @@ def report(
         show: The implementation of which failures are printed.
         law: With --show: this law only.
         results: With --show: of this run, not of the published ones.
-        write: Put the matrix into README.md, with marks at what is older than the code.
-        check: Fail when README.md has another matrix, or other scripts are written down.
+        write: Write the sections of README.md and docs that show verdicts and laws, with marks at
+            what is older than the code.
+        check: Fail when a page has another section, or other scripts are written down.
     """
     from conformance.reports import report
 
@@ -109,7 +110,7 @@ def published(*, tell: Flag = False, mark: Flag = False) -> int:
 
     Args:
         tell: End with status 0 though some were.
-        mark: Write marks at what is older into README.md and the pages instead.
+        mark: Instead, write all generated sections and pages anew, with marks at what is older.
     """
     from benches import staleness
 

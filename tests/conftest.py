@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import zlib
 from collections.abc import Iterator
@@ -19,9 +20,7 @@ from tests.support.browser import Browser, started
 
 REQUIRED = os.environ.get("REPRISE_BROWSER") == "required"
 ATTEMPT = "attempt"  # the property of a test's report in which the attempt is: reports come from other processes too
-
-
-SAMPLE = 8  # one mutant in so many
+SAMPLE = 12  # one mutant in so many
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -43,18 +42,23 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     chosen = config.getoption("--mutants")
-    left_out = [item for item in items if chosen != "all" and _kind(item) not in (None, chosen)]
+    left_out = [item for item in items if chosen != "all" and _kind(item) != chosen]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
 
 
-def _kind(item: pytest.Item) -> str | None:
-    """Whether the mutant of a test is one of the sample; None for what is no test of a single mutant."""
+def _kind(item: pytest.Item) -> str:
+    """Whether a test is run with the sample or with the rest: the sample has all that are no tests of a single mutant."""
     mutant = item.callspec.params.get("mutant") if isinstance(item, pytest.Function) and hasattr(item, "callspec") else None
-    if not isinstance(mutant, Mutant):
-        return None
-    return "rest" if zlib.crc32(mutant.name.encode()) % SAMPLE else "sample"
+    return "rest" if isinstance(mutant, Mutant) and zlib.crc32(mutant.name.encode()) % SAMPLE else "sample"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _frozen() -> None:
+    """What torch and the suite are made of is not searched at every collection, of which meters and tests ask for many."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -14,8 +14,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benches.budget.costs import Row, measured, mebi
-from benches.published import ReadmeSection, measured_on, older_mark, older_note, store
+from benches.published import PublishedSection, measured_on, older_mark, older_note, store
 from conformance.provenance import measured_code
+from conformance.reports.generated_section import Section
 from conformance.rows.results_file import ROOT
 
 CODE = ["benches.budget.costs:measured"]
@@ -62,14 +63,14 @@ def notes(content: Mapping[str, Any]) -> list[str]:
 
 
 def markdown(content: Mapping[str, Any]) -> str:
-    """The table and its notes as README.md has them."""
+    """The table and its notes as docs/comparison.md has them."""
     first, *others = _table(content)
     lines = [first, ["---"] * len(first), *others]
     return "\n\n".join(["\n".join(f"| {' | '.join(line)} |" for line in lines), *notes(content)])
 
 
-SECTION = ReadmeSection(
-    name="budget",
+SECTION = PublishedSection(
+    section=Section("budget", Path("docs") / "comparison.md"),
     results=Path("results") / "budget.json",
     about="the budget table",
     nothing="No measurement is published yet: `python -m reprise budget --write` makes one.",
@@ -93,8 +94,8 @@ def show(content: Mapping[str, Any], console: Console) -> None:
 def run_bench(*, publish: bool = False, root: Path = ROOT) -> None:
     """Measure, print, and write ``results/budget.json``, or a file in ``results/runs`` where changes are not committed.
 
-    To ``publish`` is to put the table into README.md as well. Raises ValueError where plain fits a budget or a plan does not,
-    and then nothing is written, and for a checkout from which nothing may be published.
+    To ``publish`` is to put the table into docs/comparison.md as well. Raises ValueError where plain fits a budget or a plan
+    does not, and then nothing is written, and for a checkout from which nothing may be published.
     """
     origin = measured_code.begin()
     if publish:

@@ -169,8 +169,8 @@ def compare(options: Choice, *, path: Path | None = None, publish: bool = False,
     """Measure, print and store at ``path`` or in ``results/runs``; whether what was measured reaches the limits.
 
     To ``publish`` is to write ``results/compare-DEVICE.json``, plots to ``results/compare``, for the CPU the table of
-    README.md, and the page of results. Raises ValueError for options that cannot be and for a checkout from which nothing may
-    be published, RuntimeError where pytest cannot run.
+    docs/comparison.md, and the page of results. Raises ValueError for options that cannot be and for a checkout from which
+    nothing may be published, RuntimeError where pytest cannot run.
     """
     origin = measured_code.begin()
     if publish:
@@ -194,7 +194,7 @@ def compare(options: Choice, *, path: Path | None = None, publish: bool = False,
 
 
 def redraw(root: Path = ROOT) -> None:
-    """Make plots, the table of README.md and the page from what is published. Raises ValueError where nothing is."""
+    """Make plots, the table of docs/comparison.md and the page from what is published. Raises ValueError where nothing is."""
     page.redraw(root)
     _show_anew(root)
 

@@ -1,4 +1,4 @@
-"""The results of a comparison: as a file, as tables on the terminal, and as the table of README.md with links to plots."""
+"""The results of a comparison: as a file, as tables on the terminal, and as the table of docs/comparison.md, with plots."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from rich.table import Table
 
 from benches.compare import plots
 from benches.models.workloads import FAKE
-from benches.published import ReadmeSection, measured_on, older_mark, older_note
+from benches.published import PublishedSection, measured_on, older_mark, older_note
 from conformance.provenance.staleness import Now
+from conformance.reports.generated_section import Section
 
-SHOWN = "attention"  # the workload whose table is in README.md
+SHOWN = "attention"  # the workload whose table is in docs/comparison.md
 NONE = "–"
 SEGMENTS = "chen-sqrt"  # the contender
 HEADINGS = (
@@ -122,14 +123,14 @@ def _extra_time(content: Stored) -> Iterator[str]:
 
 
 def publish(root: Path, content: Stored) -> None:
-    """Draw the plots, and put the table of the CPU into README.md, with marks at what is older than the code."""
+    """Draw the plots, and put the table of the CPU into docs/comparison.md, with marks at what is older than the code."""
     plots.draw_all(Now().of_table(content), root / "results" / "compare")
     if content["device"] == "cpu" and content["size"] == "S":
         SECTION.write(root, content)
 
 
 def redraw(root: Path) -> None:
-    """Draw plots and put the table into README.md anew, from all results that are published. ValueError without any."""
+    """Draw plots and put the table into docs/comparison.md anew, from all published results. ValueError without any."""
     found = sorted((root / "results").glob("compare-*.json"))
     for path in found:
         publish(root, json.loads(path.read_text(encoding="utf-8")))
@@ -138,13 +139,13 @@ def redraw(root: Path) -> None:
 
 
 def markdown(content: Stored) -> str:
-    """The table of one workload, its notes and links to the plots, as README.md has them."""
+    """The table of one workload, its notes and links to the plots, as docs/comparison.md has them."""
     heads = "contender", "time / plain", "time / ideal", "peak", "kept after forward", "FLOPs again"
     rows = [row for row in content["rows"] if row["workload"] == SHOWN]
     lines = [heads, ["---"] * len(heads), *(_short(row, content) for row in rows)]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     names = [plot.name for plot in plots.figures(content)]
-    links = ", ".join(f"[{name.split('-', 1)[1]}](results/compare/{name}.svg)" for name in names)
+    links = ", ".join(f"[{name.split('-', 1)[1]}](../results/compare/{name}.svg)" for name in names)
     return "\n\n".join([table, *notes(content), f"Plots: {links}."])
 
 
@@ -170,8 +171,8 @@ def notes(content: Stored) -> list[str]:
     return [told, measured_on(content) + older_note(content)]
 
 
-SECTION = ReadmeSection(
-    name="compare",
+SECTION = PublishedSection(
+    section=Section("compare", Path("docs") / "comparison.md"),
     results=Path("results") / "compare-cpu.json",
     about="the comparison",
     nothing="No measurement is published yet: `python -m reprise compare --write` makes one.",
@@ -180,7 +181,7 @@ SECTION = ReadmeSection(
 
 
 def check(root: Path) -> str:
-    """What is wrong with the table in README.md, apart from marks, or which plots are missing; "" if nothing is."""
+    """What is wrong with the table in docs/comparison.md, apart from marks, or which plots are missing; "" if nothing is."""
     path = root / SECTION.results
     content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
     names = [] if content is None else [plot.name for plot in plots.figures(content)]

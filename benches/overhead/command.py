@@ -61,7 +61,7 @@ def run_bench(*, parts: Sequence[str] = (), scale: float = 1.0, publish: bool = 
     """Measure these ``PARTS``, or ratios and memory without any, print and store them; whether every limit holds.
 
     Results go to ``results/runs``. To ``publish`` is to measure all of it, and write ``results/overhead-cpu.json`` and the
-    tables of README.md. Raises ValueError for a checkout from which nothing may be published.
+    tables of docs/overhead.md. Raises ValueError for a checkout from which nothing may be published.
     """
     origin = measured_code.begin()
     if publish:

@@ -1,4 +1,4 @@
-"""The figures of the nested checkpoint's overhead: as tables on the terminal, and as those of README.md."""
+"""The figures of the nested checkpoint's overhead: as tables on the terminal, and as those of docs/overhead.md."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from rich.table import Table
 from benches.overhead.figures import Reading
 from benches.overhead.ladder import Step
 from benches.overhead.peak_bytes import Peak
-from benches.published import ReadmeSection, measured_on, older_mark, older_note
+from benches.published import PublishedSection, measured_on, older_mark, older_note
+from conformance.reports.generated_section import Section
 
 NONE = "–"
 Stored = Mapping[str, Any]
@@ -86,7 +87,7 @@ def details(content: Stored) -> list[str]:
 
 
 def markdown(content: Stored) -> str:
-    """The tables and their notes, as README.md has them."""
+    """The tables and their notes, as docs/overhead.md has them."""
     beyond = missed(content)
     told = f"Not reached: {'; '.join(beyond)}." if beyond else "Every limit is reached."
     above = (
@@ -118,8 +119,8 @@ def state_bytes() -> int:
     return torch.get_rng_state().nbytes
 
 
-SECTION = ReadmeSection(
-    name="overhead",
+SECTION = PublishedSection(
+    section=Section("overhead", Path("docs") / "overhead.md"),
     results=Path("results") / "overhead-cpu.json",
     about="the overhead",
     nothing="No measurement is published yet: `python -m reprise overhead --write` makes one.",

@@ -1,8 +1,7 @@
-"""Implementations with one fault each: copies of nested, graph or offload in which a named function or class is another.
+"""Implementations with one fault each: copies of nested, graph or offload in which one function, class or value is replaced.
 
-A mutant is what a law is sharpened on. It names the law that must catch it, and changes what is at a named seam: a function,
-method, hook or class attribute. A seam that is not there, or that is replaced by itself, is an error, so that a mutant can
-never silently become the correct implementation.
+A mutant names the law that must catch it. It replaces something that has a name: a function, method, hook or class attribute.
+If the name is not there, or is replaced by itself, that is an error, so a mutant is never silently the right implementation.
 """
 
 from __future__ import annotations
@@ -177,7 +176,7 @@ class Mutant:
     def __post_init__(self) -> None:
         for each in ("name", "family", "law", "part", "what"):
             if not getattr(self, each):
-                raise ValueError(f"mutant {self.name!r}: {each} is empty; it must name what its name says")
+                raise ValueError(f"mutant {self.name!r}: {each} is empty; it must not be")
         if self.part not in _owners():
             raise ValueError(f"mutant {self.name!r}: part is {self.part!r}; it must be one of {', '.join(_owners())}")
 

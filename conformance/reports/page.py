@@ -15,7 +15,7 @@ import torch
 
 import impls
 from conformance.provenance.staleness import BEGIN, CELL, END, MARK, MEANING, Now, unmarked
-from conformance.reports import page_guide, readme_lists, report
+from conformance.reports import docs_lists, page_guide, report
 from conformance.reports.matrix import SYMBOLS
 from conformance.reports.page_figures import comparisons, figures
 from conformance.reports.page_tables import Entry, distinct, editions, entries, interned
@@ -34,11 +34,11 @@ MEANINGS: Mapping[str, str] = {
 
 
 def rendered(found: Sequence[Results], directory: Path, text: str, now: Now | None = None) -> str:
-    """The page of these results and of two lists in the ``text`` of README.
+    """The page of these results and of two lists in the ``text`` of pages in ``docs``.
 
     ``directory`` is where the page will be, and where figures and what it links to are. What is older than ``now`` is
     marked; without it, nothing is.
-    Raises ValueError for results without verdicts and a README without these lists, ModuleNotFoundError without Jinja2.
+    Raises ValueError for results without verdicts and a text without these lists, ModuleNotFoundError without Jinja2.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # here: to judge, it is not needed
     from markupsafe import Markup
@@ -76,8 +76,8 @@ def rendered(found: Sequence[Results], directory: Path, text: str, now: Now | No
         older_meaning=MEANING,
         random_state=torch.get_rng_state().nbytes,
         linked=[path.relative_to(directory).as_posix() for path in linked],
-        rules=[readme_lists.spans(item) for item in readme_lists.items(text, readme_lists.RULES)],
-        not_covered=[readme_lists.spans(item) for item in readme_lists.items(text, readme_lists.NOT_COVERED)],
+        rules=[docs_lists.spans(item) for item in docs_lists.items(text, docs_lists.RULES)],
+        not_covered=[docs_lists.spans(item) for item in docs_lists.items(text, docs_lists.NOT_COVERED)],
         verdicts=VERDICTS,
         symbols=SYMBOLS,
         meanings=MEANINGS,
@@ -121,7 +121,6 @@ def _path(root: Path) -> Path:
 
 def _wanted(root: Path, now: Now | None) -> str:
     try:
-        text = (root / "README.md").read_text(encoding="utf-8")
-        return rendered(report.results(root), root / "results", text, now)
+        return rendered(report.results(root), root / "results", docs_lists.text(root), now)
     except (OSError, ValueError, ModuleNotFoundError) as error:
         raise ValueError(f"{_path(root)} is not made: {error}") from error

@@ -1,25 +1,32 @@
-"""The README's matrix, made from the results files, and the limits of an implementation, each with its program."""
+"""The generated sections of README.md and ``docs`` that show verdicts and laws, and the limits of an implementation."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import impls
-from conformance.provenance.staleness import OLDER, Now, unmarked
-from conformance.reports import matrix
+from conformance.provenance.staleness import OLDER, Now
+from conformance.reports import law_catalogue, matrix, verdict_counts
+from conformance.reports.generated_section import Section
 from conformance.reports.merge import united
 from conformance.reproducers import script_files
 from conformance.rows import torch_releases
 from conformance.rows.option_values import InvalidOption, did_you_mean
 from conformance.rows.results_file import ROOT, Results, Row, claim, is_unexpected, is_untested, read_all
 
-BEGIN, END = "<!-- matrix:begin -->", "<!-- matrix:end -->"
-SCRIPT_BEGIN, SCRIPT_END = "<!-- script:begin -->", "<!-- script:end -->"
+DOCS = Path("docs")
+COUNTS = Section("counts", Path("README.md"))
+MATRIX = Section("matrix", DOCS / "matrix.md")
+ELSEWHERE = Section("elsewhere", DOCS / "devices-and-releases.md")
+LAWS = Section("laws", DOCS / "laws.md")
+SCRIPT = Section("script", DOCS / "verdicts-and-limits.md")
+SECTIONS = COUNTS, MATRIX, ELSEWHERE, LAWS, SCRIPT
+NOTHING = "No results of another device or another release of torch are published."
 FEW, NEAREST = 24, 5  # so many names are all listed, and of more of them so many
-SHOWN = "torch-nonreentrant", "hooks_that_a_function_registers_on_its_argument"  # the script that README shows
+SHOWN = "torch-nonreentrant", "hooks_that_a_function_registers_on_its_argument"  # whose script is shown
 
 
 def results(root: Path = ROOT) -> tuple[Results, ...]:
@@ -35,21 +42,11 @@ def results(root: Path = ROOT) -> tuple[Results, ...]:
     return tuple(one for path in (cpu, *others, *peers) for one in united(read_all(path)))
 
 
-def updated(readme: str, inside: str, markers: tuple[str, str] = (BEGIN, END)) -> str:
-    """The README with this between the markers; ValueError when it does not have one pair of them."""
-    first, last = markers
-    before, begin, rest = readme.partition(first)
-    _, end, after = rest.partition(last)
-    if not (begin and end) or first in after or last in after:
-        raise ValueError(f"README.md must have {first} and {last} once each, in this order")
-    return f"{before}{first}\n\n{inside}\n\n{last}{after}"
-
-
 def shown(rows: Iterable[Row]) -> str:
-    """The script that README shows, as Markdown; ValueError when no row has it."""
+    """The script that docs show as an example, as Markdown; ValueError when no row has it."""
     found = [row["program"] for row in rows if (row["impl"], row["law"]) == SHOWN]
     if not found:
-        raise ValueError(f"no result shows that {SHOWN[0]} breaks {SHOWN[1]}; report.SHOWN names the script for README.md")
+        raise ValueError(f"no result shows that {SHOWN[0]} breaks {SHOWN[1]}; report.SHOWN names the script for {SCRIPT.page}")
     return f"<!-- fmt: off -->\n\n```python\n{found[0].strip()}\n```\n\n<!-- fmt: on -->"  # ruff formats Markdown, too
 
 
@@ -134,20 +131,21 @@ def show(name: str, law: str | None = None, path: Path | None = None, root: Path
 
 
 def write(root: Path = ROOT) -> None:
-    """Put the matrix and the script into README.md, with marks at what is older than the code."""
-    _, wanted = _readme(root, tuple(map(Now().of_results, results(root))))
-    (root / "README.md").write_text(wanted, encoding="utf-8")
+    """Write the sections, with marks at what is older than the code."""
+    found = tuple(map(Now().of_results, results(root)))
+    for section, inside in list(_sections(root, found)):  # all are made before the first is written
+        section.write(root, inside)
 
 
 def check(root: Path = ROOT) -> list[str]:
-    """What is not as in the results: README's matrix and script, apart from marks, and the scripts that are written down."""
+    """What is not as in the results: sections, apart from marks, and the scripts that are written down."""
     found = results(root)
-    present, wanted = _readme(root, found, marks=False)  # they depend on the code, and are made anew when the matrix is
-    told = f"the matrix or the script in {root / 'README.md'} is stale: python -m reprise report --write"
+    stale = [section for section, inside in _sections(root, found) if not section.has(root, inside)]
+    told = [f"section {one.name!r} of {root / one.page} is stale: python -m reprise report --write" for one in stale]
     files: dict[Path, list[Row]] = {}
     for one in found:
         files.setdefault(one.path, []).extend(one.rows)  # of several runs, each may be about other laws
-    return [*([] if present == wanted else [told]), *(fault for path, rows in files.items() for fault in _programs(path, rows))]
+    return [*told, *(fault for path, rows in files.items() for fault in _programs(path, rows))]
 
 
 def _programs(path: Path, rows: Sequence[Row]) -> list[str]:
@@ -156,17 +154,24 @@ def _programs(path: Path, rows: Sequence[Row]) -> list[str]:
     return ["\n  ".join([f"not as in {path}, which a run of nox -s conformance writes with them:", *wrong])] if wrong else []
 
 
-def _matrix(one: Results, before: Sequence[Results]) -> str:
-    """A matrix of its own, or what differs from the one above it of another release of torch."""
+def _sections(root: Path, found: Sequence[Results]) -> Iterator[tuple[Section, str]]:
+    """Each section with what must stand there; the example of a script only on a page that has a place for it."""
+    here = [place for place, one in enumerate(found) if _is_here(one, found[:place])]
+    elsewhere = [_elsewhere(one, found[:place]) for place, one in enumerate(found) if place not in here]
+    yield COUNTS, verdict_counts.markdown(found[0])
+    yield MATRIX, "\n\n".join(matrix.markdown(found[place]) for place in here)
+    yield ELSEWHERE, "\n\n".join(elsewhere) or NOTHING
+    yield LAWS, law_catalogue.markdown()
+    if SCRIPT.begin in (root / SCRIPT.page).read_text(encoding="utf-8"):
+        yield SCRIPT, shown(row for one in found for row in one.rows)
+
+
+def _is_here(one: Results, before: Sequence[Results]) -> bool:
+    """Whether these are results of the CPU with the pinned release of torch."""
+    return torch_releases.counterpart(one, before) is None and all(row["device"] == "cpu" for row in one.rows)
+
+
+def _elsewhere(one: Results, before: Sequence[Results]) -> str:
+    """A matrix of its own, or what differs from that of the pinned release of torch."""
     other = torch_releases.counterpart(one, before)
     return matrix.markdown(one) if other is None else matrix.differences(one, other)
-
-
-def _readme(root: Path, found: Sequence[Results], *, marks: bool = True) -> tuple[str, str]:
-    """README.md as it is, and with the matrix and the script of these results. Raises ValueError where it has no place."""
-    text = (root / "README.md").read_text(encoding="utf-8")
-    present = text if marks else unmarked(text)
-    wanted = updated(present, "\n\n".join(_matrix(one, found[:place]) for place, one in enumerate(found)))
-    if SCRIPT_BEGIN in present:
-        wanted = updated(wanted, shown(row for one in found for row in one.rows), (SCRIPT_BEGIN, SCRIPT_END))
-    return present, wanted

@@ -81,7 +81,7 @@ def summary(run: Run) -> list[str]:
     failures = [_failure(run.results, row) for row in run.failures]
     if failures:
         broken = [*dict.fromkeys(row["impl"] for row in run.failures)][:SCRIPTS]
-        end += [f"more of {name}: {command('reports.report', '--show', name, '--results', run.results)}" for name in broken]
+        end += [f"more of {name}: {command('report', '--show', name, '--results', run.results)}" for name in broken]
         room = max(LINES - len(lines) - len(end) - 1, 1)
         if len(failures) > room:
             failures = [*failures[: room - 1], f"  and {len(failures) - room + 1} others"]

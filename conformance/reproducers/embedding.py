@@ -1,7 +1,7 @@
-"""Text for a script, taken from functions and classes that this project imports, types and tests itself.
+"""Source of functions and classes of this project, as a script has it.
 
-Annotations and docstrings are left out. What a module has imported from torch or Python is written with its whole name, so
-that a script needs no more than ``import torch``; what is this project's own comes before what refers to it.
+Annotations and docstrings are left out. Names that a module imports from torch or Python are written in full, so that a script
+needs only ``import torch``. Definitions of this project that they use come before them.
 """
 
 from __future__ import annotations
@@ -9,33 +9,32 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
-import re
 import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from conformance.reproducers.script_syntax import OURS
+from conformance.reproducers.script_syntax import OURS, unparse
 from conformance.reproducers.specialization import folded
 
 _Definition = TypeVar("_Definition", ast.FunctionDef, ast.ClassDef)
 
 
 class Embedding:
-    """Definitions that a script has, by their names, each after those that it refers to."""
+    """The definitions in a script by name, each after those that it uses."""
 
     def __init__(self) -> None:
         self.texts: dict[str, str] = {}
 
     def add(self, definition: Any, name: str = "") -> None:
-        """A function or class, under a name of its own if one is given."""
+        """Add a function or class, under another name if one is given."""
         tree = bare(definition)
         tree.name = name or tree.name
         if tree.name not in self.texts:
             self.texts[tree.name] = self._text([tree], definition)
 
     def body(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> str:
-        """The body of a function for those of the arguments that it has. What it returns has the name ``seen``."""
+        """The body of a function, specialized for the arguments that it takes. What it returns is bound to ``seen``."""
         tree = bare(function)
         assert isinstance(tree, ast.FunctionDef)
         body = folded(tree, {one.arg: arguments[one.arg] for one in tree.args.args if one.arg in arguments})
@@ -48,10 +47,10 @@ class Embedding:
 
     def _text(self, statements: Sequence[ast.stmt], origin: Any) -> str:
         whole = _WholeNames(vars(sys.modules[origin.__module__]), statements)
-        lines = [ast.unparse(ast.fix_missing_locations(whole.visit(one))).strip("\n") for one in statements]
+        lines = [unparse(whole.visit(one)) for one in statements]
         for definition in whole.ours.values():
             self.add(definition)
-        return re.sub(r"\n{2,}(?= )", "\n", "\n".join(lines))
+        return "\n".join(lines)
 
 
 @functools.cache
@@ -89,7 +88,7 @@ class _Bare(ast.NodeTransformer):
 
 
 class _WholeNames(ast.NodeTransformer):
-    """Writes out where names of a module come from, and gathers what is this project's own."""
+    """Writes names of a module in full, and collects those that this project defines."""
 
     def __init__(self, names: Mapping[str, Any], statements: Sequence[ast.stmt]) -> None:
         bound: set[str] = set()

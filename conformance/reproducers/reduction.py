@@ -5,48 +5,62 @@ the whole script prints (numbers aside), and prints the same error if there was 
 that keeps the law, it still shows what the whole script shows there, or nothing (status 0, no output) unless that was an
 error, and never what it shows under the implementation. So a line without which the program itself would be wrong stays.
 
-It forks for each try, so that nothing is imported again: a script takes some seconds. shrinkray 26.9.13 was tried on seven of
-the longest published scripts, 56 to 65 lines, with a test that forks as this does, and without its grammar of Python, which it
-has to download: after 25 s each it had them at 44 to 56 lines. The steps here take 0.4 to 1.8 s and leave 36 to 45. Steps by
-libcst would be these steps: what costs is to know them, and not to parse.
+Each smaller script runs in a process of its own, so no step depends on what an earlier one left behind. shrinkray 26.9.13 was
+tried on seven of the longest scripts, 56 to 65 lines: after 25 s each it had them at 44 to 56 lines, these steps at 36 to 45.
 
-The suite starts it for itself, as ``python -m conformance.reproducers.reduction``: scripts come in as JSON, each with the lines
-that bind the implementation, those of its control, and what an earlier reduction left; scripts go out.
+The suite starts it for itself, as ``python -m conformance.reproducers.reduction``: tasks come in as JSON, scripts go out.
 """
 
 from __future__ import annotations
 
-import ast
-import functools
-import gc
-import io
 import json
-import os
 import re
-import signal
 import sys
-import tempfile
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import redirect_stderr, redirect_stdout, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from conformance.reproducers.line_joining import joined
-from conformance.reproducers.reduction_steps import MOST, SCREEN, is_bound, is_long, joins, smaller_ones, with_needed_modules
-from conformance.reproducers.script_syntax import first_modules, has_threads, subject, with_modules
-from conformance.reproducers.stand_ins import measuring, takes_ours
+from conformance.reproducers import script_process
+from conformance.reproducers.reduction_steps import MOST, SCREEN, is_long, join_lines, smaller_ones
+from conformance.reproducers.script_syntax import (
+    OURS,
+    first_modules,
+    has_threads,
+    imports,
+    is_bound,
+    parts,
+    subject,
+    used_modules,
+    waits,
+    with_modules,
+)
+from conformance.reproducers.stand_ins import without_fakes
 
-EVALUATIONS = 150
+EVALUATIONS = 500
 SECONDS_PER_RUN = 20.0
-SECONDS_PER_SCRIPT = 60.0  # for steps that hang: else the number of evaluations ends a reduction, on a busy machine too
-MORE = 5  # times as much, for what is then still too long or needs this project, and for races: no step may make them rarer
-MISSING = 20  # runs in which threads do not meet at least once, where that happens
+SECONDS_PER_SCRIPT = 300.0  # for steps that hang: else the number of evaluations ends a reduction, on a busy machine too
+REPEATED = 5  # how often a step of a script that races must show the fault: no step may make it rarer
+MISSING = 20  # runs in which threads do not meet at least once, if that happens at all
 MEETINGS = 4  # runs in which threads meet at least once
 AGAIN = "  # threads do not always meet: where it shows nothing, run it again"
 NUMBER = re.compile(r"\b(0x[0-9a-f]+|\d[\d.]*(e[+-]?\d+)?|nan|inf|True|False)\b")
 WORD = re.compile(r"[^\W\d][\w.]*")
+
+
+@dataclass(frozen=True)
+class Task:
+    """A script, the lines that bind its implementation, those that bind the control instead, and what it became earlier.
+
+    Without a control none is asked. A script without a binding is only run, and stays as it is.
+    """
+
+    script: str
+    binding: str = ""
+    control: str = ""
+    earlier: str = ""
 
 
 @dataclass(frozen=True)
@@ -68,72 +82,81 @@ class Shown:
         return all(name in whole.words and words <= whole.words[name] for name, words in self.words.items())
 
 
+NOTHING = Shown(0, {})
+Evaluate = Callable[[str, float], Shown]  # of a script, in so many seconds at most
+
+
 def words(text: str) -> dict[str, frozenset[str]]:
     """The words of what was printed, as ``Shown`` has them."""
-    lines = [
-        (line.partition(":")[0], frozenset(WORD.findall(NUMBER.sub("", line)))) for line in text.splitlines() if line.strip()
-    ]
-    return {name: frozenset[str]().union(*(words for other, words in lines if other == name)) for name, _ in lines}
+    found: dict[str, frozenset[str]] = {}
+    for line in filter(str.strip, text.splitlines()):
+        name = line.partition(":")[0]
+        found[name] = found.get(name, frozenset()) | frozenset(WORD.findall(NUMBER.sub("", line)))
+    return found
 
 
-class _Slow(BaseException):
-    """Raised into a script that takes too long."""
+def show(directory: Path, script: str, seconds: float = SECONDS_PER_RUN) -> Shown:
+    """What a script shows when it runs in a process of its own."""
+    ended = script_process.run(script, directory, seconds)
+    return Shown(ended.status, words(ended.output))
 
 
-def _expire(*_: object) -> None:
-    raise _Slow
+@dataclass(frozen=True)
+class Comparison:
+    """What a script shows, under the implementation and under the control, and how smaller ones are compared with that."""
+
+    task: Task
+    evaluate: Evaluate
+    seconds: float
+    whole: Shown
+    right: Shown
+
+    def controlled(self, script: str) -> Shown:
+        """What a script shows under the control."""
+        control = self.task.control
+        return self.evaluate(script.replace(self.task.binding, control, 1), self.seconds) if control else NOTHING
+
+    def is_kept(self, smaller: str) -> bool:
+        """Whether a smaller script shows the fault, and the control does not."""
+        shown = self.evaluate(smaller, self.seconds)
+        return shown.is_like(self.whole) and self.is_right(smaller, shown)
+
+    def is_right(self, smaller: str, shown: Shown) -> bool:
+        """Whether the control gives on a smaller script what it gave on the whole one, or nothing, which is more than right.
+
+        What the implementation has ``shown`` it never gives. An error that is right is never left out: without it, it is
+        another fault.
+        """
+        controlled = self.controlled(smaller)
+        nothing = controlled == NOTHING and "error" not in self.right.words
+        return (controlled.is_like(self.right) or nothing) and controlled != shown
 
 
-def show(script: str, seconds: float = SECONDS_PER_RUN) -> Shown:
-    """Run a script in this process, which it may leave in any state. Status 2 is an error, or that it takes too long."""
-    printed = io.StringIO()
-    signal.signal(signal.SIGALRM, _expire)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        with redirect_stdout(printed), redirect_stderr(io.StringIO()):
-            exec(compile(script, "<script>", "exec", dont_inherit=True), {"__name__": "__main__"})
-        status = 0
-    except SystemExit as end:
-        status = end.code if isinstance(end.code, int) else int(end.code is not None)
-    except (Exception, _Slow):  # noqa: BLE001 - whatever a script raises is told by its status
-        status = 2
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        sys.excepthook = sys.__excepthook__
-        gc.unfreeze()
-        gc.enable()
-    return Shown(status, words(printed.getvalue()))
+def compare(task: Task, evaluate: Evaluate) -> Comparison | None:
+    """What a script shows; None if it shows no fault, or if the control fails or shows the same."""
+    started = time.monotonic()
+    whole = meet(evaluate, task.script)
+    seconds = 5 + 5 * (time.monotonic() - started)  # a busy machine may be slower later
+    found = Comparison(task, evaluate, seconds, whole, NOTHING)
+    right = found.controlled(task.script)
+    return replace(found, right=right) if whole.status == 1 and right.status in (0, 1) and right != whole else None
 
 
-def reduced(
-    script: str, binding: str, control: str, evaluate: Callable[[str, float], Shown] = show, times: int = 1
-) -> Iterator[str]:
-    """Ever smaller scripts with the same fault; none where there is no fault, or where the control shows it too.
+def meet(evaluate: Evaluate, script: str) -> Shown:
+    """What a script shows, which is run again if it shows no fault: threads may not have met."""
+    return next((shown for _ in range(MEETINGS) if (shown := evaluate(script, SECONDS_PER_RUN)).status), NOTHING)
 
-    ``binding`` are the lines of the script that bind the implementation, ``control`` those that bind the control in their
-    place; where they are empty, nothing is asked of a control. A smaller script that waits for what is no longer there is none.
-    With ``times`` as many evaluations are made, and each smaller script has to show the fault so often, and the control none:
-    threads may not meet.
+
+def reduced(script: str, comparison: Comparison, times: int = 1) -> Iterator[str]:
+    """Ever smaller scripts with the same fault, which each shows so many ``times``, for threads may not meet.
+
+    A smaller script in which threads no longer wait for what they waited for is none.
     """
-
-    def controlled(smaller: str) -> Shown:
-        return evaluate(smaller.replace(binding, control, 1), seconds) if control else Shown(0, {})
-
-    def again(smaller: str, shown: Shown) -> bool:
-        return all(
-            evaluate(smaller, seconds).is_like(whole) and _is_right(controlled(smaller), right, shown) for _ in range(times - 1)
-        )
-
-    seconds, started = SECONDS_PER_RUN, time.monotonic()
-    whole = _met(evaluate, script)
-    seconds = 1 + 2 * (time.monotonic() - started)
-    right = controlled(script)
-    if whole.status != 1 or right.status == 2 or right == whole:
-        return
-    tried, waits = {script}, joins(script)
+    binding, until = comparison.task.binding, time.monotonic() + SECONDS_PER_SCRIPT * times
     best = before = script
+    tried, waited = {best}, waits(best)
     candidates, position = list(smaller_ones(best, binding)), 0
-    while len(tried) < EVALUATIONS * times:
+    while len(tried) < EVALUATIONS and time.monotonic() < until:
         if position >= len(candidates):
             if best == before:
                 return
@@ -141,168 +164,80 @@ def reduced(
             continue
         candidate = candidates[position]
         position += 1
-        if candidate in tried or not is_bound(candidate) or joins(candidate) != waits:
+        if candidate in tried or not is_bound(candidate) or waits(candidate) != waited:
             continue
         tried.add(candidate)
-        shown = evaluate(candidate, seconds)
-        if shown.is_like(whole) and _is_right(controlled(candidate), right, shown) and again(candidate, shown):
+        if all(comparison.is_kept(candidate) for _ in range(times)):
             best = candidate
             candidates, position = list(smaller_ones(best, binding)), position - 1
             yield best
 
 
-def _met(evaluate: Callable[[str, float], Shown], script: str) -> Shown:
-    """What a script shows, which is run again where it shows no fault: threads may not have met."""
-    return next((shown for _ in range(MEETINGS) if (shown := evaluate(script, SECONDS_PER_RUN)).status), Shown(0, {}))
+def smallest(task: Task) -> str:
+    """The script of a task, made as small as can be, or what it became earlier, if that still shows the same fault."""
+    with TemporaryDirectory() as directory:
+        evaluate = partial(show, Path(directory))
+        if not task.binding or (comparison := compare(task, evaluate)) is None:
+            return task.script
+        races = _races(task.script, evaluate)
+        best, earlier = task.script, _laid_out(task)
+        if earlier and _is_shown(earlier, comparison):
+            best = earlier
+        if best == task.script or is_long(best) or imports(parts(best, task.binding).program, OURS):
+            found = [best, *reduced(best, comparison, REPEATED if races else 1)][-1]
+            best = found if _is_shown(found, comparison) else best
+        best = with_modules(best, used_modules(best))
+        if races or _races(best, evaluate):
+            best = with_modules(best, first_modules(best), AGAIN)
+        return join_lines(best) if len(best.splitlines()) > SCREEN else best
 
 
-def smallest(script: str, binding: str, control: str, earlier: str = "") -> str:
-    """The script, reduced in a process of its own, which may end in any way. Forks, as ``conformance.reproducers.replay`` does.
+def _laid_out(task: Task) -> str:
+    """What a script became earlier, as a reduction lays it out; "" if it measures in another way than the script."""
+    earlier = task.earlier.replace(AGAIN, "", 1).replace(join_lines(task.binding), task.binding, 1)
+    same = task.binding in earlier and _kept(earlier, task.binding) == _kept(task.script, task.binding)
+    return earlier if same else ""
 
-    What an ``earlier`` reduction left is taken, if it still shows the same fault. Where what one step leaves behind
-    decides on the next ones, each is tried in a process of its own, which takes longer.
-    """
-    about, best = _frame(script, binding), script
-    earlier = earlier.replace(AGAIN, "", 1).replace(joined(binding), binding, 1)
-    if binding in earlier and _frame(earlier, binding) == about and _agrees(script, earlier, binding, control):
-        best = earlier
-    races = _races(script)
-    for times in (MORE, MORE) if races else (1, MORE):
-        if best == script or is_long(best) or takes_ours(best):
-            best = _smaller(best, binding, control, times)
-    best = with_needed_modules(best)
-    if has_threads(best) and (races or _races(best)):
-        best = with_modules(best, first_modules(best), AGAIN)
-    return joined(best) if len(best.splitlines()) > SCREEN else best
+
+def _kept(script: str, binding: str) -> list[str]:
+    """The lines of a script that no reduction changes: what it is about, and how it measures."""
+    its = parts(join_lines(without_fakes(script)), join_lines(binding))
+    lines = [*its.head.splitlines(), *its.tail.splitlines()]
+    return [line for line in lines if line and not line.startswith("import ")]
+
+
+def _is_shown(script: str, comparison: Comparison) -> bool:
+    """Whether a script shows the fault twice, and the control never does in as many runs as threads need to meet."""
+    shown = [meet(comparison.evaluate, script) for _ in range(2)]
+    is_fault = all(one.is_like(comparison.whole) for one in shown)
+    return is_fault and all(comparison.is_right(script, shown[0]) for _ in range(MEETINGS))
+
+
+def _races(script: str, evaluate: Evaluate) -> bool:
+    """Whether there are runs in which a script shows nothing, for its threads do not meet."""
+    return has_threads(script) and any(evaluate(script, SECONDS_PER_RUN).status != 1 for _ in range(MISSING))
 
 
 def complaint(script: str, most: int = MOST) -> str:
-    """A line where a script does not show its fault when it is run alone, or has more than ``most`` lines; else nothing."""
-    statuses: list[int] = []
-    while 1 not in statuses and len(statuses) < MEETINGS:
-        statuses.append(_shown(script).status)
+    """A line about a script that does not show its fault when it is run alone, or has more than ``most`` lines; else ""."""
+    with TemporaryDirectory() as directory:
+        shown = meet(partial(show, Path(directory)), script)
     its = subject(script)
     about = f"{its.implementation}, law {its.law}" if its else "a script"
-    if 1 in statuses:
+    if shown.status == 1:
         lines = len(script.splitlines())
         return f"{about}: its script has {lines} lines, and at most {most} are due\n" if lines > most else ""
-    how = f"ends by another error, or not within {SECONDS_PER_RUN:.0f} s" if any(statuses) else "shows nothing"
+    how = f"ends by another error, or not within {SECONDS_PER_RUN:.0f} s" if shown.status else "shows nothing"
     return f"{about}: the verdict stands, but its script {how}, so it is no proof of it\n"
 
 
-def _races(script: str) -> bool:
-    """Whether there are runs in which it shows nothing, for its threads do not meet."""
-    return has_threads(script) and any(_shown(script).status != 1 for _ in range(MISSING))
-
-
-def _smaller(script: str, binding: str, control: str, times: int) -> str:
-    for evaluate in (show, _shown):
-        write = functools.partial(_write_smaller, script, binding, control, evaluate, times)
-        found = _in_child(write, SECONDS_PER_SCRIPT * times)
-        if found and _agrees(script, found, binding, control):
-            return found
-    return script
-
-
-def _frame(script: str, binding: str) -> list[str]:
-    """The lines of a script that no reduction changes: what it is about, and how it measures."""
-    head, _, rest = joined(measuring(script)).partition(joined(binding))
-    end = next(one.end_lineno for one in ast.parse(rest).body if isinstance(one, ast.FunctionDef) and one.name == "run")
-    return [line for line in [*head.splitlines(), *rest.splitlines()[end:]] if line and not line.startswith("import ")]
-
-
-def _write_smaller(
-    script: str, binding: str, control: str, evaluate: Callable[[str, float], Shown], times: int, path: Path
-) -> None:
-    for number, smaller in enumerate(reduced(script, binding, control, evaluate, times)):
-        made = path.with_suffix(f".{number}")
-        made.write_text(smaller, encoding="utf-8")
-        made.replace(path)
-
-
-def _agrees(script: str, found: str, binding: str, control: str) -> bool:
-    """Whether in new processes too the smaller one shows what the whole one shows, twice, and the control never does.
-
-    The control gets as many runs as the implementation has for its threads to meet in.
-    """
-    whole, *runs = (_met(_shown, one) for one in (script, found, found))
-    if not all(one.is_like(whole) for one in runs):
-        return False
-    if not control:
-        return True
-    right = _shown(script.replace(binding, control, 1))
-    return all(_is_right(_shown(found.replace(binding, control, 1)), right, runs[0]) for _ in range(MEETINGS))
-
-
-def _is_right(controlled: Shown, right: Shown, shown: Shown) -> bool:
-    """Whether a control gives on a smaller script what it gave on the whole one, or shows nothing, which is more than right.
-
-    What the implementation gives it never gives. An error that is right is never left out: without it, it is another fault.
-    """
-    nothing = controlled == Shown(0, {}) and "error" not in right.words
-    return (controlled.is_like(right) or nothing) and controlled != shown
-
-
-def _shown(script: str, seconds: float = SECONDS_PER_RUN) -> Shown:
-    """What ``show`` says in a process of its own."""
-
-    def write(path: Path) -> None:
-        shown = show(script, seconds)
-        told = {name: sorted(found) for name, found in shown.words.items()}
-        path.write_text(json.dumps([shown.status, told]), encoding="utf-8")
-
-    status, told = json.loads(_in_child(write) or "[2, {}]")
-    return Shown(status, {name: frozenset(found) for name, found in told.items()})
-
-
-def _in_child(write: Callable[[Path], None], seconds: float = SECONDS_PER_SCRIPT) -> str:
-    """What a new process has written, as far as it came. Whatever it leaves running is ended with it."""
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "written"
-        alone = os.getpgrp() != os.getpid()  # a child's own children are of its group
-        child = os.fork()
-        if child == 0:
-            errors = os.dup(2)
-            try:
-                if alone:
-                    os.setpgid(0, 0)
-                with Path(os.devnull).open("w") as nowhere:
-                    for number in (1, 2):  # who reads what this process writes does not wait for what is left running
-                        os.dup2(nowhere.fileno(), number)
-                    write(path)
-            except BaseException:  # noqa: BLE001 - what a program raised at its end must not go on here
-                os.write(errors, traceback.format_exc().encode())
-            finally:
-                os._exit(0)
-        _await(child, seconds)
-        if alone:
-            with suppress(ProcessLookupError):
-                os.killpg(child, signal.SIGKILL)
-        return path.read_text(encoding="utf-8") if path.exists() else ""
-
-
-def _await(child: int, seconds: float) -> None:
-    """Wait until a process has ended, which it does after so many seconds at the latest."""
-    until = time.monotonic() + seconds
-    while os.waitpid(child, os.WNOHANG) == (0, 0):
-        if time.monotonic() > until:
-            os.kill(child, signal.SIGKILL)
-        time.sleep(0.005)
-
-
 def main() -> int:
-    """Scripts from standard input to standard output; to standard error which of them do not show their fault alone.
-
-    Those of which the binding is empty stay as they are, however long.
-    """
-    import torch._dynamo  # noqa: F401  # once, for all processes; torch's checkpoint imports it at its first call
-
-    tasks = json.load(sys.stdin)
-    found = [smallest(script, binding, *others) if binding else script for script, binding, *others in tasks]
-    sys.stderr.writelines(
-        complaint(script, MOST if binding else sys.maxsize) for script, (_, binding, *_) in zip(found, tasks, strict=True)
-    )
-    sys.stdout.write(json.dumps(found))
+    """Tasks from standard input, scripts to standard output; to standard error which of them do not show their fault."""
+    tasks = [Task(**one) for one in json.load(sys.stdin)]
+    scripts = [smallest(one) for one in tasks]
+    for script, task in zip(scripts, tasks, strict=True):
+        sys.stderr.write(complaint(script, MOST if task.binding else sys.maxsize))
+    sys.stdout.write(json.dumps(scripts))
     return 0
 
 

@@ -1,177 +1,229 @@
-"""What one step of a reduction makes of a script: its program with a line, a part of one, or a step around lines less.
+"""What one step of a reduction makes of a script. Which steps keep the fault is for the reduction to try.
 
-Which steps there are was settled by making the 113 longest published scripts of built-in implementations anew, and one of
-each of 124 other laws, with every step logged. Statements went in all of them but 12, elements of lists and tuples in 69,
-blocks around statements in 52, cases of expressions in 36, pairs of dicts in 19, items of ``with`` in 6, names of imports in
-6, suppressed errors in 2. What changed fewer than 2 is not here: fewer parameters, fewer types of errors, names bound at
-once, dicts filled at once, a name for a function.
+A step changes the syntax tree of the script's program, takes the text, and undoes the change.
 """
 
 from __future__ import annotations
 
 import ast
-import builtins
 import copy
-import functools
-import textwrap
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
-from conformance.reproducers.inlining import put_where_used, without_calls
-from conformance.reproducers.line_joining import joined
-from conformance.reproducers.script_syntax import dotted_names, first_modules, has_threads, identifiers, with_modules
-from conformance.reproducers.stand_ins import standing_in
+from conformance.reproducers.script_syntax import WIDTH, identifiers, parts, unparse
+from conformance.reproducers.stand_ins import stand_ins
 
-SCREEN = 39  # lines: up to so many a script is left as it reads best
+SCREEN = 39  # lines: up to so many, a script is left as it reads best
 MOST = 45  # lines that a published script may have
-
-
-def is_bound(script: str) -> bool:
-    """Whether it can be read, and every name in it is bound somewhere: what is not need not be tried."""
-    try:
-        nodes = list(ast.walk(ast.parse(script)))
-    except SyntaxError:
-        return False
-    bound = {"__name__", *dir(builtins)}
-    for node in nodes:
-        match node:
-            case ast.Name(name, ast.Store()) | ast.arg(name) | ast.FunctionDef(name) | ast.ClassDef(name):
-                bound.add(name)
-            case ast.alias(name, other):
-                bound.add((other or name).partition(".")[0])
-            case ast.ExceptHandler(_, str() as name):
-                bound.add(name)
-    return all(node.id in bound for node in nodes if isinstance(node, ast.Name))
-
-
-def joins(script: str) -> list[str]:
-    """Statements by which threads wait for one another, and loops that are made of one: without it two runs may differ."""
-    if not has_threads(script):
-        return []
-    found = []
-    for node in ast.walk(ast.parse(script)):
-        match node:
-            case (
-                ast.Expr(ast.Call(ast.Attribute(_, "join" | "wait" | "set" | "acquire" | "release")))
-                | ast.For(body=[ast.Expr(ast.Call(ast.Attribute(_, "join")))])
-            ):
-                found.append(ast.unparse(node))
-    return sorted(found)
-
-
-def with_needed_modules(script: str) -> str:
-    """The script without modules in its first import that nothing has a use for."""
-    return with_modules(script, first_modules(script) & dotted_names(script))
+LEAVES = {"requires_grad", "requires_grad_"}  # a line that makes a leaf reads best by itself
+SIMPLE = (ast.Expr, ast.Assign, ast.AugAssign, ast.Return, ast.Raise, ast.Delete, ast.Pass, ast.Assert)
 
 
 def smaller_ones(script: str, binding: str) -> Iterator[str]:
-    """What one step makes of the program in a script, later lines before earlier ones, statements before their parts.
+    """The script after each step: later statements go before earlier ones, statements before their parts.
 
-    Where it is longer than a screen, what is used once is put where it is used. What is this project's own is replaced last.
+    Only if a script does not fit a screen is what is used once put where it is used (the value of a variable, the body of a
+    function), and a call replaced by its first argument. What is this project's own is replaced last.
     """
-    lines = script.splitlines(keepends=True)
-    after = script[: script.index(binding)].count("\n") + binding.count("\n") + 1
-    body = ast.parse(script).body
-    names = [getattr(one, "name", "") for one in body]
-    program = [one for one in body[: names.index("run") + 1] if one.lineno > after]
-    for first, last, text in _steps(program, lines, is_whole=True):
-        yield "".join([*lines[: first - 1], text, *lines[last:]])
+    its = parts(script, binding)
+    program = ast.parse(its.program)
+    comments = [line for line in its.program.splitlines() if line.startswith("#")]
+    longest = max([WIDTH, *map(len, its.program.splitlines())])
+    steps = [*_shorter(program, program.body)]
     if is_long(script):
-        yield from put_where_used(program, lines)
-        yield from without_calls(program, lines)
-    yield from standing_in(script)
+        steps += [*_with_values(program), *_with_bodies(program), *_without_calls(program)]
+    for text in steps:
+        if max(map(len, text.splitlines()), default=0) <= longest:
+            yield replace(its, program="\n".join([*comments, text])).text()
+    for old, new, tail in stand_ins(program, its.tail):
+        yield replace(its, program="\n".join([*comments, _replaced(program, old, new)]), tail=tail).text()
 
 
 def is_long(script: str) -> bool:
-    """Whether it does not fit a screen, not even with blocks of one statement on the lines of their heads."""
-    return len(joined(script).splitlines()) > SCREEN
+    """Whether a script does not fit a screen, even if blocks of one statement are on the lines of their heads."""
+    return len(join_lines(script).splitlines()) > SCREEN
 
 
-def _steps(block: list[ast.stmt], lines: list[str], *, is_whole: bool = False) -> Iterator[tuple[int, int, str]]:
-    """The first and the last line of what is to be replaced, and by which text."""
-    for statement in reversed(block):
-        first = min([statement.lineno, *(one.lineno for one in getattr(statement, "decorator_list", []))])
-        last = statement.end_lineno or first
-        if len(block) > 1 and not _seeds(statement):
-            yield first, last, ""
+def _shorter(whole: ast.Module, block: list[ast.stmt]) -> Iterator[str]:
+    """The text of a program with one thing less in a block of it."""
+    for index in reversed(range(len(block))):
+        statement = block[index]
+        inside = _blocks(statement)
+        if len(block) > 1 and (inside or "manual_seed" not in identifiers(statement)):
+            yield _without(whole, [block], index)
         if not isinstance(statement, ast.FunctionDef | ast.ClassDef):
-            for inside in _blocks(statement):
-                text = textwrap.dedent("".join(lines[inside[0].lineno - 1 : inside[-1].end_lineno]))
-                yield first, last, textwrap.indent(text, " " * statement.col_offset)
-            for simpler in _simpler(statement):
-                yield first, last, textwrap.indent(ast.unparse(simpler), " " * statement.col_offset) + "\n"
-            for line, simpler in _simpler_heads(statement):
-                text = ast.unparse(ast.fix_missing_locations(simpler)).splitlines()[-2]
-                yield line, line, textwrap.indent(text, " " * statement.col_offset) + "\n"
-        for inside in _blocks(statement):
-            yield from _steps(inside, lines)
-
-
-def _seeds(statement: ast.stmt) -> bool:
-    return not _blocks(statement) and "manual_seed" in identifiers(statement)
+            for body in inside:
+                block[index : index + 1] = body
+                yield unparse(whole)
+                block[index : index + len(body)] = [statement]
+            for node in _own_nodes(statement):
+                yield from _simpler(whole, node)
+        for body in inside:
+            yield from _shorter(whole, body)
 
 
 def _blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
-    """The statements inside of a statement, where it has any."""
+    """The blocks in a statement, if it has any."""
     handlers = [one.body for one in getattr(statement, "handlers", [])]
     return [*filter(None, (getattr(statement, name, []) for name in ("body", "orelse", "finalbody"))), *handlers]
 
 
-def _simpler(statement: ast.stmt) -> Iterator[ast.stmt]:
-    """Simple statements with one import, noted value or case of an expression less."""
-    if _blocks(statement):
-        return
-    for number, node in enumerate(ast.walk(statement)):
+def _own_nodes(statement: ast.stmt) -> list[ast.AST]:
+    """A statement and all that is in it, but for the statements in its blocks."""
+    found: list[ast.AST] = [statement]
+    for node in found:  # which grows meanwhile
+        found += [one for one in ast.iter_child_nodes(node) if not isinstance(one, ast.stmt | ast.ExceptHandler)]
+    return found
+
+
+def _simpler(whole: ast.Module, node: ast.AST) -> Iterator[str]:
+    """The text of a program with one element less in a node, or one case of a conditional expression instead of it."""
+    match node:
+        case ast.Tuple(elements, ast.Load()) | ast.List(elements, ast.Load()):
+            lists: list[list[Any]] = [elements]
+        case ast.With(elements) | ast.Import(elements) | ast.ImportFrom(_, elements):
+            lists = [elements]
+        case ast.Dict(keys, values):
+            lists = [keys, values]
+        case ast.IfExp(_, body, orelse):
+            yield from (_replaced(whole, node, case) for case in (body, orelse))
+            return
+        case _:
+            return
+    if len(lists[0]) > 1:
+        yield from (_without(whole, lists, index) for index in range(len(lists[0])))
+
+
+def _with_values(whole: ast.Module) -> Iterator[str]:
+    """The text of a program with the value of a variable where that is used, if that is in one place, and after it."""
+    names = _names(whole)
+    for block, index, statement in _places(whole):
+        match statement:
+            case ast.Assign([ast.Name(name)], value) if identifiers(statement).isdisjoint(LEAVES):
+                stored, *uses = sorted((one for one in names if one.id == name), key=lambda one: one.lineno)
+                if isinstance(stored.ctx, ast.Store) and len(uses) == 1 and isinstance(uses[0].ctx, ast.Load):
+                    del block[index]
+                    yield _replaced(whole, uses[0], value)
+                    block.insert(index, statement)
+
+
+def _with_bodies(whole: ast.Module) -> Iterator[str]:
+    """The text of a program with a function's body where it is called, if one statement does that, and nothing else."""
+    uses = Counter(one.id for one in _names(whole))
+    functions = {one.name: (block, one) for block, _, one in _places(whole) if isinstance(one, ast.FunctionDef)}
+    for block, index, statement in _places(whole):
+        match statement:
+            case (
+                ast.Expr(ast.Call(ast.Name(name), given, []))
+                | ast.Return(ast.Call(ast.Name(name), given, []))
+                | ast.Assign(_, ast.Call(ast.Name(name), given, []))
+            ) if uses[name] == 1 and name in functions:
+                around, function = functions[name]
+                if function.decorator_list or len(function.args.args) != len(given):
+                    continue
+                body = _body(function, given, statement)
+                block[index : index + 1] = body
+                place = around.index(function)
+                del around[place]
+                yield unparse(whole)
+                around.insert(place, function)
+                block[index : index + len(body)] = [statement]
+
+
+def _body(function: ast.FunctionDef, given: list[ast.expr], call: ast.stmt) -> list[ast.stmt]:
+    """What a function does for these arguments, in place of a statement that calls it."""
+    values = _Values(dict(zip((one.arg for one in function.args.args), given, strict=True)))
+    body = [values.visit(one) for one in copy.deepcopy(function.body)]
+    match body[-1], call:
+        case ast.Return(ast.expr() as value), ast.Assign(targets):
+            body[-1] = ast.Assign(targets, value)
+        case ast.Return(ast.expr() as value), ast.Expr():
+            body[-1] = ast.Expr(value)
+    return body
+
+
+def _names(whole: ast.Module) -> list[ast.Name]:
+    return [node for node in ast.walk(whole) if isinstance(node, ast.Name)]
+
+
+def _places(whole: ast.Module) -> list[tuple[list[ast.stmt], int, ast.stmt]]:
+    """The statements inside of others, each with its block and its place in that."""
+    blocks = [block for one in ast.walk(whole) if isinstance(one, ast.stmt) for block in _blocks(one)]
+    return [(block, index, statement) for block in blocks for index, statement in enumerate(block)]
+
+
+def _without_calls(whole: ast.Module) -> Iterator[str]:
+    """The text of a program with the first argument of a call in the place of the call."""
+    for node in ast.walk(whole):
         match node:
-            case ast.Import(names) | ast.ImportFrom(_, names) | ast.Tuple(names, ast.Load()) | ast.List(names, ast.Load()):
-                for index in range(len(names)) if len(names) > 1 else ():
-                    yield _changed(statement, number, functools.partial(_without, index))
-            case ast.Dict(names):
-                for index in range(len(names)) if len(names) > 1 else ():
-                    yield _changed(statement, number, functools.partial(_without_pair, index))
-            case ast.IfExp():
-                yield _changed(statement, number, lambda one: setattr(one, "test", ast.Constant(True)))
-                yield _changed(statement, number, lambda one: setattr(one, "test", ast.Constant(False)))
+            case ast.Call(_, [ast.Name() | ast.Call() as first, *_]):
+                yield _replaced(whole, node, first)
 
 
-def _simpler_heads(statement: ast.stmt) -> Iterator[tuple[int, ast.stmt]]:
-    """Lines at the head of blocks, each with a statement that ends with the line that is to replace it, and ``pass``."""
-    rest: list[ast.stmt] = [ast.Pass()]
-    if isinstance(statement, ast.With) and len(statement.items) > 1:
-        for index in range(len(statement.items)):
-            yield statement.lineno, ast.With([*statement.items[:index], *statement.items[index + 1 :]], rest)
-    head = ast.With(getattr(statement, "items", []), rest)
-    for number, node in enumerate(ast.walk(head)):
+def _without(whole: ast.Module, lists: list[list[Any]], index: int) -> str:
+    """The text of a program without the elements of that index in lists of its tree."""
+    taken = [elements.pop(index) for elements in lists]
+    text = unparse(whole)
+    for elements, one in zip(lists, taken, strict=True):
+        elements.insert(index, one)
+    return text
+
+
+def _replaced(whole: ast.Module, old: ast.expr, new: ast.expr) -> str:
+    """The text of a program with another expression in the place of one."""
+    _Replace(old, new).visit(whole)
+    text = unparse(whole)
+    _Replace(new, old).visit(whole)
+    return text
+
+
+class _Values(ast.NodeTransformer):
+    """Puts expressions in place of names."""
+
+    def __init__(self, values: Mapping[str, ast.expr]) -> None:
+        self.values = values
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self.values.get(node.id, node)
+
+
+class _Replace(ast.NodeTransformer):
+    def __init__(self, old: ast.expr, new: ast.expr) -> None:
+        self.old, self.new = old, new
+
+    def visit(self, node: ast.AST) -> Any:
+        return self.new if node is self.old else self.generic_visit(node)
+
+
+def join_lines(script: str) -> str:
+    """The script with each block of one simple statement behind its head, if both fit on a line. Comments stay.
+
+    Of blank lines the first one stays, which ends what binds the implementation.
+    """
+    lines = script.splitlines(keepends=True)
+    tree = ast.parse(script)
+    for head, body in reversed(list(_heads(tree))):
+        line = lines[head - 1].rstrip()
+        text = f"{line} {lines[body.lineno - 1].lstrip()}"
+        one_line = body.lineno == body.end_lineno == head + 1 and line.endswith(":") and "#" not in line
+        if one_line and len(text.rstrip("\n")) <= WIDTH:
+            lines[head - 1], lines[body.lineno - 1] = text, ""
+    text = "".join(lines)
+    begin, blank, rest = text.partition("\n\n")
+    shorter = begin + blank + "".join(filter(str.strip, rest.splitlines(keepends=True)))
+    return shorter if ast.dump(ast.parse(shorter)) == ast.dump(tree) else text  # a string may have lines that are blank
+
+
+def _heads(tree: ast.Module) -> Iterator[tuple[int, ast.stmt]]:
+    """The line of the head, and the statement, of each block of one simple statement that no other block follows."""
+    for node in ast.walk(tree):
         match node:
-            case ast.Call(ast.Name("suppress") | ast.Attribute(_, "suppress"), [_, _, *_] as suppressed):
-                for index in range(len(suppressed)):
-                    yield statement.lineno, _changed(head, number, functools.partial(_without_passed, index))
-
-
-def _without(index: int, node: Any) -> None:
-    del (node.names if isinstance(node, ast.Import | ast.ImportFrom) else node.elts)[index]
-
-
-def _without_passed(index: int, node: ast.Call) -> None:
-    del node.args[index]
-
-
-def _without_pair(index: int, node: ast.Dict) -> None:
-    del node.keys[index], node.values[index]
-
-
-def _changed(statement: ast.stmt, number: int, change: Callable[[Any], object]) -> ast.stmt:
-    """A copy in which the node of that number is changed."""
-    copied = copy.deepcopy(statement)
-    change(list(ast.walk(copied))[number])
-    return ast.fix_missing_locations(_Decided().visit(copied))
-
-
-class _Decided(ast.NodeTransformer):
-    """Puts in the place of an expression that is decided the case that it is decided for."""
-
-    def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
-        match self.generic_visit(node):
-            case ast.IfExp(ast.Constant(bool() as decided), body, orelse):
-                return body if decided else orelse
-        return node
+            case ast.FunctionDef() | ast.ClassDef() | ast.With() | ast.For(orelse=[]) | ast.If(orelse=[]):
+                found = [(node.lineno, node.body)]
+            case ast.Try(orelse=[], finalbody=[]):
+                found = [(node.lineno, node.body), *((one.lineno, one.body) for one in node.handlers)]
+            case _:
+                continue
+        yield from ((line, body[0]) for line, body in found if len(body) == 1 and isinstance(body[0], SIMPLE))

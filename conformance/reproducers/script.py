@@ -1,8 +1,8 @@
-"""What shows a verdict as a script of its own: torch and the implementation alone, status 1 while the fault is there.
+"""Renders a verdict as a script: it takes torch and the implementation alone, and ends with status 1 while the fault is there.
 
-A script runs the program under plain and under the implementation and prints where they differ. Where a law measures more
-than a program notes, the script has the meter that the suite's is built on, and what is due stands in it as a number. Any
-error that the script does not expect, an import that fails among them, ends it with status 2.
+A script runs the program under plain and under the implementation and prints where they differ. If a law measures more than a
+program notes, the script has the source of the suite's own meter, and the expected numbers. Any error that it does not expect,
+such as an import that fails, ends it with status 2.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ UNMEASURED = "# The law measures more than this script does, which only prints w
 
 @contextmanager
 def room_to_recurse() -> Iterator[None]:
-    """Inside there is as much as Python gives, where what was judged has left less."""
+    """Allow Python's usual depth of recursion, which what was judged may have lowered."""
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, 1000))
     try:
@@ -58,12 +58,12 @@ def binding(implementation: Implementation, options: str = "") -> str:
 
 
 def self_contained(options: str, program: str) -> str:
-    """Options as text that names contexts of this project as a script has them: itself, or from the module that it imports."""
+    """Options as text, with this project's contexts as a script names them: defined in it, or in the module that it imports."""
     return options if contexts.__name__ in program else options.replace(f"{contexts.__name__}.", "")
 
 
 def _contexts(options: str) -> list[str]:
-    """The definitions of what options name of this project's contexts, for a script that does not import them."""
+    """The definitions of this project's contexts that options name, for a script that does not import them."""
     embedding = Embedding()
     for name in sorted(identifiers(f"dict({options})") & vars(contexts).keys()):
         embedding.add(vars(contexts)[name])
@@ -90,7 +90,7 @@ def script(
     Values are compared as :func:`~conformance.judging.verdicts.difference` does where rounding may change them by so many
     ``units`` of their dtype's resolution, 0 for bit for bit.
 
-    Where ``measured`` is None it has no status that says something, tells so and what was found, the ``detail``, and prints
+    If ``measured`` is None, its status says nothing. It says so at its head, with the ``detail`` of what was found, and prints
     what the program notes.
     """
     with room_to_recurse():
@@ -104,7 +104,7 @@ def script(
     program = "\n".join(kept).strip("\n")
     program = re.sub(r"\n{3,}", "\n\n", re.sub(r"\n{2,}(?= )", "\n", f"\n{program}\n\n"))
     options = self_contained(options, source)
-    bound = _needed(binding(implementation, options), program, SUBJECTS[implementation.kind])
+    bound = _without_unused(binding(implementation, options), program, SUBJECTS[implementation.kind])
     own = [] if contexts.__name__ in source else _contexts(options)
     used = dotted_names("\n".join([*own, bound, program]) + tail)
     modules, ours = ([name for name in names if name in used] for names in (MODULES, OURS))
@@ -117,13 +117,13 @@ def script(
 
 
 def hanging(script: str, implementation: Implementation, device: str) -> str:
-    """The script of a program that hangs, from the one that was written for the end of its process."""
+    """The script of a program that hangs, made from the one that was written in case its process ends."""
     ends, hangs = (_tail(Measured(what), "", implementation, device) for what in ("ends", "hangs"))
     return with_modules(script, {*first_modules(script), "faulthandler"}).replace(ends, hangs)
 
 
 def _imported_alone(source: str) -> dict[int, str]:
-    """The modules that a program imports outside of ``run``, one by a line, by the number of that."""
+    """The modules that a program imports outside of ``run``, by the number of the line that imports it alone."""
     found: dict[int, str] = {}
     for one in ast.parse(source).body:
         match one:
@@ -132,16 +132,16 @@ def _imported_alone(source: str) -> dict[int, str]:
     return found
 
 
-def _needed(bound: str, program: str, subject: str) -> str:
-    """The lines of a binding, without attributes that the program has no use for, and imports that nothing has a use for."""
+def _without_unused(bound: str, program: str, subject: str) -> str:
+    """The lines of a binding, without attributes and imports that nothing uses."""
     used = identifiers(program)
-    bound = without(bound, [one for one in ast.parse(bound).body if (name := _attribute(one)) and name not in used])
-    loaded = {subject, *identifiers("\n".join(ast.unparse(one) for one in ast.parse(bound).body if not _imports_one(one)))}
-    unused = [one for one in ast.parse(bound).body if (name := _imports_one(one)) and name not in loaded]
+    bound = without(bound, [one for one in ast.parse(bound).body if (name := _bound_attribute(one)) and name not in used])
+    loaded = {subject, *identifiers("\n".join(ast.unparse(one) for one in ast.parse(bound).body if not _imported_name(one)))}
+    unused = [one for one in ast.parse(bound).body if (name := _imported_name(one)) and name not in loaded]
     return without(bound, unused).rstrip()
 
 
-def _attribute(statement: ast.stmt) -> str:
+def _bound_attribute(statement: ast.stmt) -> str:
     """The name of the attribute that a statement binds, "" if it binds none."""
     match statement:
         case ast.Assign([ast.Attribute(ast.Name(), name)]):
@@ -149,7 +149,7 @@ def _attribute(statement: ast.stmt) -> str:
     return ""
 
 
-def _imports_one(statement: ast.stmt) -> str:
+def _imported_name(statement: ast.stmt) -> str:
     """The name that a statement binds to the one thing that it imports from a module, "" if it does not."""
     match statement:
         case ast.ImportFrom(_, [ast.alias(name, other)]):

@@ -1,7 +1,7 @@
-"""The scripts that show faults, as files: ``IMPLEMENTATION-LAW.py`` for each divergence, crash and leak.
+"""Stores the scripts of a run as files, ``IMPLEMENTATION-LAW.py`` for each fault, in a directory that belongs to its results.
 
-They are in a directory that belongs to a results file: ``results/programs`` for the CPU's published one. There they are
-the only copy: published rows name them. Results of other runs have the texts in their rows, too, and can be moved alone.
+For the CPU's published results that is ``results/programs``. Published rows name their scripts, which are stored nowhere else.
+Rows of other runs have the texts as well, so that such results can be moved alone.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import impls
+from conformance.reproducers.reduction import Task
 from conformance.reproducers.replay import standalone
 from conformance.reproducers.script import binding, binding_in, self_contained
 from conformance.reproducers.script_syntax import has_status, subject
@@ -25,7 +27,7 @@ from conformance.rows.option_values import InvalidOption
 from conformance.rows.results_file import ROOT, Row, is_unexpected
 from impls import Kind
 
-# Who keeps the laws of a kind, and shows that a smaller program is none that goes wrong by itself.
+# An implementation that keeps the laws of a kind. If a smaller program goes wrong under it, the program itself is wrong.
 CONTROLS: Mapping[Kind, str] = {"checkpoint": "nested", "graph": "graph", "offload": "offload"}
 
 
@@ -37,33 +39,33 @@ def directory_of(results: Path) -> Path:
 
 
 def files(rows: Iterable[Row]) -> dict[str, str]:
-    """The files that rows call for, by name: the scripts of divergences, crashes and leaks."""
+    """The scripts of faults among rows, by the names of their files."""
     return {re.sub(r"\W", "-", row["impl"]) + f"-{row['law']}.py": row["program"] for row in standalone(rows)}
 
 
 def complete(results: Path, header: Mapping[str, Any], rows: Iterable[Row], *, published: bool) -> list[Row]:
-    """Make the scripts of a run and write them and the run's results, after each implementation: an interruption loses few.
+    """Reduce and write the scripts of a run, and write its results, after each implementation: an interruption loses few.
 
-    Where they are ``published``, all are made as small as can be, and rows name them instead of having their texts.
+    If they are ``published``, every script of a fault is reduced, and rows name scripts instead of having their texts.
     """
     rows = list(rows)
     for name in dict.fromkeys(row["impl"] for row in rows):
         places = [place for place, row in enumerate(rows) if row["impl"] == name]
-        for place, row in zip(places, write(results, [rows[place] for place in places], reduce_all=published), strict=True):
+        for place, row in zip(places, write(results, [rows[place] for place in places], every_fault=published), strict=True):
             rows[place] = row
         results_file.write(results, header, naming_files(results, rows) if published else rows)
     return rows
 
 
-def write(results: Path, rows: Iterable[Row], *, reduce_all: bool) -> list[Row]:
-    """Write the scripts of a results file; those that are gone, of the implementations in the rows, are removed.
+def write(results: Path, rows: Iterable[Row], *, every_fault: bool) -> list[Row]:
+    """Reduce and write the scripts of a results file, and remove those of the same implementations that it no longer has.
 
-    The rows come back with scripts that are as small as can be: of verdicts that were not expected, or of all faults.
+    Returns the rows with the reduced scripts.
     """
     directory = directory_of(results)
-    rows = with_smaller_programs(list(rows), all_of_them=reduce_all, directory=directory)
+    rows = reduce_scripts(list(rows), every_fault=every_fault, directory=directory)
     wanted = files(rows)
-    for path in there(directory, {row["impl"] for row in rows}):
+    for path in scripts_about(directory, {row["impl"] for row in rows}):
         if path.name not in wanted:
             path.unlink()
     if wanted:
@@ -74,7 +76,7 @@ def write(results: Path, rows: Iterable[Row], *, reduce_all: bool) -> list[Row]:
 
 
 def naming_files(results: Path, rows: Iterable[Row]) -> list[Row]:
-    """The rows, those whose script is a file by now with the path of that, seen from the results, in place of the text."""
+    """The rows, with the path of its script (from the results file) in place of its text where that is a file."""
     return [_naming_file(results, row) for row in rows]
 
 
@@ -92,80 +94,73 @@ def file_of(results: Path, row: Row) -> Path | None:
     return next((path for path in paths if path.is_file()), None)
 
 
-def there(directory: Path, names: Iterable[str]) -> list[Path]:
-    """The scripts in a directory that are about implementations of these names, as their first lines say."""
+def scripts_about(directory: Path, names: Iterable[str]) -> list[Path]:
+    """The scripts in a directory that are about implementations of these names, as their docstrings say."""
     about = {path: subject(path.read_text(encoding="utf-8")) for path in sorted(directory.glob("*.py"))}
     return [path for path, its in about.items() if its is not None and its.implementation in names]
 
 
 def disagreements(results: Path, rows: Sequence[Row]) -> list[str]:
-    """The files that are missing, changed, or no longer due where the scripts of a results file are."""
+    """The scripts of a results file that are missing, differ from it, or that it does not have."""
     directory, wanted = directory_of(results), files(rows)
-    found = {path.name: path.read_text(encoding="utf-8") for path in there(directory, {row["impl"] for row in rows})}
+    found = {path.name: path.read_text(encoding="utf-8") for path in scripts_about(directory, {row["impl"] for row in rows})}
     return [str(directory / name) for name in sorted(wanted | found) if wanted.get(name) != found.get(name)]
 
 
-def to_be_reduced(rows: Iterable[Row], *, all_of_them: bool) -> list[Row]:
-    """The rows whose scripts are made small: of verdicts that were not expected, or of all faults, but for those that hang."""
-    return [row for row in standalone(rows) if (all_of_them or is_unexpected(row)) and row["verdict"] != "hangs"]
+def reducible(rows: Iterable[Row], *, every_fault: bool) -> list[Row]:
+    """The rows whose scripts are reduced: of unexpected verdicts, or of every fault, but not of programs that hang."""
+    return [row for row in standalone(rows) if (every_fault or is_unexpected(row)) and row["verdict"] != "hangs"]
 
 
-def with_smaller_programs(rows: Sequence[Row], *, all_of_them: bool, directory: Path | None = None) -> list[Row]:
-    """The rows, with scripts that are as small as can be: some seconds each, but for those that ``directory`` has already.
+def reduce_scripts(rows: Sequence[Row], *, every_fault: bool, directory: Path | None = None) -> list[Row]:
+    """The rows with reduced scripts. Each takes some seconds, but for those that ``directory`` has from an earlier run.
 
-    Where all are made small, those of refusals are run: standard error names those that show nothing, or that stay long.
+    With ``every_fault``, scripts of refusals are run as well: standard error names those that show nothing, or that stay long.
     """
-    chosen = to_be_reduced(rows, all_of_them=all_of_them)
-    chosen += [row for row in rows if all_of_them and _is_refusal(row)]
-    processes = min(os.cpu_count() or 1, len(chosen))
-    smaller: dict[tuple[str, str], str] = {}
-    for part, texts in _reduced([chosen[number::processes] for number in range(processes)], directory):
-        smaller |= {(row["impl"], row["law"]): text for row, text in zip(part, texts, strict=True)}
-    return [{**row, "program": smaller.get((row["impl"], row["law"]), row["program"])} for row in rows]
+    tasks = {_key(row): _task(row, directory) for row in reducible(rows, every_fault=every_fault)}
+    tasks |= {_key(row): Task(row["program"]) for row in rows if every_fault and _is_refusal(row)}
+    reduced = _reduce(tasks)
+    return [{**row, "program": reduced.get(_key(row), row["program"])} for row in rows]
 
 
-def _reduced(parts: Sequence[list[Row]], directory: Path | None) -> list[tuple[list[Row], list[str]]]:
-    """The scripts of rows, made small by a process for each part."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+def _key(row: Row) -> tuple[str, str]:
+    return row["impl"], row["law"]
+
+
+def _reduce(tasks: Mapping[tuple[str, str], Task]) -> dict[tuple[str, str], str]:
+    """The reduced scripts of tasks, which as many processes as there are cores share; none of a process that fails."""
     command = [sys.executable, "-m", "conformance.reproducers.reduction"]
-    pipe = subprocess.PIPE
-    running = [subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment) for _ in parts]
-    for process, part in zip(running, parts, strict=True):
-        assert process.stdin is not None
-        with suppress(BrokenPipeError), process.stdin as stdin:  # of one that has failed its status tells
-            stdin.write(json.dumps([_task(row, directory) for row in part]))
-    found = []
-    for process, part in zip(running, parts, strict=True):
-        assert process.stdout is not None
-        with process.stdout as stdout:
-            text = stdout.read()
-        if process.wait() == 0:
-            found.append((part, json.loads(text)))
-        else:  # what a run has found is not lost for it
-            sys.stderr.write(f"{len(part)} scripts stay long: {' '.join(command)} ended with status {process.returncode}\n")
-    return found
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+    processes = min(os.cpu_count() or 1, len(tasks))
+    parts = [list(tasks)[number::processes] for number in range(processes)]
+
+    def run(part: list[tuple[str, str]]) -> dict[tuple[str, str], str]:
+        told = json.dumps([asdict(tasks[key]) for key in part])
+        done = subprocess.run(command, input=told, stdout=subprocess.PIPE, text=True, env=environment, check=False)
+        if done.returncode == 0:
+            return dict(zip(part, json.loads(done.stdout), strict=True))
+        ended = f"{' '.join(command)} ended with status {done.returncode}"
+        sys.stderr.write(f"{len(part)} scripts stay long: {ended}\n")  # the verdicts are not lost for it
+        return {}
+
+    with ThreadPoolExecutor(max(processes, 1)) as pool:
+        return {key: text for found in pool.map(run, parts) for key, text in found.items()}
 
 
 def _is_refusal(row: Row) -> bool:
     return row["verdict"] == "refuses" and has_status(row.get("program", ""))
 
 
-def _task(row: Row, directory: Path | None) -> tuple[str, str, str, str]:
-    """What a reduction takes of a row: the script, the lines that bind what it judges, the control's, and an earlier script."""
-    program = row["program"]
-    return (
-        (program, "", "", "") if _is_refusal(row) else (program, binding_in(program), _control(row), _earlier(row, directory))
-    )
-
-
-def _earlier(row: Row, directory: Path | None) -> str:
-    """The script that is there for a row already."""
+def _task(row: Row, directory: Path | None) -> Task:
+    """What a reduction takes of a row, with the script that the directory has for it."""
+    script = row["program"]
     path = None if directory is None else directory / next(iter(files([row])))
-    return "" if path is None or not path.exists() else path.read_text(encoding="utf-8")
+    earlier = "" if path is None or not path.exists() else path.read_text(encoding="utf-8")
+    return Task(script, binding_in(script), control_of(row), earlier)
 
 
-def _control(row: Row) -> str:
-    """The lines that bind the control of a row; none where the control itself is at fault, or does not keep the law."""
+def control_of(row: Row) -> str:
+    """The lines that bind the control of a row; "" if the control itself is judged, or does not keep the law."""
     kind: Kind = row.get("subject", "checkpoint")
     control = impls.get(CONTROLS[kind])
     own = row["impl"] == control.name or row["law"] in control.known
@@ -173,7 +168,7 @@ def _control(row: Row) -> str:
 
 
 def is_published(results: Path) -> bool:
-    """Whether results of this path, or their scripts, would be among the published ones of the project."""
+    """Whether a results file of this path would be published, or its scripts would be among published ones."""
     directory = directory_of(results)
     return directory.parent == ROOT / "results" and re.match("programs(-|$)", directory.name) is not None
 

@@ -1,12 +1,15 @@
-"""What a script or a program says of itself, read from its syntax tree: what it is about, what it imports, names and calls.
+"""Reads the syntax tree of a script or program: its parts, what it is about, and what it imports, names and calls.
 
-Whatever is decided about the text of a script is decided here. The frame of a script is what comes after its function ``run``.
+Rows carry the text of a script and not what it measures, so all that is decided about that text is decided here. The frame of
+a script is what comes after its function ``run``.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
 import functools
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -25,9 +28,9 @@ class Subject:
     law: str
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=256)
 def tree_of(text: str) -> ast.Module | None:
-    """The syntax tree of a script, not to be changed; None for what is no Python."""
+    """The syntax tree of a script, not to be changed; None if it is not Python."""
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError):  # ValueError: it has null bytes
@@ -40,7 +43,7 @@ def _nodes(text: str) -> list[ast.AST]:
 
 
 def subject(script: str) -> Subject | None:
-    """What a script is about; None for a file that is no script of this suite."""
+    """What a script is about; None if it is not a script of this suite."""
     tree = tree_of(script)
     about = tree and ast.get_docstring(tree, clean=False)
     implementation, _, rest = (about or "").partition(", law ")
@@ -67,12 +70,12 @@ def imports(text: str, names: Collection[str]) -> bool:
 
 
 def has_threads(program: str) -> bool:
-    """Whether a program starts threads: then its runs may differ, by how they meet."""
+    """Whether a program starts threads, so that two runs of it may differ."""
     return imports(program, THREADS)
 
 
 def dotted_names(text: str) -> frozenset[str]:
-    """The names in a text, and those of their attributes, with all that stands before a dot: ``a``, ``a.b``, ``a.b.c``."""
+    """The names in a text, and attributes with what is before their dots: ``a``, ``a.b``, ``a.b.c``."""
     return frozenset(filter(None, map(_dotted, _nodes(text))))
 
 
@@ -86,7 +89,7 @@ def _dotted(node: ast.AST) -> str:
 
 
 def identifiers(code: str | ast.stmt) -> frozenset[str]:
-    """Every name in a text or a statement, those of attributes, of keywords and of what is imported among them."""
+    """Every name in a text or a statement, including those of attributes, keywords and imports."""
     found: set[str] = set()
     for node in _nodes(code) if isinstance(code, str) else ast.walk(code):
         match node:
@@ -104,8 +107,32 @@ def notes_costs(program: str) -> bool:
     return False
 
 
+@dataclass(frozen=True)
+class Parts:
+    """A script: its ``head``, which ends with what binds the implementation, its ``program``, and how it ends, its ``tail``."""
+
+    head: str
+    program: str
+    tail: str
+
+    def text(self) -> str:
+        return f"{self.head}\n\n{self.program}\n\n{self.tail}"
+
+
+def parts(script: str, binding: str) -> Parts:
+    """The parts of a script that has these lines to bind the implementation. Raises ValueError if it has not."""
+    before, bound, rest = script.partition(binding)
+    lines = rest.splitlines()
+    ends = [one.end_lineno for one in ast.parse(rest).body if isinstance(one, ast.FunctionDef) and one.name == "run"]
+    if not ends:
+        raise ValueError(f"there is no program after the lines {binding!r}")
+    texts = ("\n".join(lines[: ends[0]]), "\n".join(lines[ends[0] :]))
+    program, tail = (text.strip("\n") for text in texts)
+    return Parts(before + bound, program, f"{tail}\n")
+
+
 def frame(script: str) -> list[ast.stmt]:
-    """The statements after ``run``; all of them where there is no such function."""
+    """The statements after ``run``; all of them if there is no such function."""
     tree = tree_of(script)
     body = [] if tree is None else tree.body
     names = [getattr(one, "name", "") for one in body]
@@ -113,18 +140,23 @@ def frame(script: str) -> list[ast.stmt]:
 
 
 def frame_calls(script: str, name: str) -> bool:
-    """Whether what comes after ``run`` calls what has this name, written with its dots."""
+    """Whether the frame of a script calls the function of this dotted name."""
     nodes = [node for one in frame(script) for node in ast.walk(one)]
     return any(isinstance(node, ast.Call) and _dotted(node.func) == name for node in nodes)
 
 
+def unparse(tree: ast.AST) -> str:
+    """The text of a syntax tree, without the blank lines that Python puts around functions inside of others."""
+    return re.sub(r"\n{2,}(?= )", "\n", ast.unparse(ast.fix_missing_locations(tree)).strip("\n"))
+
+
 def has_status(script: str) -> bool:
-    """Whether a script's status says what it measured. Taken to be so for one that is not Python: running it shows why."""
+    """Whether a script's status says what it measured. True for what is not Python: running it shows why."""
     return tree_of(script) is None or frame_calls(script, "sys.exit")
 
 
 def ends_what_hangs(script: str) -> bool:
-    """Whether a script ends by itself, with status 1, where it hangs."""
+    """Whether a script ends itself with status 1 if its program hangs."""
     return frame_calls(script, "faulthandler.dump_traceback_later")
 
 
@@ -135,7 +167,7 @@ def without(text: str, statements: Collection[ast.stmt]) -> str:
 
 
 def first_import(script: str) -> ast.Import:
-    """The first import of modules. Raises ValueError where there is none."""
+    """The first import of modules. Raises ValueError if there is none."""
     tree = tree_of(script)
     for one in tree.body if tree else ():
         if isinstance(one, ast.Import):
@@ -144,7 +176,7 @@ def first_import(script: str) -> ast.Import:
 
 
 def with_modules(script: str, names: Collection[str], comment: str = "") -> str:
-    """The script with these modules in its first import, in their order, and with a comment behind it that is not there yet."""
+    """The script with these modules in its first import, sorted, and a comment after it, which must not be there yet."""
     first = first_import(script)
     lines = script.splitlines(keepends=True)
     rest = lines[first.lineno - 1][first.end_col_offset :]
@@ -155,3 +187,40 @@ def with_modules(script: str, names: Collection[str], comment: str = "") -> str:
 def first_modules(script: str) -> set[str]:
     """The modules in the first import of a script."""
     return {one.name for one in first_import(script).names}
+
+
+def used_modules(script: str) -> set[str]:
+    """The modules in the first import of a script that something in it uses."""
+    return first_modules(script) & dotted_names(script)
+
+
+def is_bound(script: str) -> bool:
+    """Whether a script is Python, and every name in it is bound somewhere: what is not need not be run."""
+    tree = tree_of(script)
+    if tree is None:
+        return False
+    used, bound = set[str](), {"__name__", *dir(builtins)}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(name, ast.Load() | ast.Del()):
+                used.add(name)
+            case ast.Name(name) | ast.arg(name) | ast.FunctionDef(name) | ast.ClassDef(name):
+                bound.add(name)
+            case ast.ExceptHandler(_, str() as name):
+                bound.add(name)
+            case ast.alias(name, other):
+                bound.add((other or name).partition(".")[0])
+    return used <= bound
+
+
+def waits(script: str) -> list[str]:
+    """The statements by which threads wait for one another, and loops made of one: without it two runs may differ."""
+    found = []
+    for node in _nodes(script) if has_threads(script) else ():
+        match node:
+            case (
+                ast.Expr(ast.Call(ast.Attribute(_, "join" | "wait" | "set" | "acquire" | "release")))
+                | ast.For(body=[ast.Expr(ast.Call(ast.Attribute(_, "join")))])
+            ):
+                found.append(ast.unparse(node))
+    return sorted(found)

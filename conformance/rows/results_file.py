@@ -25,6 +25,7 @@ from typing import Any
 
 # Those of conformance.judging.verdicts, in the order of tables. Written out, since this module is read without torch.
 VERDICTS = ("agrees", "refuses", "diverges", "crashes", "hangs")
+FAULTS = ("diverges", "crashes", "hangs")  # verdicts that have a script which shows them
 ROW_KEYS = ("law", "impl", "device", "expected", "verdict", "cases", "detail", "program")
 HEADER_KEYS = ("versions", "machine", "seed", "profile", "suite", "date")
 FORMAT = 1
@@ -37,7 +38,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Results:
-    """The results of one run, or of several ``runs`` that were united."""
+    """The results of one run, or of several ``runs`` that were merged."""
 
     path: Path
     header: Mapping[str, Any]
@@ -52,12 +53,12 @@ def is_unexpected(row: Row) -> bool:
 
 
 def is_untested(row: Row) -> bool:
-    """Whether too few cases prove anything about the law. Such a row agrees, and its detail says why it proves too little."""
+    """Whether too few cases say anything about the law. Such a row agrees, and its detail says why that proves nothing."""
     return row["verdict"] == "agrees" and bool(row["detail"])
 
 
 def claim(row: Row) -> str:
-    """The word for what a verdict is held against: what declares nothing is held to what another implementation claims."""
+    """What to call the expected verdict: "declared", or "claimed" if it is judged by another implementation's claims."""
     return "declared" if row.get("declared", True) else "claimed"
 
 
@@ -275,7 +276,7 @@ def commit(root: Path = ROOT) -> str:
 
 def changed(root: Path = ROOT) -> tuple[str, ...]:
     """The files with changes that are not committed, new ones too; generated files do not count."""
-    lines = git("status", "--porcelain", "--", ".", ":!results", ":!README.md", root=root) or ""
+    lines = git("status", "--porcelain", "--", ".", ":!results", ":!README.md", ":!docs", root=root) or ""
     return tuple(line.split(maxsplit=1)[1] for line in lines.splitlines())
 
 

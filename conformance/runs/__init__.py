@@ -1,1 +1,1 @@
-"""A run of the suite: its options, who is judged, how tests are shared among processes, and where results go."""
+"""A run of the suite: its pytest plugin and options, what it judges, how tests are shared out, and where results go."""

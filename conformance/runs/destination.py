@@ -17,8 +17,8 @@ ACCEPTED = "accepted is the path of a new file, or of the results of an earlier 
 LONGEST = 100  # characters in the name of a file, without what says that it holds some laws only
 
 
-def published(device: str, *, peers: bool, torch: str | None = None) -> Path:
-    """The file of a complete run as declared, from which README's matrix is made.
+def published_path(device: str, *, peers: bool, torch: str | None = None) -> Path:
+    """The file of a complete run in which all is as declared. The matrix is made from it.
 
     ``torch`` is the version that it ran with: another release than the pinned one has a file of its own.
     """
@@ -26,7 +26,7 @@ def published(device: str, *, peers: bool, torch: str | None = None) -> Path:
     return ROOT / "results" / f"{'peers' if peers else 'conformance'}-{device}{other}.jsonl"
 
 
-def of_a_run(profile: str, device: str, chosen: Iterable[str], *, peers: bool, some: bool, like: str | None = None) -> Path:
+def path_of_run(profile: str, device: str, chosen: Iterable[str], *, peers: bool, some: bool, like: str | None = None) -> Path:
     """The file of any other run. One of ``some`` laws, or by the claims of another, has a name that replaces no other's."""
     slugs = [re.sub(r"\W+", "-", one) for one in dict.fromkeys(chosen)]
     name = "-".join([profile, device, *(["peers"] if peers else []), *slugs])[:LONGEST]
@@ -49,7 +49,7 @@ def _fault(path: Path) -> str:
     """What is wrong with a path for results; "" if nothing is. Raises OSError where nothing can be written."""
     if any(map(is_published, {path.parent.resolve() / path.name, path.resolve()})):
         return "where published results and their scripts are, which only a complete run as declared writes, without --results"
-    if fault := _taken(path):
+    if fault := _overwrite_fault(path):
         return fault
     _try_to_write(path)
     scripts = directory_of(path)
@@ -59,8 +59,8 @@ def _fault(path: Path) -> str:
     return f"and its scripts would go to {scripts}, where {others[0]} is none of a run" if others else ""
 
 
-def _taken(path: Path) -> str:
-    """What is wrong with a path whose file would be replaced; "" where nothing is lost but results."""
+def _overwrite_fault(path: Path) -> str:
+    """Why a path may not be overwritten; "" if nothing but results is lost."""
     if path.is_dir():
         return "a directory"
     if path.exists():
@@ -77,7 +77,7 @@ def _taken(path: Path) -> str:
 def merged_path(text: str) -> str:
     """Where merged results go, which is a new file, one of results, or ``-``. Raises ValueError for another."""
     try:
-        fault = "" if writable(text) == "-" else _taken(Path(text))
+        fault = "" if writable(text) == "-" else _overwrite_fault(Path(text))
         if any(map(is_published, {Path(text).resolve(), Path(text).parent.resolve() / Path(text).name})):
             fault = "where published results and their scripts are, which only a complete run as declared writes"
     except OSError as error:
@@ -92,7 +92,7 @@ def _is_script(path: Path) -> bool:
 
 
 def _try_to_write(path: Path) -> None:
-    """OSError where no file like that can be made. A directory that is missing is not made yet, and one above it tried."""
+    """Raise OSError if the file cannot be made. A missing directory is not made: the nearest one above it is tried."""
     above = next(one for one in path.absolute().parents if one.exists())
     if not above.is_dir():
         raise NotADirectoryError(f"{above} is not a directory")

@@ -34,11 +34,11 @@ from conformance.rows.option_values import gibibytes, natural
 from conformance.rows.results_file import Results, Row, is_unexpected, is_untested
 from conformance.runs import destination, device_check
 from conformance.runs.progress import Live
-from conformance.runs.results_plugin import PROPERTY, Gathering
+from conformance.runs.results_plugin import PROPERTY, RowCollector
 from conformance.runs.selection import DEFAULT, Subject, subjects
 from conformance.runs.xdist_scheduler import scheduler
 
-GATHERING = pytest.StashKey[Gathering]()
+COLLECTOR = pytest.StashKey[RowCollector]()
 CHOSEN = pytest.StashKey[list[Subject]]()
 WARNINGS = pytest.StashKey[list[str]]()
 LEFT_OUT = pytest.StashKey[dict[str, str]]()
@@ -75,7 +75,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="GIB",
         help=f"what is not built in may take, on Linux: {Setting.memory:g}",
     )
-    told = "where to write the results; see README for the default"
+    told = "where to write the results; by default results/runs, or what is published"
     group.addoption("--results", type=_read_by(destination.results_path), help=told)
 
 
@@ -88,14 +88,14 @@ def pytest_configure(config: pytest.Config) -> None:
         device_check.require(device)
     except ValueError as error:
         raise pytest.UsageError(f"--device {device}: {error}") from error
-    config.stash[GATHERING], config.stash[CHOSEN], config.stash[WARNINGS] = Gathering(), [], []
+    config.stash[COLLECTOR], config.stash[CHOSEN], config.stash[WARNINGS] = RowCollector(), [], []
     config.stash[LEFT_OUT] = _left_out(config)
     offered = [name for name in impls.PEERS if name not in config.stash[LEFT_OUT]] if _peers(config) else impls.names()
     try:
         config.stash[CHOSEN] = subjects(config.option, config.getoption("--impl") or offered)
         if not hasattr(config, "workerinput"):  # a worker of xdist, which leaves reporting to its controller
             config.stash[ORIGIN] = measured_code.begin()  # before workers import what they run
-            config.pluginmanager.register(config.stash[GATHERING])
+            config.pluginmanager.register(config.stash[COLLECTOR])
             config.stash[WARNINGS] = [warning for one in config.stash[CHOSEN] for warning in one.smoke()]
             _end_at_second_interrupt(config)
     except ValueError as error:
@@ -162,7 +162,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_report_teststatus(report: pytest.TestReport, config: pytest.Config) -> tuple[str, str, str] | None:
-    live = isinstance(config.stash[GATHERING].display, Live)
+    live = isinstance(config.stash[COLLECTOR].display, Live)
     if report.when == "call" and report.failed and PROPERTY in dict(report.user_properties):
         return "unexpected", "" if live else "F", "UNEXPECTED"  # which the summary tells in its order, and pytest need not
     return (report.outcome, "", "") if live and report.when == "call" else None
@@ -201,8 +201,8 @@ def _unexpected(row: Row, declared: bool, missing: Sequence[str]) -> str:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:
-    config.stash[GATHERING].display.stop()
-    rows = config.stash[GATHERING].rows
+    config.stash[COLLECTOR].display.stop()
+    rows = config.stash[COLLECTOR].rows
     if not rows:
         if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and (told := nothing_selected(config.option.keyword)):
             terminalreporter.write_line(told)
@@ -247,8 +247,8 @@ def _completed(
     *,
     published: bool,
 ) -> list[Row]:
-    """The rows with scripts as small as can be; README and page are made anew where they are published."""
-    if count := len(script_files.to_be_reduced(rows, all_of_them=published)):
+    """The rows with scripts as small as can be; sections and page are made anew where they are published."""
+    if count := len(script_files.reducible(rows, every_fault=published)):
         _announce(reporter, f"making scripts as small as can be: {count}, some seconds each")
     rows = script_files.complete(path, header, rows, published=published)
     if published:
@@ -257,7 +257,7 @@ def _completed(
 
 
 def _publish(reporter: pytest.TerminalReporter) -> None:
-    """Put the matrix into README and make the page anew, or say why not: the results are written whatever comes of it."""
+    """Make generated sections and the page anew, or say why not: the results are written whatever comes of it."""
     try:
         report.write()
         page.write()
@@ -351,7 +351,7 @@ def _distributions(names: Iterable[str]) -> dict[str, str]:
 def _destination(config: pytest.Config, rows: list[Row]) -> tuple[Path, bool, str]:
     """Where the results go, whether they are published, and why a complete run in which all is as declared is not.
 
-    README's matrix is made from what is published.
+    The matrix is made from what is published.
     """
     if config.getoption("--results"):
         return config.getoption("--results"), False, ""
@@ -359,10 +359,11 @@ def _destination(config: pytest.Config, rows: list[Row]) -> tuple[Path, bool, st
     whole = _is_whole(config) and _complete(config, rows)
     fault = config.stash[ORIGIN].fault() if whole else ""
     if whole and not fault:
-        return destination.published(device, peers=peers, torch=torch.__version__), True, ""
+        return destination.published_path(device, peers=peers, torch=torch.__version__), True, ""
     chosen, some = config.getoption("--impl"), not _all_held(config, rows)
     like = config.getoption("--like")
-    return destination.of_a_run(config.getoption("--profile"), device, chosen, peers=peers, some=some, like=like), False, fault
+    profile = config.getoption("--profile")
+    return destination.path_of_run(profile, device, chosen, peers=peers, some=some, like=like), False, fault
 
 
 def _complete(config: pytest.Config, rows: list[Row]) -> bool:

@@ -1,6 +1,6 @@
-"""Whether verdicts depend on the processor: laws are held under several settings of its kernels, and the rows compared.
+"""Checks whether verdicts depend on the processor: judges under several settings of its kernels, and compares the rows.
 
-What the processor cannot do is left out, and said.
+Settings that the processor does not have are left out and named.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The live display of a conformance run: which law is held to, how far the run is, what was unexpected so far."""
+"""The live display of a conformance run: the current law, the progress, and how many verdicts were unexpected so far."""
 
 from __future__ import annotations
 

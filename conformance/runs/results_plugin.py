@@ -1,4 +1,4 @@
-"""Gathers the rows of a run, whether this process judges or workers of pytest-xdist do, in the order of the tests."""
+"""Collects the rows of a run in the order of its tests, whether this process judges or workers of pytest-xdist do."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from conformance.runs.progress import Silent, display
 PROPERTY = "conformance row"
 
 
-class Gathering:
-    """A plugin of the process that reports. Rows come with the reports of tests, which xdist brings from its workers."""
+class RowCollector:
+    """A pytest plugin of the process that reports. Rows come with the reports of tests, which xdist brings from its workers."""
 
     def __init__(self) -> None:
         self.display = Silent()
@@ -26,8 +26,8 @@ class Gathering:
         """The rows so far, in the order in which the tests were collected."""
         return [self._found[name] for name in sorted(self._found, key=lambda name: self._order.get(name, len(self._order)))]
 
-    def expect(self, names: Iterable[str], config: pytest.Config) -> None:
-        """These tests will run, in this order if one process runs them."""
+    def set_order(self, names: Iterable[str], config: pytest.Config) -> None:
+        """Take the tests that will run, in the order in which one process would run them, and begin the display."""
         if not self._order:
             self._order = {name: place for place, name in enumerate(names)}
             total = sum("laws/" in name for name in self._order)
@@ -36,11 +36,11 @@ class Gathering:
 
     @pytest.hookimpl
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        self.expect((item.nodeid for item in session.items), session.config)
+        self.set_order((item.nodeid for item in session.items), session.config)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
-        self.expect(ids, node.config)
+        self.set_order(ids, node.config)
 
     @pytest.hookimpl
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

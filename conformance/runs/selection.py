@@ -46,7 +46,7 @@ SOUGHT = "; modules are looked for in the directory that you are in, in PYTHONPA
 
 @dataclass(frozen=True)
 class Subject:
-    """An implementation, the one by whose claims it is judged, and what holds it to laws: in this process, or in its own."""
+    """An implementation, the one by whose claims it is judged, and what judges it, in this process or in another."""
 
     implementation: Implementation
     claims: Implementation
@@ -85,7 +85,7 @@ class Subject:
         return tuple(f"{self.implementation.name}: {warning}" for warning in found.warnings)
 
     def declaration(self, rows: Iterable[Row]) -> str:
-        """What it could declare after these rows, as Python."""
+        """A declaration that fits these rows, as Python, for an implementation that declares nothing."""
         setting = replace(self.setting, profile=replace(self.setting.profile, shrink_declared=False))
         again = replace(self, judge=Contained(setting) if isinstance(self.judge, Contained) else _explorer(setting))
         try:
@@ -136,7 +136,7 @@ def _where(name: str) -> str:
 
 
 def _refuse_contradictions(options: Any) -> None:
-    """ValueError for options of which one would have no effect beside the other."""
+    """Raise ValueError for two options of which one would have no effect."""
     if options.impl and options.peers:
         told = f"--peers has no effect beside --impl {options.impl[0]}"
         raise ValueError(f"{told}; accepted is one of them: --impl NAME judges a peer, too, and --peers all that are installed")
@@ -146,7 +146,7 @@ def _refuse_contradictions(options: Any) -> None:
 
 
 def _refuse_confusing(one: Implementation, setting: Setting) -> None:
-    """ValueError for limits under laws that do not exist or judge another kind, and for a name that others have already."""
+    """Raise ValueError for known failures of laws that do not exist or judge another kind, and for a name that is in use."""
     there = all_laws()
     for law in one.known:
         if law not in there:

@@ -1,4 +1,4 @@
-"""How the tests are shared out among workers of pytest-xdist."""
+"""How pytest-xdist shares the tests among its workers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 
 def group(name: str) -> str:
-    """The tests that one worker runs, one after the other.
+    """The group of a test. One worker runs all tests of a group, one after the other.
 
     Implementations share the programs of a law, which are drawn once a process. Other tests of a file share fixtures;
     where their parameters begin with a name and a colon, as in ``[law: mutant]``, those of one name share its programs.

@@ -1,9 +1,9 @@
-"""Random exploration: judges implementations on programs of fresh seeds until the time is over, and keeps what it finds.
+"""Judges implementations on programs of fresh seeds until the time is over, and keeps what it finds.
 
-After so many minutes no law is begun, and what was found is made small, which may take as long again. Every round is a run
-of all laws with a seed of its own. A finding is a verdict worse than the declared one, or the end of a process; a declared
-limit that does not show in a round is none. It is shrunk and kept in a database, which the next soak of the implementation
-begins with: what no longer shows is marked as mended.
+After so many minutes no law is begun, and scripts are reduced, which may take as long again. Every round is a run of all laws
+with a seed of its own. A finding is a verdict worse than the declared one, or the end of a process. A declared limit that does
+not show in a round is no finding. Findings are kept in a database. The next soak begins with those of its implementations, and
+marks as mended what no longer shows.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ import impls
 from conformance.judging.result import is_worse
 from conformance.reproducers.reduction import MEETINGS
 from conformance.reproducers.replay import replay
-from conformance.reproducers.script_files import with_smaller_programs
+from conformance.reproducers.script_files import reduce_scripts
 from conformance.rows import results_file
 from conformance.rows.option_values import InvalidOption, command
 from conformance.rows.results_file import ROOT, Row
 from conformance.soak import findings, inner_pytest
 from conformance.soak.findings import Finding, Findings
 from conformance.soak.inner_pytest import Listener
-from conformance.soak.soak_options import asked
+from conformance.soak.soak_options import find_targets
 
 WORKERS = (os.cpu_count() or 1) if importlib.util.find_spec("xdist") else 0
 SEEDS = 2**31
@@ -42,9 +42,9 @@ RAN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 
 @dataclass
 class Soak:
-    """One soak: how it is run, the database, and what was met so far. ``versions`` and ``suite`` are as in results.
+    """One soak: how it is run, the database, and what was found so far. ``versions`` and ``suite`` are as in results.
 
-    ``implementations`` are the names that were asked for, each with what rows call it; without any, all built-in ones.
+    ``implementations`` maps each value of ``--impl`` to the name that rows have for it. Empty, it stands for all built-ins.
     """
 
     database: Findings
@@ -64,7 +64,7 @@ class Soak:
     judged: set[str] = field(default_factory=set)
 
     def round(self, seed: int, tests: Sequence[str] = ("conformance",), until: float | None = None) -> list[Finding]:
-        """Run tests with a seed; the findings. KeyboardInterrupt when the user ends it, ValueError when pytest cannot run."""
+        """Run tests with a seed. Raises KeyboardInterrupt if the user ends it, ValueError if pytest cannot run."""
         worse: dict[str, Row] = {}
 
         def judged(test: str, row: Row) -> None:
@@ -84,23 +84,16 @@ class Soak:
         listener = Listener(judged, failed, self.file or io.StringIO())
         status, text = inner_pytest.run(listener, [*self.arguments(seed, until), *(str(ROOT / test) for test in tests)])
         listener.display.stop()
-        found = [self.keep(test, seed, row) for test, row in zip(worse, self.small(list(worse.values())), strict=True)]
+        rows = reduce_scripts(list(worse.values()), every_fault=True)  # so that what is met again has the same script
+        found = [self.keep(test, seed, row) for test, row in zip(worse, rows, strict=True)]
         if listener.ended_by_user:
             raise KeyboardInterrupt
         if status not in RAN:
-            raise ValueError(f"pytest could not run {', '.join(tests)} with seed {seed}:\n{listener.told}{text}")
+            raise ValueError(f"pytest could not run {', '.join(tests)} with seed {seed}:\n{listener.collection_errors}{text}")
         return found
 
-    def small(self, rows: Sequence[Row]) -> Sequence[Row]:
-        """The rows with scripts as small as can be, so that what is met again has the same."""
-        try:
-            return with_smaller_programs(rows, all_of_them=True)
-        except RuntimeError as error:
-            self.write(f"scripts are not as small as can be: {error}")
-            return rows
-
     def arguments(self, seed: int, until: float | None) -> list[str]:
-        """What pytest is told."""
+        """The arguments of pytest."""
         told = ["--profile", self.profile, "--seed", str(seed), "--device", self.device]
         told += ["-p", "no:cacheprovider", "-p", "no:terminal"]  # without a terminal no results are written or published
         told += [part for name in self.implementations for part in ("--impl", name)]
@@ -122,14 +115,14 @@ class Soak:
 
     @property
     def open(self) -> list[Finding]:
-        """The open findings of what is judged here, by whatever name that was asked for."""
+        """The open findings of the implementations that this soak judges, on its device."""
         mine = {*(self.implementations.values() or impls.names()), *self.judged}
         return [one for one in self.database.open if one.impl in mine and one.device == self.device]
 
     def replay(self) -> None:
-        """Look at each open finding again: run its script, or where there is none, its test with its seed.
+        """Check each open finding: run its script or, if there is none, its test with its seed.
 
-        Where threads may not have met, it is mended when neither shows it, in many runs.
+        A finding that may be a race is mended only if neither shows it in many runs.
         """
         scripts = [finding for finding in self.open if finding.replayable]
         gone = []
@@ -138,14 +131,14 @@ class Soak:
                 gone.append(finding)
         for finding in self.open:
             if finding in gone and not finding.may_race:
-                self.mended(finding)
+                self.mend(finding)
             elif finding in gone or not finding.replayable:
                 times = MEETINGS if finding.may_race else 1
-                if not any(self.still_judged(finding) for _ in range(times)):
-                    self.mended(finding)
+                if not any(self.still_shows(finding) for _ in range(times)):
+                    self.mend(finding)
 
-    def still_judged(self, finding: Finding) -> bool:
-        """Whether its test gives the same verdict with its seed; True as well where that cannot be found out."""
+    def still_shows(self, finding: Finding) -> bool:
+        """Whether the test of a finding gives the same verdict with its seed. True if the test cannot be run."""
         names = {called: name for name, called in self.implementations.items()}
         self.implementations, chosen = {names.get(finding.impl, finding.impl): finding.impl}, self.implementations
         self.profile, profile = finding.profile, self.profile
@@ -159,12 +152,13 @@ class Soak:
             self.implementations, self.profile = chosen, profile
         return self.verdicts == before or any(one.verdict == finding.verdict for one in found)
 
-    def mended(self, finding: Finding) -> None:
+    def mend(self, finding: Finding) -> None:
+        """Mark a finding as one that no longer shows."""
         self.database.mend(finding, _now())
         self.write(f"mended: {finding.impl}, law {finding.law}: {finding.verdict}")
 
     def run(self, base: int, until: float) -> int:
-        """Rounds until then, with seeds from ``base`` on; how many."""
+        """Run rounds until then, with seeds from ``base`` on. Returns how many."""
         rounds = 0
         while time.time() < until:
             verdicts, cases, started = self.verdicts, self.cases, time.perf_counter()
@@ -178,10 +172,10 @@ class Soak:
         return rounds
 
     def summary(self) -> str:
-        """What was met, and what is open, by law."""
+        """What was found, and what is open, by law."""
         lines = [f"{self.verdicts} verdicts on {self.cases} cases"]
         still, others = self.open, len(self.database.open) - len(self.open)
-        laws, mended = Counter(finding.law for finding in still), len(self.database.known) - len(self.database.open)
+        laws, mended = Counter(finding.law for finding in still), len(self.database.by_identity) - len(self.database.open)
         lines.append(f"findings: {len(self.new)} new, {len(still)} open, {mended} mended")
         lines += [f"  and {others} open ones of what was not judged now"] if others else []
         for law, count in laws.most_common():
@@ -233,7 +227,7 @@ def soak(
     used, before anything is judged, and for a time in which nothing was.
     """
     try:
-        wanted = asked(impl=impl, like=like, device=device, profile=profile)
+        wanted = find_targets(impl=impl, like=like, device=device, profile=profile)
     except ValueError as error:
         raise InvalidOption(str(error)) from error
     base = int.from_bytes(os.urandom(4)) % SEEDS if seed is None else seed

@@ -1,7 +1,7 @@
-"""What random exploration has found: a database of one JSON object a line, which is added to and never forgets.
+"""The findings of soaks: a file with one JSON object a line. Findings are added to it and never removed.
 
-A finding is known by implementation, law, device, verdict and program, and counted when it is met again. One that no
-longer shows is marked as mended, with the date, and open again when it comes back.
+Two findings are the same if implementation, law, device, verdict and program are; then they are counted. A finding that no
+longer shows is marked as mended, with the date. If it shows again, it is open again.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Finding:
 
     @property
     def may_race(self) -> bool:
-        """Whether its program has threads, or is not known: then one run that shows nothing says nothing."""
+        """Whether its program has threads, or there is no program: then one run that shows nothing proves nothing."""
         return has_threads(self.program) or not self.program
 
 
@@ -68,36 +68,36 @@ class Findings:
     """The findings of a database file."""
 
     path: Path
-    known: dict[tuple[str, ...], Finding] = field(default_factory=dict)
+    by_identity: dict[tuple[str, ...], Finding] = field(default_factory=dict)
 
     @property
     def open(self) -> list[Finding]:
-        return [finding for finding in self.known.values() if not finding.mended]
+        return [finding for finding in self.by_identity.values() if not finding.mended]
 
     def add(self, found: Finding) -> bool:
-        """Keep a finding; whether it is new, or open again."""
-        before = self.known.get(found.identity)
+        """Add a finding, or count it if it is there. Returns whether it is new, or open again."""
+        before = self.by_identity.get(found.identity)
         if before is not None:
             found = replace(before, times=before.times + 1, last_seen=found.last_seen, mended="")
-        self.known[found.identity] = found
+        self.by_identity[found.identity] = found
         self.save()
         return before is None or bool(before.mended)
 
     def mend(self, finding: Finding, date: str) -> None:
         """Mark a finding as one that no longer shows."""
-        self.known[finding.identity] = replace(finding, mended=date)
+        self.by_identity[finding.identity] = replace(finding, mended=date)
         self.save()
 
     def save(self) -> None:
         """Write the database in one step."""
         descriptor, name = tempfile.mkstemp(prefix=self.path.name, suffix=".tmp", dir=self.path.parent)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.writelines(json.dumps({"kind": KIND, **asdict(finding)}) + "\n" for finding in self.known.values())
+            file.writelines(json.dumps({"kind": KIND, **asdict(finding)}) + "\n" for finding in self.by_identity.values())
         Path(name).replace(self.path)
 
 
 def holds_findings(path: Path) -> bool:
-    """Whether a file is a database of findings, by its first line; an empty one has nothing to say either way."""
+    """Whether a file is a database of findings, as its first line says. An empty file is none."""
     with path.open(encoding="utf-8", errors="replace") as file:
         try:
             line = json.loads(file.readline())
@@ -111,9 +111,9 @@ def read(path: Path) -> Findings:
     found = Findings(path)
     for number, text in enumerate(text_of(path).splitlines(), 1):
         finding = _finding(f"{path}: line {number}", text)
-        if finding.identity in found.known:
+        if finding.identity in found.by_identity:
             raise ValueError(f"{path}: line {number} is about what an earlier line is about: {finding.impl}, law {finding.law}")
-        found.known[finding.identity] = finding
+        found.by_identity[finding.identity] = finding
     return found
 
 
@@ -138,7 +138,7 @@ def _finding(where: str, text: str) -> Finding:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Findings]:
-    """The database, for this process alone; made where it is not there. ValueError while another process has it."""
+    """Open a database for this process alone; a new one if there is no file. Raises ValueError while another process has it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_suffix(".lock").open("w") as lock:
         try:

@@ -1,4 +1,4 @@
-"""A run of pytest inside of another program, and what it judges there, handed on as it comes."""
+"""Runs pytest inside another program, and hands on each verdict as it comes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from conformance.runs.results_plugin import PROPERTY
 
 @dataclass(eq=False)  # a plugin has to be hashable
 class Listener:
-    """A plugin of pytest that hands on what a round judges: rows by test, and tests that ended without one."""
+    """A pytest plugin that hands on what a round judges: the row of each test, and tests that ended without one."""
 
     judged: Callable[[str, Row], None]
     failed: Callable[[str, str, bool], None]
     file: Any
     display: Silent = field(default_factory=Silent)
     ended_by_user: bool = False
-    told: str = ""
+    collection_errors: str = ""
 
     @pytest.hookimpl
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
@@ -33,7 +33,7 @@ class Listener:
 
     @pytest.hookimpl
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        self.told += f"{report.longreprtext}\n" if report.failed else ""
+        self.collection_errors += f"{report.longreprtext}\n" if report.failed else ""
 
     @pytest.hookimpl
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -55,7 +55,7 @@ class Listener:
 
 
 def run(listener: Listener, arguments: Sequence[str]) -> tuple[int, str]:
-    """The status of pytest with these arguments, and what it said."""
+    """Run pytest with these arguments; its status and its output."""
     text = io.StringIO()
     with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
         status = pytest.main(list(arguments), plugins=[listener])

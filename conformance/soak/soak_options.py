@@ -1,4 +1,4 @@
-"""What a soak is asked to judge, tried before it begins: the device, each implementation, and by whose claims."""
+"""The implementations that a soak judges, found and tried before it begins."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from conformance.runs.selection import subjects
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The names given to ``--impl``, each with its name in rows, and warnings about those that declare nothing."""
+class Targets:
+    """The values of ``--impl``, each with the name that rows have for it, and warnings about those that declare nothing."""
 
     implementations: dict[str, str]
     warnings: tuple[str, ...]
 
 
-def asked(*, impl: Sequence[str], like: str | None, device: str, profile: str) -> Asked:
-    """What the options of a soak ask for. Raises ValueError, which names the option, for what a round could not judge.
+def find_targets(*, impl: Sequence[str], like: str | None, device: str, profile: str) -> Targets:
+    """What the options of a soak name. Raises ValueError, which names the option, for what a round could not judge.
 
-    It is found out in a copy of this process, in which a device may be started: copies that are made later could not use it.
+    A fork of this process tries it, for that may start the device, and forks that are made afterwards could not use it.
     """
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as pool:
-        return pool.submit(_asked, [*impl], like, device, profile).result()
+        return pool.submit(_find_targets, [*impl], like, device, profile).result()
 
 
-def _asked(impl: list[str], like: str | None, device: str, profile: str) -> Asked:
+def _find_targets(impl: list[str], like: str | None, device: str, profile: str) -> Targets:
     try:
         device_check.require(device)
     except ValueError as error:
@@ -45,4 +45,4 @@ def _asked(impl: list[str], like: str | None, device: str, profile: str) -> Aske
     finally:
         for left in multiprocessing.active_children():  # at its end this process would wait for them
             left.kill()
-    return Asked({one.setting.name: one.implementation.name for one in found} if impl else {}, tuple(warnings))
+    return Targets({one.setting.name: one.implementation.name for one in found} if impl else {}, tuple(warnings))

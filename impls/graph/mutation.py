@@ -170,8 +170,10 @@ class _CloneFirst(TorchDispatchMode):
             return func(*args, **kwargs)
         before = [span for tensor in written for span in spans(tensor)]
         self.saved.expect_version_changes(written)
-        late = _LATE_WRITES.get(func._schema.name) if torch.is_grad_enabled() and args and args[0].requires_grad else None
-        own = None if late is None else self.saved.await_late_write(args[late])
+        late = _LATE_WRITES.get(func._schema.name)
+        own = None
+        if late is not None and torch.is_grad_enabled() and args[0].requires_grad:
+            own = self.saved.await_late_write(args[late])
         spared: dict[Handle, torch.Tensor] = {}
         for handle in self.saved.reading(before):
             if handle not in self.saved.original or handle is own:

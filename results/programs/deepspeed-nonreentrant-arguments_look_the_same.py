@@ -7,9 +7,11 @@ from deepspeed.runtime.activation_checkpointing.checkpointing import non_reentra
 
 def run(checkpoint, note, device):
     torch.manual_seed(0)
-    class Kind(torch.Tensor):
-        pass
+    class Kind(torch.Tensor): pass
+    p = torch.nn.Parameter(torch.randn(2, 2, device=device))
     q = torch.randn(2, 2, device=device, requires_grad=True)
+    x = q
+    constant = torch.ones(2, 2, device=device)
     special = torch.ones(2, 2, device=device).as_subclass(Kind)
     seen = []
     def look(*tensors):
@@ -21,19 +23,17 @@ def run(checkpoint, note, device):
     def outer(a, b, c, d, e):
         y = inner(a, b, c, d, e)
         return y.cos()
-    y = checkpoint(outer, q, q, torch.nn.Parameter(torch.randn(2, 2, device=device)), special, torch.ones(2, 2, device=device))
+    y = checkpoint(outer, x, x, p, special, constant)
     y.backward(torch.ones_like(y))
     note('what the functions saw', str(sorted(set(seen))))
-plain = lambda function, *args, **kwargs: function(*args, **kwargs)
-show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x
-note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
-expected, seen = {}, {}
-for notes, judged in (expected, plain), (seen, checkpoint):
-    try:
-        run(judged, note, "cpu")
+def show(x): return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+def plain(function=None, *args, **kwargs): return function(*args, **kwargs) if args or function is not None else lambda f: f
+def note(label, value=None): notes[label] = str(torch.utils._pytree.tree_map(show, value))
+for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
+    try: run(one, note, 'cpu')
     except Exception as error:
-        notes["error"] = print("error:", repr(error)) or "raised"
+        print('error:', repr(error))
+        notes['error'] = 'raised'
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
-for label in wrong:
-    print(f"{label}: plain {expected.get(label)}, deepspeed-nonreentrant {seen.get(label)}")
+for label in wrong: print(f'{label}: plain {expected.get(label)}, deepspeed-nonreentrant {seen.get(label)}')
 sys.exit(len(wrong) > 0)

@@ -1,6 +1,6 @@
 """deepspeed-nonreentrant, law backward_of_one_output_recomputes_what_it_needs. A backward of one output recomputes the
 regions that it passes through and those around them alone."""
-import collections, functools, os, sys
+import collections, functools, inspect, os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
 from deepspeed.runtime.activation_checkpointing.checkpointing import non_reentrant_checkpoint as checkpoint
@@ -9,22 +9,27 @@ def run(checkpoint, note, device):
     torch.manual_seed(0)
     p0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
     def f1(a2):
-        h3 = a2 * a2
+        h3 = torch.sin(a2)
         return h3
     h4 = checkpoint(f1, p0)
     h5 = torch.sin(h4)
     h5.backward(torch.ones_like(h5), retain_graph=True)
     torch.autograd.backward([h5], [torch.ones_like(h5)])
 
-seen = collections.Counter()
-
-def counting(function, *args, **kwargs):
-    @functools.wraps(function, ())
-    def counted(*args, **kwargs):
-        seen[getattr(function, "__name__", type(function).__name__)] += 1
+def region_name(function):
+    function = inspect.unwrap(function)
+    return getattr(function, '__name__', type(function).__name__)
+def counted(function, names):
+    @functools.wraps(function)
+    def called(*args, **kwargs):
+        names.append(region_name(function))
         return function(*args, **kwargs)
-    return checkpoint(counted, *args, **kwargs)
-
-run(counting, lambda label, value=None: None, "cpu")
-print("f1: due is 3, deepspeed-nonreentrant", seen.get("f1", 0))
-sys.exit(seen.get("f1", 0) != 3)
+    return called
+names = []
+def counting(function, *args, **kwargs):
+    return checkpoint(counted(function, names), *args, **kwargs)
+run(counting, lambda label, value=None: None, 'cpu')
+seen = collections.Counter(names)
+for label, number in {'f1': 3}.items():
+    print(f'{label}: due is {number}, deepspeed-nonreentrant {seen.get(label, 0)}')
+sys.exit(any((seen.get(label, 0) != number for label, number in {'f1': 3}.items())))

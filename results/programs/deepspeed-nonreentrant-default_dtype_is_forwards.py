@@ -12,22 +12,26 @@ def run(checkpoint, note, device):
         return h * torch.full((2,), 0.1, device=device)
     def outer(h):
         return inner(h).sin()
-    torch.set_default_dtype(torch.float32)
+    torch.set_default_dtype(getattr(torch, 'float32'))
     y = checkpoint(outer, p * 1)
-    torch.set_default_dtype(torch.float64)
-    y.backward(torch.ones_like(y), retain_graph=False)
+    torch.set_default_dtype(getattr(torch, 'float64'))
+    for turn in range(1):
+        y.backward(torch.ones_like(y), retain_graph=turn < 0)
     note('gradients 0', [p.grad])
 
-plain = lambda function, *args, **kwargs: function(*args, **kwargs)
-show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x
-note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
-expected, seen = {}, {}
-for notes, judged in (expected, plain), (seen, checkpoint):
+def show(x):
+    return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+def plain(function=None, *args, **kwargs):
+    return function(*args, **kwargs) if args or function is not None else lambda f: f
+def note(label, value=None):
+    notes[label] = str(torch.utils._pytree.tree_map(show, value))
+for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
     try:
-        run(judged, note, "cpu")
+        run(one, note, 'cpu')
     except Exception as error:
-        notes["error"] = print("error:", repr(error)) or "raised"
+        print('error:', repr(error))
+        notes['error'] = 'raised'
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
 for label in wrong:
-    print(f"{label}: plain {expected.get(label)}, deepspeed-nonreentrant {seen.get(label)}")
+    print(f'{label}: plain {expected.get(label)}, deepspeed-nonreentrant {seen.get(label)}')
 sys.exit(len(wrong) > 0)

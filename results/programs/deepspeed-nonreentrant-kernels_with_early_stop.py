@@ -14,16 +14,20 @@ def run(checkpoint, note, device):
     h4 = checkpoint(f1, p0)
     h4.backward(torch.ones_like(h4))
 
-seen = collections.Counter()
-
-class Count(torch.utils._python_dispatch.TorchDispatchMode):
+def caller(run):
+    frames = ((f, f.f_globals.get('__name__', 'torch.')) for f, _ in traceback.walk_stack(sys._getframe(3)))
+    frame = next((f for f, name in frames if not name.startswith('torch.') or name == 'torch.autograd.graph'))
+    return frame.f_code.co_name if frame.f_globals is run.__globals__ else ''
+class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+    ignore_compile_internals = classmethod(lambda cls: True)
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        names = ((f, f.f_globals.get("__name__", "torch.")) for f, _ in traceback.walk_stack(sys._getframe(1)))
-        caller = next(f for f, name in names if not name.startswith("torch.") or name == "torch.autograd.graph")
-        seen[func.overloadpacket.__name__] += caller.f_globals is globals()  # what the program calls, and no backward
-        return func(*args, **(kwargs or {}))
-
-with Count():
-    run(checkpoint, lambda label, value=None: None, "cpu")
-print("sin: due is 1, deepspeed-nonreentrant", seen.get("sin", 0))
-sys.exit(seen.get("sin", 0) != 1)
+        return self.see(func, (result := func(*args, **kwargs or {}))) or result
+seen = collections.Counter()
+def see(func, result):
+    seen[func.overloadpacket.__name__] += caller(run) != ''
+Watch.see = staticmethod(see)
+with Watch():
+    run(checkpoint, lambda label, value=None: None, 'cpu')
+for label, number in {'sin': 1}.items():
+    print(f'{label}: due is {number}, deepspeed-nonreentrant {seen.get(label, 0)}')
+sys.exit(any((seen.get(label, 0) != number for label, number in {'sin': 1}.items())))

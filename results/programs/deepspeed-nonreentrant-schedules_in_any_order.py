@@ -11,29 +11,29 @@ def run(checkpoint, note, device):
     note('leaves', (p0, ))
     def f1(a2):
         def f4(a5):
-            return torch.sin(a5)
+            h6 = torch.sin(a5)
+            return h6
         h7 = checkpoint(f4, (a2 * a2))
-        h9 = torch.sin(torch.sin(h7))
+        h8 = torch.sin(h7)
+        h9 = torch.sin(h8)
         return h9
-    graph1 = (checkpoint(f1, p0),)
+    h10 = checkpoint(f1, p0)
+    graph1 = (h10,)
     note('held 1', [graph1])
-
-made, leaves, seen = set(), [], {}
-
-def storages(tree):
-    tensors = [x for x in torch.utils._pytree.tree_leaves(tree) if torch.is_tensor(x) and x.dtype != torch.uint8 and x.numel()]
-    return {torch.multiprocessing.reductions.StorageWeakRef(x.untyped_storage()) for x in tensors}
-
+def storages(tree, without=None):
+    dense = [x for x in filter(torch.is_tensor, torch.utils._pytree.tree_leaves(tree)) if x.layout == torch.strided]
+    found = [x.untyped_storage() for x in dense if x.dtype != without]
+    return {torch.multiprocessing.reductions.StorageWeakRef(one): one.nbytes() for one in found if one.nbytes()}
 class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+    ignore_compile_internals = classmethod(lambda cls: True)
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        return made.update(storages(result := func(*args, **(kwargs or {})))) or result
-
+        return self.see(func, (result := func(*args, **kwargs or {}))) or result
+made, leaves, seen = (set(), [], {})
 def note(label, value=None):
-    leaves.extend(value if label == "leaves" else ())
-    seen[label] = sum(not one.expired() for one in made - storages([value, leaves, [x.grad for x in leaves]]))
-
-gc.disable()  # what only the collector finds lives too long
-with Watch():
-    run(checkpoint, note, "cpu")
-print("held 1: due is 0, deepspeed-nonreentrant", seen.get("held 1", 0))
-sys.exit(seen.get("held 1", 0) != 0)
+    leaves.extend(value if label == 'leaves' else ())
+    seen[label] = sum((not one.expired() for one in made.difference(storages([value, leaves, [x.grad for x in leaves]]))))
+gc.disable()
+Watch.see = staticmethod(lambda func, result: made.update(storages(result, torch.uint8)))
+with Watch(): run(checkpoint, note, 'cpu')
+for label, number in {'held 1': 0}.items(): print(f'{label}: due is {number}, deepspeed-nonreentrant {seen.get(label, 0)}')
+sys.exit(any((seen.get(label, 0) != number for label, number in {'held 1': 0}.items())))

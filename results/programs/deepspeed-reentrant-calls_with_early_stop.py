@@ -1,6 +1,6 @@
 """deepspeed-reentrant, law calls_with_early_stop. Every region's function is called exactly as often as rules 2, 3 and 5
 say."""
-import collections, functools, os, sys
+import collections, functools, inspect, os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
 from deepspeed.runtime.activation_checkpointing.checkpointing import checkpoint
@@ -18,15 +18,20 @@ def run(checkpoint, note, device):
     h4 = checkpoint(f1, p0)
     h4.backward(torch.ones_like(h4))
 
-seen = collections.Counter()
-
-def counting(function, *args, **kwargs):
-    @functools.wraps(function, ())
-    def counted(*args, **kwargs):
-        seen[getattr(function, "__name__", type(function).__name__)] += 1
+def region_name(function):
+    function = inspect.unwrap(function)
+    return getattr(function, '__name__', type(function).__name__)
+def counted(function, names):
+    @functools.wraps(function)
+    def called(*args, **kwargs):
+        names.append(region_name(function))
         return function(*args, **kwargs)
-    return checkpoint(counted, *args, **kwargs)
-
-run(counting, lambda label, value=None: None, "cpu")
-print("f1_last: due is 2, deepspeed-reentrant", seen.get("f1_last", 0))
-sys.exit(seen.get("f1_last", 0) != 2)
+    return called
+names = []
+def counting(function, *args, **kwargs):
+    return checkpoint(counted(function, names), *args, **kwargs)
+run(counting, lambda label, value=None: None, 'cpu')
+seen = collections.Counter(names)
+for label, number in {'f1_last': 2}.items():
+    print(f'{label}: due is {number}, deepspeed-reentrant {seen.get(label, 0)}')
+sys.exit(any((seen.get(label, 0) != number for label, number in {'f1_last': 2}.items())))

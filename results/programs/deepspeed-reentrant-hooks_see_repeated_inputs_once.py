@@ -19,13 +19,19 @@ def run(checkpoint, note, device):
     end = h10 * p0
     note('saved', [p0, h10, p0])
 
+def storages(tree, without=None):
+    dense = [x for x in filter(torch.is_tensor, torch.utils._pytree.tree_leaves(tree)) if x.layout == torch.strided]
+    found = [x.untyped_storage() for x in dense if x.dtype != without]
+    return {torch.multiprocessing.reductions.StorageWeakRef(one): one.nbytes() for one in found if one.nbytes()}
 seen = []
-
 def note(label, value=None):
-    if label == "saved":
-        due, packed = (collections.Counter(x.untyped_storage()._cdata for x in tensors) for tensors in (value, seen))
-        print(f"hooks see: due {due.total()}, deepspeed-reentrant {packed.total()}, missing {(due - packed).total()}")
-        sys.exit(bool(due - packed or packed - due))
-
-with torch.autograd.graph.saved_tensors_hooks(lambda x: seen.append(x) or x, lambda x: x):
-    run(checkpoint, note, "cpu")
+    if label == 'saved':
+        due, packed = (collections.Counter((one for x in value for one in storages(x))), collections.Counter(seen))
+        surplus = packed - due
+        print(f'hooks see: due {due.total()}, deepspeed-reentrant {packed.total()}, missing {(due - packed).total()}')
+        sys.exit(bool(due - packed or surplus))
+def pack(x):
+    seen.extend(storages(x))
+    return x
+with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+    run(checkpoint, note, 'cpu')

@@ -19,14 +19,19 @@ def run(checkpoint, note, device):
     note('forward', (h8,))
     h8.backward(torch.ones_like(h8))
 
-counts = [0]  # in forward, in backward
-
+def storages(tree, without=None):
+    dense = [x for x in filter(torch.is_tensor, torch.utils._pytree.tree_leaves(tree)) if x.layout == torch.strided]
+    found = [x.untyped_storage() for x in dense if x.dtype != without]
+    return {torch.multiprocessing.reductions.StorageWeakRef(one): one.nbytes() for one in found if one.nbytes()}
+packs, forward = ([], [])
+def note(label, value=None):
+    forward.extend([len(packs)] * (label == 'forward'))
 def pack(x):
-    counts[-1] += 1
-    return x.detach()
-
+    packs.extend(storages(x))
+    return x
 with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
-    run(checkpoint, lambda label, value=None: counts.extend([0] * (label == "forward")), "cpu")
-seen = dict(zip(("packed in forward", "packed in backward"), counts, strict=False))
-print("packed in backward: due is 0, deepspeed-reentrant", seen.get("packed in backward", 0))
-sys.exit(seen.get("packed in backward", 0) != 0)
+    run(checkpoint, note, 'cpu')
+seen = {'packed in forward': forward[0], 'packed in backward': len(packs) - forward[0]}
+for label, number in {'packed in backward': 0}.items():
+    print(f'{label}: due is {number}, deepspeed-reentrant {seen.get(label, 0)}')
+sys.exit(any((seen.get(label, 0) != number for label, number in {'packed in backward': 0}.items())))

@@ -8,32 +8,33 @@ class Calling(torch.nn.Module):
     def __init__(self, function):
         super().__init__()
         self.function = function
-    def forward(self, *args, **kwargs):
-        return self.function(*args, **kwargs)
-def checkpoint(function, *args, **kwargs):
-    return checkpoint_wrapper(Calling(function))(*args, **kwargs)
+    def forward(self, *args, **kwargs): return self.function(*args, **kwargs)
+def checkpoint(function, *args, **kwargs): return checkpoint_wrapper(Calling(function))(*args, **kwargs)
 
 def run(checkpoint, note, device):
     torch.manual_seed(0)
-    p1 = torch.randn(3, 3, dtype=torch.float64, device=device).requires_grad_()
-    x0 = torch.randn(3, 3, dtype=torch.float64, device=device).requires_grad_()
+    p1 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
+    x0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
     def f1(a2, a3):
-        h9 = torch.sin(checkpoint((lambda a6: a6 * a6), torch.sin(a2)))
+        def f5(a6): return (a6 * a6)
+        h9 = checkpoint(f5, a2)
         return ((h9 @ a3), h9)
     f1_value = checkpoint(f1, x0, p1)
     graph1 = (f1_value[0], f1_value[1])
     torch.autograd.backward([graph1[1]], [torch.ones_like(graph1[1])], retain_graph=True)
     note('gradients 2', [p1.grad])
-plain = lambda function, *args, **kwargs: function(*args, **kwargs)
-show = lambda x: (type(x).__name__, [f'{y:.4g}' for y in x.ravel().tolist()], x.requires_grad) if torch.is_tensor(x) else x
-note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
-expected, seen = {}, {}
-for notes, judged in (expected, plain), (seen, checkpoint):
-    try:
-        run(judged, note, "cpu")
+class Near(tuple):
+    def __eq__(self, other):
+        return len(self) == len(other) and all((abs(x - y) <= self[0] or repr(x) == repr(y) for x, y in zip(self, other)))
+def numbers(x, units): return Near([units * torch.finfo((x * 1.0).dtype).eps, *x.to_dense().ravel().tolist()])
+def near(x, units): return (type(x), x.dtype, x.layout, numbers(x, units), x.requires_grad) if torch.is_tensor(x) else str(x)
+def plain(function=None, *args, **kwargs): return function(*args, **kwargs) if args or function is not None else lambda f: f
+def note(label, value=None): notes[label] = torch.utils._pytree.tree_map(lambda x: near(x, 57.57), value)
+for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
+    try: run(one, note, 'cpu')
     except Exception as error:
-        notes["error"] = print("error:", repr(error)) or "raised"
+        print('error:', repr(error))
+        notes['error'] = 'raised'
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
-for label in wrong:
-    print(f"{label}: plain {expected.get(label)}, fairscale {seen.get(label)}")
+for label in wrong: print(f'{label}: plain {expected.get(label)}, fairscale {seen.get(label)}')
 sys.exit(len(wrong) > 0)

@@ -1,5 +1,5 @@
 """fairscale, law calls_with_early_stop. Every region's function is called exactly as often as rules 2, 3 and 5 say."""
-import collections, functools, os, sys
+import collections, functools, inspect, os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
 from fairscale.nn.checkpoint import checkpoint_wrapper
@@ -7,10 +7,8 @@ class Calling(torch.nn.Module):
     def __init__(self, function):
         super().__init__()
         self.function = function
-    def forward(self, *args, **kwargs):
-        return self.function(*args, **kwargs)
-def checkpoint(function, *args, **kwargs):
-    return checkpoint_wrapper(Calling(function))(*args, **kwargs)
+    def forward(self, *args, **kwargs): return self.function(*args, **kwargs)
+def checkpoint(function, *args, **kwargs): return checkpoint_wrapper(Calling(function))(*args, **kwargs)
 
 def run(checkpoint, note, device):
     torch.manual_seed(0)
@@ -24,16 +22,18 @@ def run(checkpoint, note, device):
         return f1_outer
     h4 = checkpoint(f1, p0)
     h4.backward(torch.ones_like(h4))
-
-seen = collections.Counter()
-
-def counting(function, *args, **kwargs):
-    @functools.wraps(function, ())
-    def counted(*args, **kwargs):
-        seen[getattr(function, "__name__", type(function).__name__)] += 1
+def region_name(function):
+    function = inspect.unwrap(function)
+    return getattr(function, '__name__', type(function).__name__)
+def counted(function, names):
+    @functools.wraps(function)
+    def called(*args, **kwargs):
+        names.append(region_name(function))
         return function(*args, **kwargs)
-    return checkpoint(counted, *args, **kwargs)
-
-run(counting, lambda label, value=None: None, "cpu")
-print("f1_last: due is 2, fairscale", seen.get("f1_last", 0))
-sys.exit(seen.get("f1_last", 0) != 2)
+    return called
+names = []
+def counting(function, *args, **kwargs): return checkpoint(counted(function, names), *args, **kwargs)
+run(counting, lambda label, value=None: None, 'cpu')
+seen = collections.Counter(names)
+for label, number in {'f1_last': 2}.items(): print(f'{label}: due is {number}, fairscale {seen.get(label, 0)}')
+sys.exit(any((seen.get(label, 0) != number for label, number in {'f1_last': 2}.items())))

@@ -25,13 +25,14 @@ def run(checkpoint, note, device):
     a = x * 1
     with graph.save_on_cpu():
         y = checkpoint(f, a)
-    a.mul_(2)
+    {'argument': a}['argument'].mul_(2)
     with suppress(RuntimeError):
         y.backward(torch.ones_like(y))
     pairs = zip((p, x), expected, strict=True)
     note('right or none', [leaf.grad is None or torch.allclose(leaf.grad, one) for leaf, one in pairs])
 
 seen = {}
-run(checkpoint, lambda label, value=None: seen.update({label: str(value)}), "cpu")
-print("right or none: due is '[True, True]', fairscale", seen.get("right or none", 0))
-sys.exit(seen.get("right or none", 0) != '[True, True]')
+run(checkpoint, lambda label, value=None: seen.update({label: str(value)}), 'cpu')
+for label, number in {'right or none': '[True, True]'}.items():
+    print(f'{label}: due is {number}, fairscale {seen.get(label, 0)}')
+sys.exit(any((seen.get(label, 0) != number for label, number in {'right or none': '[True, True]'}.items())))

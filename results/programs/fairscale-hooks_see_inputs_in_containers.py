@@ -7,10 +7,8 @@ class Calling(torch.nn.Module):
     def __init__(self, function):
         super().__init__()
         self.function = function
-    def forward(self, *args, **kwargs):
-        return self.function(*args, **kwargs)
-def checkpoint(function, *args, **kwargs):
-    return checkpoint_wrapper(Calling(function))(*args, **kwargs)
+    def forward(self, *args, **kwargs): return self.function(*args, **kwargs)
+def checkpoint(function, *args, **kwargs): return checkpoint_wrapper(Calling(function))(*args, **kwargs)
 
 def run(checkpoint, note, device):
     torch.manual_seed(0)
@@ -19,21 +17,23 @@ def run(checkpoint, note, device):
         h4 = torch.sin(box3[0])
         def f5(box7):
             a6 = box7[0]
-            h8 = torch.sin(a6)
-            return h8
-        h9 = checkpoint(f5, [h4])
-        return h9
+            return torch.sin(a6)
+        return checkpoint(f5, [h4])
     h10 = checkpoint(f1, [p0])
     end = h10 * p0
     note('saved', [h10, p0])
-
+def storages(tree, without=None):
+    dense = [x for x in filter(torch.is_tensor, torch.utils._pytree.tree_leaves(tree)) if x.layout == torch.strided]
+    found = [x.untyped_storage() for x in dense if x.dtype != without]
+    return {torch.multiprocessing.reductions.StorageWeakRef(one): one.nbytes() for one in found if one.nbytes()}
 seen = []
-
 def note(label, value=None):
-    if label == "saved":
-        due, packed = (collections.Counter(x.untyped_storage()._cdata for x in tensors) for tensors in (value, seen))
-        print(f"hooks see: due {due.total()}, fairscale {packed.total()}, missing {(due - packed).total()}")
-        sys.exit(bool(due - packed or packed.keys() - due.keys()))
-
-with torch.autograd.graph.saved_tensors_hooks(lambda x: seen.append(x) or x, lambda x: x):
-    run(checkpoint, note, "cpu")
+    if label == 'saved':
+        due, packed = (collections.Counter((one for x in value for one in storages(x))), collections.Counter(seen))
+        surplus = packed.keys() - due.keys()
+        print(f'hooks see: due {due.total()}, fairscale {packed.total()}, missing {(due - packed).total()}')
+        sys.exit(bool(due - packed or surplus))
+def pack(x):
+    seen.extend(storages(x))
+    return x
+with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x): run(checkpoint, note, 'cpu')

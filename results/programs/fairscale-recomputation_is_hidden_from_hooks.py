@@ -8,32 +8,32 @@ class Calling(torch.nn.Module):
     def __init__(self, function):
         super().__init__()
         self.function = function
-    def forward(self, *args, **kwargs):
-        return self.function(*args, **kwargs)
-def checkpoint(function, *args, **kwargs):
-    return checkpoint_wrapper(Calling(function))(*args, **kwargs)
+    def forward(self, *args, **kwargs): return self.function(*args, **kwargs)
+def checkpoint(function, *args, **kwargs): return checkpoint_wrapper(Calling(function))(*args, **kwargs)
 
 def run(checkpoint, note, device):
     torch.manual_seed(0)
     p0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
     def f1(a2):
+        h3 = a2 * a2
         def f4(a5):
             h6 = a5 * a5
             return h6
-        h7 = checkpoint(f4, (a2 * a2))
+        h7 = checkpoint(f4, h3)
         return h7
     h8 = checkpoint(f1, p0)
     note('forward', (h8,))
     h8.backward(torch.ones_like(h8))
-
-counts = [0]  # in forward, in backward
-
+def storages(tree, without=None):
+    dense = [x for x in filter(torch.is_tensor, torch.utils._pytree.tree_leaves(tree)) if x.layout == torch.strided]
+    found = [x.untyped_storage() for x in dense if x.dtype != without]
+    return {torch.multiprocessing.reductions.StorageWeakRef(one): one.nbytes() for one in found if one.nbytes()}
+packs, forward = ([], [])
+def note(label, value=None): forward.extend([len(packs)] * (label == 'forward'))
 def pack(x):
-    counts[-1] += 1
-    return x.detach()
-
-with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
-    run(checkpoint, lambda label, value=None: counts.extend([0] * (label == "forward")), "cpu")
-seen = dict(zip(("packed in forward", "packed in backward"), counts, strict=False))
-print("packed in backward: due is 0, fairscale", seen.get("packed in backward", 0))
-sys.exit(seen.get("packed in backward", 0) != 0)
+    packs.extend(storages(x))
+    return x
+with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x): run(checkpoint, note, 'cpu')
+seen = {'packed in forward': forward[0], 'packed in backward': len(packs) - forward[0]}
+for label, number in {'packed in backward': 0}.items(): print(f'{label}: due is {number}, fairscale {seen.get(label, 0)}')
+sys.exit(any((seen.get(label, 0) != number for label, number in {'packed in backward': 0}.items())))

@@ -5,11 +5,9 @@ sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # sta
 import torch
 import torch._dynamo
 torch.utils._python_dispatch.TorchDispatchMode.ignore_compile_internals = classmethod(lambda cls: True)  # modes only watch
-def region(function, *args, **kwargs):
-    return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, **kwargs)
+def region(function, *args, **kwargs): return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, **kwargs)
 def checkpoint(function, *args, **kwargs):
-    if torch.compiler.is_compiling():
-        return region(function, *args, **kwargs)  # belongs to what is being compiled
+    if torch.compiler.is_compiling(): return region(function, *args, **kwargs)  # belongs to what is being compiled
     with torch._dynamo.config.patch(skip_fwd_side_effects_in_bwd_under_checkpoint=True):
         return torch.compile(type(region)(region.__code__.replace(), globals()), backend="aot_eager")(function, *args, **kwargs)
 
@@ -22,17 +20,20 @@ def run(checkpoint, note, device):
     held.append(checkpoint(f, held[0]))
     held.clear()
     note('empty', [])
-made, leaves, seen = set(), [], {}
-def storages(tree):
-    tensors = [x for x in torch.utils._pytree.tree_leaves(tree) if torch.is_tensor(x) and x.dtype != torch.uint8 and x.numel()]
-    return {torch.multiprocessing.reductions.StorageWeakRef(x.untyped_storage()) for x in tensors}
+def storages(tree, without=None):
+    dense = [x for x in filter(torch.is_tensor, torch.utils._pytree.tree_leaves(tree)) if x.layout == torch.strided]
+    found = [x.untyped_storage() for x in dense if x.dtype != without]
+    return {torch.multiprocessing.reductions.StorageWeakRef(one): one.nbytes() for one in found if one.nbytes()}
 class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+    ignore_compile_internals = classmethod(lambda cls: True)
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        return made.update(storages(result := func(*args, **(kwargs or {})))) or result
+        return self.see(func, (result := func(*args, **kwargs or {}))) or result
+made, leaves, seen = (set(), [], {})
 def note(label, value=None):
-    leaves.extend(value if label == "leaves" else ())
-    seen[label] = sum(not one.expired() for one in made - storages([value, leaves, [x.grad for x in leaves]]))
-gc.disable()  # what only the collector finds lives too long
-with Watch(): run(checkpoint, note, "cpu")
-print("empty: due is 0, torch-compile", seen.get("empty", 0))
-sys.exit(seen.get("empty", 0) != 0)
+    leaves.extend(value if label == 'leaves' else ())
+    seen[label] = sum((not one.expired() for one in made.difference(storages([value, leaves, [x.grad for x in leaves]]))))
+gc.disable()
+Watch.see = staticmethod(lambda func, result: made.update(storages(result, torch.uint8)))
+with Watch(): run(checkpoint, note, 'cpu')
+for label, number in {'empty': 0}.items(): print(f'{label}: due is {number}, torch-compile {seen.get(label, 0)}')
+sys.exit(any((seen.get(label, 0) != number for label, number in {'empty': 0}.items())))

@@ -13,27 +13,31 @@ def checkpoint(function, *args, **kwargs):
 
 class Planned(ValueError): pass
 def run(checkpoint, note, device):
-    p0 = torch.randn(2, 2, dtype=torch.float64, device=device)
+    torch.manual_seed(0)
+    p0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
     note('leaves', (p0, ))
-    armed = {'h6': Planned}
+    armed = {}
+    armed['h6'] = Planned
     with contextlib.suppress(Planned):
         def f1(a2):
-            h3 = torch.sin(a2)
-            def f4(): raise armed.pop('h6')('program')
-            h7 = checkpoint(f4)
-        h10 = f1(p0)
+            def f4(a5): raise armed.pop('h6')('program')
+            h7 = checkpoint(f4, torch.sin(a2))
+        h10 = checkpoint(f1, p0)
     note('empty 6', [])
-made, leaves, seen = set(), [], {}
-def storages(tree):
-    tensors = [x for x in torch.utils._pytree.tree_leaves(tree) if torch.is_tensor(x) and x.dtype != torch.uint8 and x.numel()]
-    return {torch.multiprocessing.reductions.StorageWeakRef(x.untyped_storage()) for x in tensors}
+def storages(tree, without=None):
+    dense = [x for x in filter(torch.is_tensor, torch.utils._pytree.tree_leaves(tree)) if x.layout == torch.strided]
+    found = [x.untyped_storage() for x in dense if x.dtype != without]
+    return {torch.multiprocessing.reductions.StorageWeakRef(one): one.nbytes() for one in found if one.nbytes()}
 class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+    ignore_compile_internals = classmethod(lambda cls: True)
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        return made.update(storages(result := func(*args, **(kwargs or {})))) or result
+        return self.see(func, (result := func(*args, **kwargs or {}))) or result
+made, leaves, seen = (set(), [], {})
 def note(label, value=None):
-    leaves.extend(value if label == "leaves" else ())
-    seen[label] = sum(not one.expired() for one in made - storages([value, leaves, [x.grad for x in leaves]]))
-gc.disable()  # what only the collector finds lives too long
-with Watch(): run(checkpoint, note, "cpu")
-print("empty 6: due is 0, torch-compile", seen.get("empty 6", 0))
-sys.exit(seen.get("empty 6", 0) != 0)
+    leaves.extend(value if label == 'leaves' else ())
+    seen[label] = sum((not one.expired() for one in made.difference(storages([value, leaves, [x.grad for x in leaves]]))))
+gc.disable()
+Watch.see = staticmethod(lambda func, result: made.update(storages(result, torch.uint8)))
+with Watch(): run(checkpoint, note, 'cpu')
+for label, number in {'empty 6': 0}.items(): print(f'{label}: due is {number}, torch-compile {seen.get(label, 0)}')
+sys.exit(any((seen.get(label, 0) != number for label, number in {'empty 6': 0}.items())))

@@ -1,15 +1,13 @@
 """torch-compile, law backward_of_one_output_recomputes_what_it_needs. A backward of one output recomputes the regions that
 it passes through and those around them alone."""
-import collections, functools, os, sys
+import collections, functools, inspect, os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
 import torch._dynamo
 torch.utils._python_dispatch.TorchDispatchMode.ignore_compile_internals = classmethod(lambda cls: True)  # modes only watch
-def region(function, *args, **kwargs):
-    return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, **kwargs)
+def region(function, *args, **kwargs): return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, **kwargs)
 def checkpoint(function, *args, **kwargs):
-    if torch.compiler.is_compiling():
-        return region(function, *args, **kwargs)  # belongs to what is being compiled
+    if torch.compiler.is_compiling(): return region(function, *args, **kwargs)  # belongs to what is being compiled
     with torch._dynamo.config.patch(skip_fwd_side_effects_in_bwd_under_checkpoint=True):
         return torch.compile(type(region)(region.__code__.replace(), globals()), backend="aot_eager")(function, *args, **kwargs)
 
@@ -23,16 +21,18 @@ def run(checkpoint, note, device):
     h5 = torch.sin(h4)
     h5.backward(torch.ones_like(h5), retain_graph=True)
     torch.autograd.backward([h5], [torch.ones_like(h5)])
-
-seen = collections.Counter()
-
-def counting(function, *args, **kwargs):
-    @functools.wraps(function, ())
-    def counted(*args, **kwargs):
-        seen[getattr(function, "__name__", type(function).__name__)] += 1
+def region_name(function):
+    function = inspect.unwrap(function)
+    return getattr(function, '__name__', type(function).__name__)
+def counted(function, names):
+    @functools.wraps(function)
+    def called(*args, **kwargs):
+        names.append(region_name(function))
         return function(*args, **kwargs)
-    return checkpoint(counted, *args, **kwargs)
-
-run(counting, lambda label, value=None: None, "cpu")
-print("f1: due is 3, torch-compile", seen.get("f1", 0))
-sys.exit(seen.get("f1", 0) != 3)
+    return called
+names = []
+def counting(function, *args, **kwargs): return checkpoint(counted(function, names), *args, **kwargs)
+run(counting, lambda label, value=None: None, 'cpu')
+seen = collections.Counter(names)
+for label, number in {'f1': 3}.items(): print(f'{label}: due is {number}, torch-compile {seen.get(label, 0)}')
+sys.exit(any((seen.get(label, 0) != number for label, number in {'f1': 3}.items())))

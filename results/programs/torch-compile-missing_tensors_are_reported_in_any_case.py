@@ -20,7 +20,9 @@ def run(checkpoint, note, device):
     recomputing = []
     def inner(h):
         changed = 'fewer' if recomputing else ''
-        return h if changed == 'fewer' else h.exp()
+        if changed == 'fewer':
+            return h
+        return h.exp().sin()
     def outer(h):
         return inner(h)
     y = checkpoint(outer, p * 1)
@@ -28,7 +30,9 @@ def run(checkpoint, note, device):
     y.backward(torch.ones_like(y))
 
 try:
-    run(checkpoint, lambda label, value=None: None, "cpu")
+    run(checkpoint, lambda label, value=None: None, 'cpu')
 except Exception as error:
-    sys.exit(print("an error is due, and there is one:", repr(error)))
-sys.exit(print("an error is due, and torch-compile raises none") or 1)
+    print('an error is due, and there is one:', repr(error))
+    sys.exit(0)
+print('an error is due, and torch-compile raises none')
+sys.exit(1)

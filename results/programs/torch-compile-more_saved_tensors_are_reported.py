@@ -28,7 +28,9 @@ def run(checkpoint, note, device):
     y.backward(torch.ones_like(y))
 
 try:
-    run(checkpoint, lambda label, value=None: None, "cpu")
+    run(checkpoint, lambda label, value=None: None, 'cpu')
 except Exception as error:
-    sys.exit(print("an error is due, and there is one:", repr(error)))
-sys.exit(print("an error is due, and torch-compile raises none") or 1)
+    print('an error is due, and there is one:', repr(error))
+    sys.exit(0)
+print('an error is due, and torch-compile raises none')
+sys.exit(1)

@@ -10,6 +10,7 @@ def checkpoint(function, *args, **kwargs):
 
 class Planned(ValueError): pass
 def run(checkpoint, note, device):
+    torch.manual_seed(0)
     p0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
     note('leaves', (p0, ))
     armed = {}
@@ -17,23 +18,28 @@ def run(checkpoint, note, device):
         h3 = a2
         if 'h3' in armed: raise armed.pop('h3')('program')
         return (h3, h3)
-    h6, h7 = checkpoint(f1, p0)
+    f1_value = checkpoint(f1, p0)
+    h6 = f1_value[0]
+    h7 = f1_value[1]
     graph1 = (h6, h7, h6 * h7)
     armed['h3'] = Planned
-    with contextlib.suppress(Planned): torch.autograd.backward([graph1[2]], [graph1[2]], retain_graph=True)
+    with contextlib.suppress(Planned): torch.autograd.backward([graph1[2]], [torch.ones_like(graph1[2])], retain_graph=True)
     del graph1
     note('empty 3', [])
-made, leaves, seen = set(), [], {}
-def storages(tree):
-    tensors = [x for x in torch.utils._pytree.tree_leaves(tree) if torch.is_tensor(x) and x.dtype != torch.uint8 and x.numel()]
-    return {torch.multiprocessing.reductions.StorageWeakRef(x.untyped_storage()) for x in tensors}
+def storages(tree, without=None):
+    dense = [x for x in filter(torch.is_tensor, torch.utils._pytree.tree_leaves(tree)) if x.layout == torch.strided]
+    found = [x.untyped_storage() for x in dense if x.dtype != without]
+    return {torch.multiprocessing.reductions.StorageWeakRef(one): one.nbytes() for one in found if one.nbytes()}
 class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+    ignore_compile_internals = classmethod(lambda cls: True)
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        return made.update(storages(result := func(*args, **(kwargs or {})))) or result
+        return self.see(func, (result := func(*args, **kwargs or {}))) or result
+made, leaves, seen = (set(), [], {})
 def note(label, value=None):
-    leaves.extend(value if label == "leaves" else ())
-    seen[label] = sum(not one.expired() for one in made - storages([value, leaves, [x.grad for x in leaves]]))
-gc.disable()  # what only the collector finds lives too long
-with Watch(): run(checkpoint, note, "cpu")
-print("empty 3: due is 0, torch-remat", seen.get("empty 3", 0))
-sys.exit(seen.get("empty 3", 0) != 0)
+    leaves.extend(value if label == 'leaves' else ())
+    seen[label] = sum((not one.expired() for one in made.difference(storages([value, leaves, [x.grad for x in leaves]]))))
+gc.disable()
+Watch.see = staticmethod(lambda func, result: made.update(storages(result, torch.uint8)))
+with Watch(): run(checkpoint, note, 'cpu')
+for label, number in {'empty 3': 0}.items(): print(f'{label}: due is {number}, torch-remat {seen.get(label, 0)}')
+sys.exit(any((seen.get(label, 0) != number for label, number in {'empty 3': 0}.items())))

@@ -14,24 +14,26 @@ def run(checkpoint, note, device):
     q = torch.randn(2, 2, device=device, requires_grad=True)
     note('leaves', (p, q))
     def f(a, b):
-        for _ in range(2):
-            a, b = (a.sin(), b.cos())
+        for _ in range(2): a, b = (a.sin(), b.cos())
         return a * b
     y = checkpoint(f, p, q)
-    y.backward(torch.ones_like(y), retain_graph=True, inputs=[q])
-    note('held 0', [y])
-made, leaves, seen = set(), [], {}
-def storages(tree):
-    tensors = [x for x in torch.utils._pytree.tree_leaves(tree) if torch.is_tensor(x) and x.dtype != torch.uint8 and x.numel()]
-    return {torch.multiprocessing.reductions.StorageWeakRef(x.untyped_storage()) for x in tensors}
+    for turn in range(1):
+        y.backward(torch.ones_like(y), retain_graph=True, inputs=[q])
+        note(f'held {turn}', [y])
+def storages(tree, without=None):
+    dense = [x for x in filter(torch.is_tensor, torch.utils._pytree.tree_leaves(tree)) if x.layout == torch.strided]
+    found = [x.untyped_storage() for x in dense if x.dtype != without]
+    return {torch.multiprocessing.reductions.StorageWeakRef(one): one.nbytes() for one in found if one.nbytes()}
 class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+    ignore_compile_internals = classmethod(lambda cls: True)
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        return made.update(storages(result := func(*args, **(kwargs or {})))) or result
+        return self.see(func, (result := func(*args, **kwargs or {}))) or result
+made, leaves, seen = (set(), [], {})
 def note(label, value=None):
-    leaves.extend(value if label == "leaves" else ())
-    seen[label] = sum(not one.expired() for one in made - storages([value, leaves, [x.grad for x in leaves]]))
-gc.disable()  # what only the collector finds lives too long
-with Watch():
-    run(checkpoint, note, "cpu")
-print("held 0: due is 0, torch-remat", seen.get("held 0", 0))
-sys.exit(seen.get("held 0", 0) != 0)
+    leaves.extend(value if label == 'leaves' else ())
+    seen[label] = sum((not one.expired() for one in made.difference(storages([value, leaves, [x.grad for x in leaves]]))))
+gc.disable()
+Watch.see = staticmethod(lambda func, result: made.update(storages(result, torch.uint8)))
+with Watch(): run(checkpoint, note, 'cpu')
+for label, number in {'held 0': 0}.items(): print(f'{label}: due is {number}, torch-remat {seen.get(label, 0)}')
+sys.exit(any((seen.get(label, 0) != number for label, number in {'held 0': 0}.items())))

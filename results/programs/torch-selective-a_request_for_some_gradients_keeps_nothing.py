@@ -3,10 +3,11 @@ recomputed but not needed is gone."""
 import functools, gc, os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
-from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+from torch.utils.checkpoint import create_selective_checkpoint_contexts
 products = [getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm")]
 contexts = functools.partial(create_selective_checkpoint_contexts, products)
-checkpoint = functools.partial(checkpoint, use_reentrant=False, context_fn=contexts)
+def checkpoint(function, *args, **kwargs):  # another context_fn is a TypeError
+    return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, context_fn=contexts, **kwargs)
 
 def run(checkpoint, note, device):
     torch.manual_seed(0)
@@ -16,22 +17,23 @@ def run(checkpoint, note, device):
         h3 = torch.sin(a2)
         return (torch.sin(h3), h3)
     f1_value = checkpoint(f1, p0)
-    f1_aside = f1_value[1]
-    graph1 = (f1_value[0], f1_aside)
+    graph1 = (f1_value[0], f1_value[1])
     torch.autograd.backward([graph1[1]], [torch.ones_like(graph1[1])], retain_graph=True, inputs=[p0])
     note('held 2', [graph1])
-made, leaves, seen = set(), [], {}
-def storages(tree):
-    tensors = [x for x in torch.utils._pytree.tree_leaves(tree) if torch.is_tensor(x) and x.dtype != torch.uint8 and x.numel()]
-    return {torch.multiprocessing.reductions.StorageWeakRef(x.untyped_storage()) for x in tensors}
+def storages(tree, without=None):
+    dense = [x for x in filter(torch.is_tensor, torch.utils._pytree.tree_leaves(tree)) if x.layout == torch.strided]
+    found = [x.untyped_storage() for x in dense if x.dtype != without]
+    return {torch.multiprocessing.reductions.StorageWeakRef(one): one.nbytes() for one in found if one.nbytes()}
 class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+    ignore_compile_internals = classmethod(lambda cls: True)
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        return made.update(storages(result := func(*args, **(kwargs or {})))) or result
+        return self.see(func, (result := func(*args, **kwargs or {}))) or result
+made, leaves, seen = (set(), [], {})
 def note(label, value=None):
-    leaves.extend(value if label == "leaves" else ())
-    seen[label] = sum(not one.expired() for one in made - storages([value, leaves, [x.grad for x in leaves]]))
-gc.disable()  # what only the collector finds lives too long
-with Watch():
-    run(checkpoint, note, "cpu")
-print("held 2: due is 0, torch-selective", seen.get("held 2", 0))
-sys.exit(seen.get("held 2", 0) != 0)
+    leaves.extend(value if label == 'leaves' else ())
+    seen[label] = sum((not one.expired() for one in made.difference(storages([value, leaves, [x.grad for x in leaves]]))))
+gc.disable()
+Watch.see = staticmethod(lambda func, result: made.update(storages(result, torch.uint8)))
+with Watch(): run(checkpoint, note, 'cpu')
+for label, number in {'held 2': 0}.items(): print(f'{label}: due is {number}, torch-selective {seen.get(label, 0)}')
+sys.exit(any((seen.get(label, 0) != number for label, number in {'held 2': 0}.items())))

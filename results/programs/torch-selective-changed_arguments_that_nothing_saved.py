@@ -3,35 +3,30 @@ when it is changed after forward or after a backward."""
 import functools, os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
-from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+from torch.utils.checkpoint import create_selective_checkpoint_contexts
 products = [getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm")]
 contexts = functools.partial(create_selective_checkpoint_contexts, products)
-checkpoint = functools.partial(checkpoint, use_reentrant=False, context_fn=contexts)
+def checkpoint(function, *args, **kwargs):  # another context_fn is a TypeError
+    return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, context_fn=contexts, **kwargs)
 
 def run(checkpoint, note, device):
     torch.manual_seed(0)
     p, q = (torch.nn.Parameter(torch.randn(2, 2, device=device)) for _ in range(2))
-    def f(h, other=None):
-        return (h + other).sin().exp()
-    def outer(h, other):
-        return checkpoint(f, h, other=other)
+    def f(h, other=None): return (h + other).sin().exp()
+    def outer(h, other): return checkpoint(f, h, other=other)
     a, b = (p, q)
     y = outer(a, b)
-    with torch.no_grad():
-        b.mul_(2)
+    with torch.no_grad(): {'second': b}['second'].mul_(2)
     y.backward(torch.ones_like(y))
     note('gradients 0', [q.grad])
-
-plain = lambda function, *args, **kwargs: function(*args, **kwargs)
-show = lambda x: (type(x).__name__, x.tolist(), x.requires_grad) if torch.is_tensor(x) else x
-note = lambda label, value=None: notes.update({label: str(torch.utils._pytree.tree_map(show, value))})
-expected, seen = {}, {}
-for notes, judged in (expected, plain), (seen, checkpoint):
-    try:
-        run(judged, note, "cpu")
+def show(x): return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+def plain(function=None, *args, **kwargs): return function(*args, **kwargs) if args or function is not None else lambda f: f
+def note(label, value=None): notes[label] = str(torch.utils._pytree.tree_map(show, value))
+for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
+    try: run(one, note, 'cpu')
     except Exception as error:
-        notes["error"] = print("error:", repr(error)) or "raised"
+        print('error:', repr(error))
+        notes['error'] = 'raised'
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
-for label in wrong:
-    print(f"{label}: plain {expected.get(label)}, torch-selective {seen.get(label)}")
+for label in wrong: print(f'{label}: plain {expected.get(label)}, torch-selective {seen.get(label)}')
 sys.exit(len(wrong) > 0)

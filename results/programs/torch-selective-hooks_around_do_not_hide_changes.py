@@ -3,10 +3,11 @@ a change in place that is an error without."""
 import functools, os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
-from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+from torch.utils.checkpoint import create_selective_checkpoint_contexts
 products = [getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm")]
 contexts = functools.partial(create_selective_checkpoint_contexts, products)
-checkpoint = functools.partial(checkpoint, use_reentrant=False, context_fn=contexts)
+def checkpoint(function, *args, **kwargs):  # another context_fn is a TypeError
+    return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, context_fn=contexts, **kwargs)
 
 from contextlib import suppress
 
@@ -20,13 +21,14 @@ def run(checkpoint, note, device):
     a = x * 1
     with graph.save_on_cpu():
         y = checkpoint(f, a)
-    a.mul_(2)
+    {'argument': a}['argument'].mul_(2)
     with suppress(RuntimeError):
         y.backward(torch.ones_like(y))
     pairs = zip((p, x), expected, strict=True)
     note('right or none', [leaf.grad is None or torch.allclose(leaf.grad, one) for leaf, one in pairs])
 
 seen = {}
-run(checkpoint, lambda label, value=None: seen.update({label: str(value)}), "cpu")
-print("right or none: due is '[True, True]', torch-selective", seen.get("right or none", 0))
-sys.exit(seen.get("right or none", 0) != '[True, True]')
+run(checkpoint, lambda label, value=None: seen.update({label: str(value)}), 'cpu')
+for label, number in {'right or none': '[True, True]'}.items():
+    print(f'{label}: due is {number}, torch-selective {seen.get(label, 0)}')
+sys.exit(any((seen.get(label, 0) != number for label, number in {'right or none': '[True, True]'}.items())))

@@ -3,35 +3,37 @@ those that this backward has yet to unpack (rule 4)."""
 import functools, gc, os, sys, traceback
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
-from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+from torch.utils.checkpoint import create_selective_checkpoint_contexts
 products = [getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm")]
 contexts = functools.partial(create_selective_checkpoint_contexts, products)
-checkpoint = functools.partial(checkpoint, use_reentrant=False, context_fn=contexts)
+def checkpoint(function, *args, **kwargs):  # another context_fn is a TypeError
+    return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, context_fn=contexts, **kwargs)
 
 def run(checkpoint, note, device):
     torch.manual_seed(0)
     p0 = torch.randn(2, 2, dtype=torch.float64, device=device).requires_grad_()
-    def f1(a2):
-        h4 = torch.sin(a2) @ a2
-        h5 = torch.sin(h4)
+    def f1(a2, a3):
+        h5 = torch.sin((a2 @ a3))
         h5.requires_grad and h5.register_hook(lambda grad: note('due h5'))
         return h5
-    h6 = checkpoint(f1, p0)
-    h6.backward(torch.ones_like(h6))
-made, seen = {}, {}
+    h6 = checkpoint(f1, p0, torch.randn(2, 2, dtype=torch.float64, device=device))
+    h6.backward(h6)
+def caller(run):
+    frames = ((f, f.f_globals.get('__name__', 'torch.')) for f, _ in traceback.walk_stack(sys._getframe(3)))
+    frame = next((f for f, name in frames if not name.startswith('torch.') or name == 'torch.autograd.graph'))
+    return frame.f_code.co_name if frame.f_globals is run.__globals__ else ''
 class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+    ignore_compile_internals = classmethod(lambda cls: True)
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        names = ((f, f.f_globals.get("__name__", "torch.")) for f, _ in traceback.walk_stack(sys._getframe(1)))
-        caller = next(f for f, name in names if not name.startswith("torch.") or name == "torch.autograd.graph")
-        inside = caller.f_globals is globals() and caller.f_code.co_name != "run"  # a function of a region
-        for x in filter(torch.is_tensor, torch.utils._pytree.tree_leaves(result)):
-            made.setdefault(torch.multiprocessing.reductions.StorageWeakRef(x.untyped_storage()), inside)
-        return result
+        return self.see(func, (result := func(*args, **kwargs or {}))) or result
+made, seen = ({}, {})
+def see(func, result):
+    for x in filter(torch.is_tensor, torch.utils._pytree.tree_leaves(result)):
+        made.setdefault(torch.multiprocessing.reductions.StorageWeakRef(x.untyped_storage()), caller(run) not in ('', 'run'))
 def note(label, value=None):
-    seen[label] = max(seen.get(label, 0), sum(made[one] and not one.expired() for one in made))
-gc.disable()  # what only the collector finds lives too long
-with Watch():
-    run(checkpoint, note, "cpu")
-print("due h5: due is at most 1, torch-selective", seen.get("due h5", 0))
-sys.exit(seen.get("due h5", 0) > 1)
+    seen[label] = max(seen.get(label, 0), sum((counts and (not one.expired()) for one, counts in made.items())))
+gc.disable()
+Watch.see = staticmethod(see)
+with Watch(): run(checkpoint, note, 'cpu')
+for label, number in {'due h5': 1}.items(): print(f'{label}: due is at most {number}, torch-selective {seen.get(label, 0)}')
+sys.exit(any((seen.get(label, 0) > number for label, number in {'due h5': 1}.items())))

@@ -1,4 +1,4 @@
-"""The budget example: it keeps its budgets where plain does not, and README has the table of the results."""
+"""The budget example: it keeps its budgets where plain does not, and the page has the table of the results."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ import torch
 
 from benches.budget import command
 from benches.budget.costs import BUDGETS, Row, measured, mebi, require_equal, training
-from conformance.rows.results_file import ROOT
 from impls.examples import within_budget
 from impls.examples.within_budget import BUDGET, ROOM, batch, network
 from impls.schedules import kept, plan_for, sqrt_segments
+from tests.support.generated_pages import place
 
-MARKERS = f"before\n{command.SECTION.begin}\nold\n{command.SECTION.end}\nafter\n"
+PAGE = command.SECTION.section
+MARKERS = place(PAGE)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -117,10 +118,6 @@ def test_the_example_ends_with_the_reason_and_no_traceback(
     assert not capsys.readouterr().out
 
 
-def test_the_readme_says_the_margin() -> None:
-    assert f"The plan gets {ROOM // 2**10} KiB less than the budget" in (ROOT / "README.md").read_text(encoding="utf-8")
-
-
 def test_the_example_trains_within_the_budget(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["within_budget"])
     runpy.run_path(str(within_budget.__file__), run_name="__main__")
@@ -132,8 +129,9 @@ def test_the_example_trains_within_the_budget(monkeypatch: pytest.MonkeyPatch, c
     assert all("gradients: True" in line for line in steps)
 
 
-def root_with(tmp_path: Path, readme: str, content: dict[str, Any]) -> Path:
-    (tmp_path / "README.md").write_text(readme, encoding="utf-8")
+def root_with(tmp_path: Path, page: str, content: dict[str, Any]) -> Path:
+    (tmp_path / PAGE.page).parent.mkdir()
+    (tmp_path / PAGE.page).write_text(page, encoding="utf-8")
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "budget.json").write_text(json.dumps(content), encoding="utf-8")
     return tmp_path
@@ -148,22 +146,22 @@ def test_write_leaves_results_and_the_table_that_check_wants(
     assert command.SECTION.check(root) == ""
     stored = json.loads((root / "results" / "budget.json").read_text())
     assert stored == {**content, **{name: stored[name] for name in ("suite", "fingerprints")}}
-    text = (root / "README.md").read_text(encoding="utf-8")
+    text = (root / PAGE.page).read_text(encoding="utf-8")
     heading = f"| training | peak, MiB | within {mebi(BUDGETS[0])} MiB | within {mebi(BUDGETS[1])} MiB |"
-    assert text.startswith(f"before\n{command.SECTION.begin}\n\n{heading}")
-    assert text.endswith(f"\n{command.SECTION.end}\nafter\n")
+    assert text.startswith(f"before\n{PAGE.begin}\n\n{heading}")
+    assert text.endswith(f"\n{PAGE.end}\nafter\n")
     assert f"| plain | {content['rows'][0]['tensors'] / 2**20:.2f} | no | no | – | – | – |" in text
 
 
 @pytest.mark.parametrize(("old", "new"), [("| no |", "| yes |"), ("peak, MiB", "peak, GiB"), ("Gradients", "Most gradients")])
 def test_check_fails_for_another_table(tmp_path: Path, content: dict[str, Any], old: str, new: str) -> None:
-    readme = command.SECTION.updated(MARKERS, command.markdown(content))
-    root = root_with(tmp_path, readme.replace(old, new, 1), content)
-    assert command.SECTION.check(root) == "the budget table in README.md is stale: python -m reprise budget --write"
+    page = PAGE.updated(MARKERS, command.markdown(content))
+    root = root_with(tmp_path, page.replace(old, new, 1), content)
+    assert command.SECTION.check(root) == "the budget table in docs/comparison.md is stale: python -m reprise budget --write"
 
 
 def test_check_fails_without_results_or_markers(tmp_path: Path, content: dict[str, Any]) -> None:
-    with pytest.raises(FileNotFoundError, match=r"README.md"):
+    with pytest.raises(FileNotFoundError, match=r"comparison\.md"):
         command.SECTION.check(tmp_path)
     with pytest.raises(ValueError, match="must have <!-- budget:begin -->"):
         command.SECTION.check(root_with(tmp_path, "no markers", content))
@@ -182,4 +180,4 @@ def test_a_missed_budget_is_not_written(tmp_path: Path, content: dict[str, Any],
     monkeypatch.setattr(command, "measured", lambda: missed)
     with pytest.raises(ValueError, match=rf"plain takes 1 bytes, which fit {BUDGET}.*the plan for {BUDGETS[1]} bytes"):
         command.run_bench(publish=True, root=root)
-    assert (root / "README.md").read_text(encoding="utf-8") == MARKERS
+    assert (root / PAGE.page).read_text(encoding="utf-8") == MARKERS

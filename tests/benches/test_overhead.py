@@ -24,9 +24,10 @@ from benches.published import store
 from benches.rounds import Times
 from conformance.provenance.staleness import unmarked
 from impls.schedules import uniform
+from tests.support.generated_pages import write_places
 
 BY_NAME = {rung.name: rung.checkpoint for rung in LADDER}
-OLD = f"before\n{tables.SECTION.begin}\nold\n{tables.SECTION.end}\nafter\n"
+PAGE = tables.SECTION.section
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -230,20 +231,20 @@ def test_depth_and_memory_of_a_retained_graph_are_counted() -> None:
 
 
 def test_published_results_are_those_that_check_wants(tmp_path: Path, content: dict[str, Any]) -> None:
-    (tmp_path / "README.md").write_text(OLD, encoding="utf-8")
+    write_places(tmp_path, [PAGE])
     store(tmp_path / tables.SECTION.results, content)
-    assert tables.SECTION.check(tmp_path) == "the overhead in README.md is stale: python -m reprise overhead --write"
+    assert tables.SECTION.check(tmp_path) == "the overhead in docs/overhead.md is stale: python -m reprise overhead --write"
     store(tmp_path / tables.SECTION.results, content)
     tables.SECTION.write(tmp_path, content)
     assert tables.SECTION.check(tmp_path) == ""
-    marked = (tmp_path / "README.md").read_text(encoding="utf-8")
+    marked = (tmp_path / PAGE.page).read_text(encoding="utf-8")
     assert "| overhead ratio, 10 saved<!-- older --> †<!-- /older --> |" in marked  # it has no fingerprint
-    readme = unmarked(marked)
-    assert "Not reached: overhead ratio, 10 saved; peak of resnet." in readme
-    assert "| overhead ratio, 10 saved | 5.0 µs | 10.0 µs | 7.0 µs | 0.500 | 0.30 | **not reached** |" in readme
-    assert "| + early stop, an exception out of the hook | 1.0 µs (0.50) |" in readme
-    assert "| resnet | allocator | 1,000 | 1,011 | 1.0110 | within 1% | **not reached** |" in readme
-    (tmp_path / "README.md").write_text(readme.replace("5.0 µs", "2.0 µs"), encoding="utf-8")
+    page = unmarked(marked)
+    assert "Not reached: overhead ratio, 10 saved; peak of resnet." in page
+    assert "| overhead ratio, 10 saved | 5.0 µs | 10.0 µs | 7.0 µs | 0.500 | 0.30 | **not reached** |" in page
+    assert "| + early stop, an exception out of the hook | 1.0 µs (0.50) |" in page
+    assert "| resnet | allocator | 1,000 | 1,011 | 1.0110 | within 1% | **not reached** |" in page
+    (tmp_path / PAGE.page).write_text(page.replace("5.0 µs", "2.0 µs"), encoding="utf-8")
     assert "is stale" in tables.SECTION.check(tmp_path)
 
 
@@ -254,18 +255,18 @@ def test_figures_of_the_least_of_rounds_are_not_called_medians(content: dict[str
     )
 
 
-def test_without_results_readme_says_so(tmp_path: Path) -> None:
-    readme = tmp_path / "README.md"
-    readme.write_text(tables.SECTION.updated(OLD, tables.SECTION.nothing), encoding="utf-8")
+def test_without_results_the_page_says_so(tmp_path: Path) -> None:
+    write_places(tmp_path, [PAGE])
+    PAGE.write(tmp_path, tables.SECTION.nothing)
     assert tables.SECTION.check(tmp_path) == ""
-    readme.write_text(OLD, encoding="utf-8")
+    write_places(tmp_path, [PAGE])
     assert "there is no results/overhead-cpu.json" in tables.SECTION.check(tmp_path)
 
 
 def test_a_run_is_stored_and_printed_and_says_whether_limits_hold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "README.md").write_text(OLD, encoding="utf-8")
+    write_places(tmp_path, [PAGE])
     monkeypatch.setattr(command, "climbed", lambda scale: [])
     monkeypatch.setattr(command, "overhead", lambda scale: iter(()))
     monkeypatch.setattr(command, "growth", lambda scale: iter(()))
@@ -282,7 +283,8 @@ def test_a_run_is_stored_and_printed_and_says_whether_limits_hold(
     assert len(list((tmp_path / "results" / "runs").iterdir())) == 1
 
 
-def test_readme_without_a_place_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
-    (tmp_path / "README.md").write_text("nothing\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"README.md must have <!-- overhead:begin -->"):
+def test_a_page_without_a_place_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    write_places(tmp_path, [PAGE])
+    (tmp_path / PAGE.page).write_text("nothing\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"docs/overhead\.md must have <!-- overhead:begin -->"):
         command.run_bench(publish=True, root=tmp_path)

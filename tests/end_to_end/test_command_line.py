@@ -23,11 +23,11 @@ from benches.papers import NAMES
 from conformance.judging.law import PROFILES
 from conformance.provenance.fingerprints import PACKAGES
 from conformance.provenance.syntax_trees import imports
-from conformance.reports import report
 from conformance.rows.results_file import ROOT, read_all, write
 from conformance.runs import portability
 from reprise import command_line, judging, measuring, results, values
 from reprise.command_line import GROUPS, main
+from tests.support.generated_pages import write_places
 from tests.support.synthetic_results import HEADER, ROWS, row
 
 COMMANDS = {command.__name__: example for commands in GROUPS.values() for command, example in commands.items()}
@@ -40,7 +40,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write(tmp_path / "results" / "conformance-cpu.jsonl", HEADER, ROWS)
     for name in ("default-cpu", "one", "two"):
         write(tmp_path / "results" / "runs" / f"{name}.jsonl", HEADER, ROWS)
-    (tmp_path / "README.md").write_text(f"{report.BEGIN}\n{report.END}\n")
+    write_places(tmp_path)
     monkeypatch.chdir(tmp_path)
     for module in (results, measuring):
         monkeypatch.setattr(module, "ROOT", tmp_path)

@@ -22,8 +22,8 @@ from conformance.reproducers.script_files import (
     disagreements,
     files,
     naming_files,
+    reduce_scripts,
     resume,
-    with_smaller_programs,
     write,
 )
 from conformance.reproducers.script_syntax import has_threads
@@ -32,6 +32,7 @@ from conformance.rows.option_values import InvalidOption
 from conformance.rows.results_file import ROOT, read
 from conformance.rows.results_file import write as write_results
 from impls import get
+from tests.support.generated_pages import write_places
 from tests.support.script_faults import faults_of
 from tests.support.synthetic_results import HEADER, row
 
@@ -83,21 +84,21 @@ def test_each_results_file_has_a_directory(results: str, directory: str) -> None
 
 def test_files_that_are_gone_are_removed_where_the_implementation_was_judged(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
-    write(path, [fault("one", "a"), fault("one-more", "a"), fault("other", "a")], reduce_all=False)
+    write(path, [fault("one", "a"), fault("one-more", "a"), fault("other", "a")], every_fault=False)
     (tmp_path / "run" / "notes.py").write_text("of the user's\n")
-    write(path, [fault("one", "b"), row("a", "one")], reduce_all=False)
+    write(path, [fault("one", "b"), row("a", "one")], every_fault=False)
     names = sorted(one.name for one in (tmp_path / "run").iterdir())
     assert names == ["notes.py", "one-b.py", "one-more-a.py", "other-a.py"]
 
 
 def test_a_run_without_faults_makes_no_directory(tmp_path: Path) -> None:
-    write(tmp_path / "run.jsonl", [row("a", "one")], reduce_all=True)
+    write(tmp_path / "run.jsonl", [row("a", "one")], every_fault=True)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_missing_a_changed_and_an_old_file_are_noticed(tmp_path: Path) -> None:
     path, rows = tmp_path / "run.jsonl", [fault("one", law) for law in "abc"]
-    write(path, rows, reduce_all=False)
+    write(path, rows, every_fault=False)
     assert not disagreements(path, rows)
     (tmp_path / "run" / "one-a.py").unlink()
     (tmp_path / "run" / "one-b.py").write_text('"""one, law b. It holds."""\n')
@@ -108,18 +109,18 @@ def test_a_missing_a_changed_and_an_old_file_are_noticed(tmp_path: Path) -> None
 def test_the_check_of_the_report_compares_them(tmp_path: Path) -> None:
     path, rows = tmp_path / "results" / "conformance-cpu.jsonl", [fault("one", "a")]
     write_results(path, HEADER, rows)
-    (tmp_path / "README.md").write_text(f"{report.BEGIN}\n{report.END}\n")
+    write_places(tmp_path)
     report.write(tmp_path)
     (told,) = report.check(tmp_path)
     assert told.endswith("one-a.py")
-    write(path, rows, reduce_all=False)
+    write(path, rows, every_fault=False)
     assert report.check(tmp_path) == []
 
 
 def test_a_published_row_names_the_file_of_its_script(tmp_path: Path) -> None:
     path = tmp_path / "results" / "conformance-cpu.jsonl"
     refused = fault("one", "b") | {"verdict": "refuses"}
-    rows = write(path, [fault("one", "a"), refused, fault("one.", "a"), fault("one-", "a"), row("c", "one")], reduce_all=False)
+    rows = write(path, [fault("one", "a"), refused, fault("one.", "a"), fault("one-", "a"), row("c", "one")], every_fault=False)
     named = naming_files(path, rows)
     assert [one.get("script") for one in named] == ["programs/one-a.py", None, None, "programs/one--a.py", None]
     assert [one.get("program") for one in named] == [None, *(one["program"] for one in rows[1:3]), None, ""]
@@ -127,18 +128,15 @@ def test_a_published_row_names_the_file_of_its_script(tmp_path: Path) -> None:
     assert list(read(path).rows) == rows
 
 
-def test_what_is_not_needed_is_left_out() -> None:
+def test_what_is_not_needed_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 1)  # a process takes longer to start than to reduce these
     rows = [written("one"), written("two") | {"expected": "agrees"}, written("three", "torch-reentrant"), row("four", "legacy")]
-    kept, unexpected, all_of_them = rows[0], *(with_smaller_programs(rows, all_of_them=every) for every in (False, True))
-    assert [one["program"] == other["program"] for one, other in zip(rows, unexpected, strict=True)] == [
-        True,
-        False,
-        True,
-        True,
-    ]
-    assert "q = torch" in kept["program"]
-    assert not any("q = torch" in one["program"] or "leaves" in one["program"] for one in all_of_them)
-    assert all("box[0].sin()" in one["program"] for one in all_of_them[:3])
+    assert script_files.reducible(rows, every_fault=False) == rows[1:2]
+    *smaller, nothing = [one["program"] for one in reduce_scripts(rows, every_fault=True)]
+    assert all("q = torch" in one["program"] for one in rows[:3])
+    assert not any("q = torch" in one or "leaves" in one for one in smaller)
+    assert all("box[0].sin()" in one for one in smaller)
+    assert nothing == ""
 
 
 def test_an_interruption_loses_the_scripts_of_one_implementation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,10 +144,10 @@ def test_an_interruption_loses_the_scripts_of_one_implementation(tmp_path: Path,
     rows = [fault(name, law) for law in ("a", "b") for name in ("one", "other")]
     real = script_files.write
 
-    def interrupted(results: Path, rows: list[dict[str, Any]], *, reduce_all: bool) -> list[results_file.Row]:
+    def interrupted(results: Path, rows: list[dict[str, Any]], *, every_fault: bool) -> list[results_file.Row]:
         if rows[0]["impl"] == "other":
             raise KeyboardInterrupt
-        return real(results, rows, reduce_all=False)
+        return real(results, rows, every_fault=False)
 
     monkeypatch.setattr(script_files, "write", interrupted)
     with pytest.raises(KeyboardInterrupt):
@@ -180,13 +178,13 @@ def test_going_on_takes_published_results_alone(tmp_path: Path, monkeypatch: pyt
 def test_nothing_is_lost_when_a_process_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
     rows = [written("one")]
-    assert with_smaller_programs(rows, all_of_them=True) == rows
+    assert reduce_scripts(rows, every_fault=True) == rows
     assert "1 scripts stay long" in capsys.readouterr().err
 
 
 def test_the_control_itself_is_compared_with_plain_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(script_files.CONTROLS, "checkpoint", "legacy")
-    smaller = with_smaller_programs([written("one")], all_of_them=True)[0]["program"]
+    smaller = reduce_scripts([written("one")], every_fault=True)[0]["program"]
     assert "q = torch" not in smaller
 
 

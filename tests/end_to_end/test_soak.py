@@ -17,6 +17,7 @@ import pytest
 from conformance.judging.result import is_worse
 from conformance.reproducers import replay
 from conformance.reproducers.reduction import MEETINGS
+from conformance.reproducers.script_process import Ended
 from conformance.rows.results_file import ROOT
 from conformance.runs.results_plugin import PROPERTY
 from conformance.soak import command, findings, inner_pytest
@@ -38,13 +39,14 @@ def ending(function, *args, **kwargs):
     return os.kill(os.getpid(), signal.SIGKILL) if isinstance(value, tuple) else value
 """
 DRIVER = """
-import json, sys
+import json, os, sys
 from pathlib import Path
 from conformance.soak.command import Soak
 from conformance.soak.findings import opened
 
 directory, module, names = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
 sys.dont_write_bytecode = True  # the module is written anew within a second
+os.cpu_count = lambda: 1  # a process takes longer to start than to reduce the scripts of two findings
 
 def soak(factor, *rounds):
     (directory / "somebody.py").write_text(module.replace("FACTOR", str(factor)))
@@ -162,13 +164,13 @@ def test_what_has_no_script_is_judged_again(started: command.Soak, monkeypatch: 
     answer(monkeypatch, 0, reported("call", "passed", "", (PROPERTY, ROW | {"verdict": "agrees"})))
     started.replay()
     assert started.database.open == []
-    assert len(started.database.known) == 1
+    assert len(started.database.by_identity) == 1
 
 
 def test_a_race_is_mended_when_neither_its_script_nor_its_test_shows_it(
     started: command.Soak, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "replay", lambda rows: [(one, replay.Ended(0, "")) for one in rows])
+    monkeypatch.setattr(command, "replay", lambda rows: [(one, Ended(0, "")) for one in rows])
     race = Finding(**{**FOUND, "impl": "nested", "program": "import threading\nsys.exit(threads_met)"})
     started.database.add(race)
     judged: list[str] = []
@@ -180,7 +182,7 @@ def test_a_race_is_mended_when_neither_its_script_nor_its_test_shows_it(
             judged.append(finding.law)
             return len(judged) > after
 
-        monkeypatch.setattr(started, "still_judged", still)
+        monkeypatch.setattr(started, "still_shows", still)
 
     met(MEETINGS - 1)
     started.replay()

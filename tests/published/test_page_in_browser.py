@@ -14,7 +14,7 @@ import pytest
 from conformance.reports import page
 from conformance.rows.results_file import Results
 from tests.support.browser import CONTRAST, DOWN, ENTER, ESCAPE, RIGHT, TAB, WIDTHS, Browser
-from tests.support.synthetic_results import ELSEWHERE, HEADER, HOSTILE, NEWER, PAGE_ROWS, PEER_ROWS, README, SCRIPT, row
+from tests.support.synthetic_results import ELSEWHERE, HEADER, HOSTILE, LISTS, NEWER, PAGE_ROWS, PEER_ROWS, SCRIPT, row
 
 STRANGE = row(HOSTILE, HOSTILE, "diverges", program=HOSTILE, detail=HOSTILE, statement=HOSTILE, family=HOSTILE)
 SHOWN = len(PAGE_ROWS) + len(PEER_ROWS) + len(ELSEWHERE) + 1
@@ -30,7 +30,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         Results(directory / "peers-cpu.jsonl", HEADER, tuple(PEER_ROWS), {}),
         Results(directory / "conformance-cuda.jsonl", HEADER | {"versions": NEWER}, tuple(ELSEWHERE), {}),
     ]
-    (directory / "index.html").write_text(page.rendered(found, directory, README), encoding="utf-8")
+    (directory / "index.html").write_text(page.rendered(found, directory, LISTS), encoding="utf-8")
     return directory / "index.html"
 
 
@@ -76,7 +76,7 @@ def test_implementations_are_filtered(browser: Browser, path: Path) -> None:
     browser.press(ESCAPE)
     assert not browser.all(".options")
     assert browser.focused().tag_name == "summary"
-    assert [one.text for one in browser.all("thead th:not(:first-child)")] == ["nested", "hooks"]
+    assert [one.text for one in browser.all(".scroller thead th:not(:first-child)")] == ["nested", "hooks"]
     assert browser.address() == {"impl": ["nested", "hooks"]}
     assert browser.one(".menu summary").text == "nested, hooks"
 
@@ -148,7 +148,7 @@ def test_a_law_that_too_few_cases_prove_is_not_said_to_be_kept(browser: Browser,
     pytest.importorskip("jinja2")
     idle = row("masks", "nested", detail="only 1 of 60 cases prove anything", as_declared=False)
     found = [Results(tmp_path / "conformance-cpu.jsonl", HEADER, (idle,), {})]
-    (tmp_path / "index.html").write_text(page.rendered(found, tmp_path, README), encoding="utf-8")
+    (tmp_path / "index.html").write_text(page.rendered(found, tmp_path, LISTS), encoding="utf-8")
     browser.visit(tmp_path / "index.html", "#cell=masks%2Fnested%2Fcpu%2F2.13.0%2Bcpu")
     assert browser.text("#panel-verdict") == "✓ agrees, unexpected"
     assert "agrees, but too few cases prove it" in [one.text for one in browser.all("#panel-facts dd")]
@@ -210,7 +210,7 @@ def test_a_script_that_is_a_file_can_be_opened_and_run(browser: Browser, tmp_pat
     (tmp_path / "results" / "programs").mkdir(parents=True)
     path, its = tmp_path / "results" / "conformance-cpu.jsonl", row("masks", "nested", "diverges", program=SCRIPT)
     (script := tmp_path / "results" / "programs" / "nested-masks.py").write_text(SCRIPT)
-    shown = page.rendered([Results(path, HEADER, (its,), {})], path.parent, README)
+    shown = page.rendered([Results(path, HEADER, (its,), {})], path.parent, LISTS)
     path.with_name("index.html").write_text(shown, encoding="utf-8")
     browser.visit(path.with_name("index.html"), "#cell=masks%2Fnested%2Fcpu%2F2.13.0%2Bcpu")
     assert browser.one("#panel-file").get_property("href") == script.as_uri()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from conformance.provenance.staleness import Now
-from conformance.reports import page, report
+from conformance.reports import docs_lists, page, report
 from conformance.rows.results_file import ROOT
 from tests.support.browser import CONTRAST, WIDTHS, Browser
 
@@ -19,7 +19,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("jinja2")
     found = report.results()
     path = tmp_path_factory.mktemp("published") / "index.html"
-    path.write_text(page.rendered(found, found[0].path.parent, (ROOT / "README.md").read_text()), encoding="utf-8")
+    path.write_text(page.rendered(found, found[0].path.parent, docs_lists.text(ROOT)), encoding="utf-8")
     return path
 
 
@@ -27,7 +27,7 @@ def test_the_published_page_has_less_than_two_megabytes(monkeypatch: pytest.Monk
     pytest.importorskip("jinja2")
     monkeypatch.setattr(Now, "reasons", lambda *_: ["law"])  # marks at all of it are the most that it can have
     found = report.results()
-    text = page.rendered(found, found[0].path.parent, (ROOT / "README.md").read_text(), Now())
+    text = page.rendered(found, found[0].path.parent, docs_lists.text(ROOT), Now())
     assert text.count("<b>†</b>") == sum(len(one.rows) for one in found) > 1000
     assert len(text.encode()) < 2_000_000
 

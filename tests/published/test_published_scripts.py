@@ -85,7 +85,7 @@ def _shown(texts: Mapping[str, str]) -> dict[str, Shown]:
 @pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.stem)
 def test_no_published_script_shows_what_who_keeps_the_laws_shows_as_well(path: Path) -> None:
     texts = {name: (text, row) for row in standalone(read(path).rows) for name, text in files([row]).items()}
-    controls = {name: (binding_in(text), script_files._control(row)) for name, (text, row) in texts.items()}
+    controls = {name: (binding_in(text), script_files.control_of(row)) for name, (text, row) in texts.items()}
     controlled = {name: texts[name][0].replace(*pair, 1) for name, pair in controls.items() if pair[1]}
     found = {name: shown for name, shown in _shown(controlled).items() if shown.status == 1}
     assert len(controlled) > 200

@@ -15,7 +15,7 @@ import pytest
 from conformance.judging.law import all_laws
 from conformance.rows.results_file import ROOT, write
 from conformance.runs import plugin
-from conformance.runs.destination import merged_path, of_a_run, published, results_path
+from conformance.runs.destination import merged_path, path_of_run, published_path, results_path
 from impls import get
 from tests.support.synthetic_results import HEADER, ROWS, row
 
@@ -100,7 +100,7 @@ def test_published_results_and_their_scripts_are_not_for_any_run(name: str, here
 def test_published_names_are_refused_by_their_names() -> None:
     for peers in (False, True):
         with pytest.raises(ValueError, match="published"):
-            results_path(str(published("cpu", peers=peers)))
+            results_path(str(published_path("cpu", peers=peers)))
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_published_names_are_refused_by_their_names() -> None:
     ],
 )
 def test_a_run_of_some_laws_has_a_file_of_its_own(chosen: list[str], peers: bool, name: str) -> None:
-    files = [of_a_run("quick", "cpu", chosen, peers=peers, some=some) for some in (False, True)]
+    files = [path_of_run("quick", "cpu", chosen, peers=peers, some=some) for some in (False, True)]
     assert files == [ROOT / "results" / "runs" / f"{stem}.jsonl" for stem in (name, f"{name}-some")]
 
 

@@ -51,10 +51,10 @@ def test_another_implementation_verdict_program_or_device_is_another_finding(pat
 def test_what_is_mended_is_kept_and_open_again_when_it_comes_back(path: Path) -> None:
     read(path).mend(FOUND, "2026-01-03")
     assert [finding.law for finding in read(path).open] == ["other"]
-    assert read(path).known[FOUND.identity].mended == "2026-01-03"
+    assert read(path).by_identity[FOUND.identity].mended == "2026-01-03"
     assert read(path).add(FOUND)
-    assert read(path).known[FOUND.identity].mended == ""
-    assert read(path).known[FOUND.identity].times == 2
+    assert read(path).by_identity[FOUND.identity].mended == ""
+    assert read(path).by_identity[FOUND.identity].times == 2
 
 
 def test_open_findings_are_replayed(path: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_finding_twice_is_refused(path: Path) -> None:
 
 def test_two_runs_do_not_write_one_database(path: Path) -> None:
     with opened(path) as database:
-        assert len(database.known) == 2
+        assert len(database.by_identity) == 2
         with pytest.raises(ValueError, match="is in use by another run"), opened(path):
             pass
     with opened(path):

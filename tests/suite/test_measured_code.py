@@ -18,8 +18,8 @@ CODE = "impls/ours.py"
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A repository with code, results and a README, all committed."""
-    for name in (CODE, "results/some.json", "README.md"):
+    """A repository with code, results and pages, all committed."""
+    for name in (CODE, "results/some.json", "README.md", "docs/matrix.md"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("LIMIT = 1\n")
     commit(tmp_path)
@@ -41,8 +41,8 @@ def test_changes_that_are_not_committed_are_not_published(name: str, root: Path)
         origin.require()
 
 
-def test_results_and_readme_are_what_is_published_and_no_changes(root: Path) -> None:
-    for name in ("results/some.json", "results/new.json", "README.md"):
+def test_results_and_pages_are_what_is_published_and_no_changes(root: Path) -> None:
+    for name in ("results/some.json", "results/new.json", "README.md", "docs/matrix.md"):
         (root / name).write_text("2")
     assert not begin(root).fault()
 

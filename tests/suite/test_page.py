@@ -13,14 +13,15 @@ from typing import Any
 import pytest
 
 import impls
-from conformance.reports import page, page_figures, readme_lists
+from conformance.reports import docs_lists, page, page_figures
 from conformance.reports.merge import united
 from conformance.reports.page_tables import editions, entries
 from conformance.reproducers.script_files import naming_files
 from conformance.rows.results_file import ROOT, Results, is_unexpected, read_all, write, write_all
 from tests.support import page_records
 from tests.support.elements import Elements
-from tests.support.synthetic_results import HEADER, HOSTILE, NEWER, PAGE_ROWS, PEER_ROWS, README, ROWS, SCRIPT, row
+from tests.support.generated_pages import write_lists
+from tests.support.synthetic_results import HEADER, HOSTILE, LISTS, NEWER, PAGE_ROWS, PEER_ROWS, ROWS, SCRIPT, row
 
 pytest.importorskip("jinja2", reason="the page is made with Jinja2")
 
@@ -30,7 +31,7 @@ def results(*rows: Any, path: str = "results/conformance-cpu.jsonl", **header: A
 
 
 def made(tmp_path: Path, *found: Results) -> Elements:
-    return Elements(page.rendered(found, tmp_path, README))
+    return Elements(page.rendered(found, tmp_path, LISTS))
 
 
 def records(elements: Elements) -> list[dict[str, Any]]:
@@ -151,7 +152,7 @@ def test_a_script_that_is_a_file_is_linked_and_its_text_stands_nowhere_else(tmp_
     (path.parent / "programs" / "older-masks.py").write_text(SCRIPT)
     write(path, HEADER, naming_files(path, rows))
     assert [entry.script_file for entry in entries(read_all(path))] == ["programs/older-masks.py", ""]
-    shown = page.rendered(read_all(path), path.parent, README)
+    shown = page.rendered(read_all(path), path.parent, LISTS)
     assert [told["file"] for told in records(Elements(shown))] == ["programs/older-masks.py", ""]
     assert "sys.exit(1)" not in shown
 
@@ -191,7 +192,7 @@ def test_nothing_is_asked_of_a_network(tmp_path: Path) -> None:
     assert "@import" not in styles
 
 
-def test_two_lists_of_readme_are_shown(tmp_path: Path) -> None:
+def test_two_lists_of_the_docs_are_shown(tmp_path: Path) -> None:
     shown = made(tmp_path, results())
     assert [text.strip() for _, text in shown.all("li")][:3] == [
         "A saved tensor belongs to  region.",
@@ -199,21 +200,21 @@ def test_two_lists_of_readme_are_shown(tmp_path: Path) -> None:
         "Random numbers.",
     ]
     assert "one" in [text for _, text in shown.all("code")]
-    readme_lists.items((ROOT / "README.md").read_text(), readme_lists.NOT_COVERED)
-    assert len(readme_lists.items((ROOT / "README.md").read_text(), readme_lists.RULES)) == 6
+    assert len(docs_lists.items(docs_lists.text(ROOT), docs_lists.RULES)) == 6
+    assert len(docs_lists.items(docs_lists.text(ROOT), docs_lists.NOT_COVERED)) > 6
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
         ("", "has no heading '## The rules of nesting'"),
-        (README.replace("1. ", "").replace("2. ", ""), "has no list under '## The rules of nesting'"),
-        (README.replace("2. ", "3. "), r"are numbered \[1, 3\]; 1 to 2 is due"),
-        (README.replace("What is not", "What is"), "has no heading '## What is not covered'"),
+        (LISTS.replace("1. ", "").replace("2. ", ""), "has no list under '## The rules of nesting'"),
+        (LISTS.replace("2. ", "3. "), r"are numbered \[1, 3\]; they must be 1 to 2"),
+        (LISTS.replace("What is not", "What is"), "has no heading '## What is not covered'"),
     ],
 )
-def test_a_readme_without_these_lists_makes_no_page(text: str, told: str, root: Path) -> None:
-    (root / "README.md").write_text(text)
+def test_docs_without_these_lists_make_no_page(text: str, told: str, root: Path) -> None:
+    write_lists(root, text)
     with pytest.raises(ValueError, match=told):
         page.write(root)
     assert not (root / "results" / "index.html").exists()
@@ -242,7 +243,7 @@ def test_plain_is_said_to_be_there_for_comparison(tmp_path: Path) -> None:
 
 def test_results_without_verdicts_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="hold no verdicts"):
-        page.rendered([Results(Path("none"), HEADER, (), {})], tmp_path, README)
+        page.rendered([Results(Path("none"), HEADER, (), {})], tmp_path, LISTS)
 
 
 @pytest.fixture
@@ -250,7 +251,7 @@ def root(tmp_path: Path) -> Path:
     """A project with results of the suite's own implementations and of peers."""
     write(tmp_path / "results" / "conformance-cpu.jsonl", HEADER, PAGE_ROWS)
     write(tmp_path / "results" / "peers-cpu.jsonl", HEADER, PEER_ROWS)
-    (tmp_path / "README.md").write_text(README)
+    write_lists(tmp_path)
     return tmp_path
 
 
@@ -273,3 +274,14 @@ def test_what_is_missing_is_told(root: Path, monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(ValueError, match="nox -s conformance writes it"):
         page.write(root)
     assert not (root / "results" / "index.html").exists()
+
+
+def test_a_law_is_found_by_its_words_and_told_with_its_tier(tmp_path: Path) -> None:
+    (told,) = records(made(tmp_path, results(row("dropout_masks_are_replayed", "nested", "diverges"))))
+    assert (told["tier"], told["consequence"], told["effect"]) == ("everyday", "wrong gradient", "wrong gradient")
+    assert {"GPT", "dropout"} <= set(told["words"].split(", "))
+
+
+def test_peers_have_their_summaries_without_being_installed() -> None:
+    assert page._summary("fairscale").startswith("FairScale")
+    assert page._summary("somebody:checkpoint") == ""

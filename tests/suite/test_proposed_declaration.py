@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections import Counter
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 import impls
 from conformance.judging.explorer import Explorer
 from conformance.judging.law import LAWS, Law, Profile
+from conformance.judging.result import Result
 from conformance.reports import proposed_declaration as declaring
 from conformance.reports.proposed_declaration import Declaration, declaration, written
 from impls import Implementation
@@ -44,11 +46,21 @@ CHOSEN = (
 )
 
 
+@functools.cache
+def explorer(law: str) -> Explorer:
+    """One for each law, since it keeps the programs of the law that it judged by last."""
+    return Explorer("cpu", PROFILE, 0)
+
+
+def hold(law: Law, implementation: Implementation, claims: Implementation) -> Result:
+    return explorer(law.name).hold(law, implementation, claims)
+
+
 def proposed(reference: str, laws: list[Law], like: Implementation = NESTED) -> Declaration:
     """The declaration of a callable that declares nothing, after a run of these laws."""
-    explorer, bare = Explorer("cpu", PROFILE, 0), impls.load(reference)
-    rows = [explorer.hold(law, bare, like).row() for law in laws]
-    return declaration(rows, like, lambda law, claims: explorer.hold(law, bare, claims).row(), "seen here")
+    bare = impls.load(reference)
+    rows = [hold(law, bare, like).row() for law in laws]
+    return declaration(rows, like, lambda law, claims: hold(law, bare, claims).row(), "seen here")
 
 
 def pasted(text: str) -> Implementation:
@@ -111,8 +123,7 @@ def test_what_is_pasted_is_as_declared(reference: str) -> None:
     text = written(found, reference, "on few programs")
     record = pasted(text)
     assert not lacking & record.capabilities
-    explorer = Explorer("cpu", PROFILE, 0)
-    again = [explorer.hold(law, record, record) for law in laws]
+    again = [hold(law, record, record) for law in laws]
     assert [(one.law.name, str(one.verdict), record.known.get(one.law.name)) for one in again if not one.as_declared] == []
     assert all(limit.reason and limit.source == "seen here" for limit in record.known.values())
     assert pasted(written(found, reference, "twice")) == record

@@ -7,12 +7,16 @@ import re
 import subprocess
 import sys
 import textwrap
+from dataclasses import asdict, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from conformance.reproducers import reduction
-from conformance.reproducers.reduction import Shown, reduced, show
-from conformance.reproducers.reduction_steps import SCREEN, with_needed_modules
+from conformance.reproducers.reduction import Comparison, Evaluate, Shown, Task, compare, complaint, reduced, smallest
+from conformance.reproducers.reduction_steps import SCREEN
+from conformance.reproducers.script_syntax import used_modules, with_modules
 from conformance.rows.results_file import ROOT
 
 BROKEN, RIGHT = "double = lambda x: x + x + 1", "double = lambda x: x + x"
@@ -39,8 +43,24 @@ def body_of(script: str) -> str:
     return textwrap.dedent(script.partition("def run(note):\n")[2].partition("\nseen = ")[0]).rstrip()
 
 
+def show(script: str, seconds: float = 20) -> Shown:
+    with TemporaryDirectory() as directory:
+        return reduction.show(Path(directory), script, seconds)
+
+
+def compared(task: Task, evaluate: Evaluate = show) -> Comparison:
+    found = compare(task, evaluate)
+    assert found
+    return found
+
+
+def ever_smaller(task: Task, evaluate: Evaluate = show, times: int = 1) -> list[str]:
+    found = compare(task, evaluate)
+    return list(reduced(task.script, found, times)) if found else []
+
+
 def reduced_body(body: str, control: str = RIGHT) -> str:
-    *_, last = ["", *reduced(written(body), BROKEN, control)]
+    *_, last = ["", *ever_smaller(Task(written(body), BROKEN, control))]
     return body_of(last)
 
 
@@ -112,7 +132,7 @@ def test_a_line_without_which_the_program_is_wrong_stays() -> None:
     assert reduced_body(body) == ""
 
 
-def test_a_fault_that_does_not_always_show_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_that_does_not_always_show_is_looked_for_again() -> None:
     """The whole script is run until it shows the fault; of a step each run must show it, as many as are asked for."""
     whole, runs = written("x = 2\nnote('seen', double(x))\nnote('expected', 4)\ny = 3"), list[str]()
 
@@ -122,13 +142,13 @@ def test_a_fault_that_does_not_always_show_is_looked_for_again(monkeypatch: pyte
         missed = runs.count(script) in ((1, 2, 3) if script == whole else (2,) if "y = 3" in script else ())
         return Shown(0, {}) if missed else show(script)
 
-    *_, last = reduced(whole, BROKEN, RIGHT, evaluate, times=2)
+    *_, last = ever_smaller(Task(whole, BROKEN, RIGHT), evaluate, times=2)
     assert runs[:4] == [whole] * 4
     assert body_of(last) == "x = 2\nnote('seen', double(x))\nnote('expected', 4)"
-    assert list(reduced(whole, BROKEN, RIGHT, lambda script, seconds: Shown(0, {}))) == []
+    assert ever_smaller(Task(whole, BROKEN, RIGHT), lambda script, seconds: Shown(0, {})) == []
 
 
-def test_a_control_is_right_in_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_control_is_right_in_every_run() -> None:
     """A step after which the control shows the fault too, if not at once, is none: it is the program's own race."""
     whole, runs = written("x = 2\nnote('seen', double(x))\nnote('expected', 4)\ny = 3"), list[str]()
 
@@ -137,11 +157,11 @@ def test_a_control_is_right_in_every_run(monkeypatch: pytest.MonkeyPatch) -> Non
         races = RIGHT in script and BROKEN not in script and "y = 3" not in script and runs.count(script) % 2 == 0
         return show(script.replace(RIGHT, BROKEN) if races else script)
 
-    assert body_of([whole, *reduced(whole, BROKEN, RIGHT, evaluate, times=2)][-1]).endswith("y = 3")
-    monkeypatch.setattr(reduction, "_shown", evaluate)
+    task = Task(whole, BROKEN, RIGHT)
+    assert body_of([whole, *ever_smaller(task, evaluate, times=2)][-1]).endswith("y = 3")
     runs.clear()
-    assert not reduction._agrees(whole, whole.replace("y = 3", "pass"), BROKEN, RIGHT)
-    assert reduction._agrees(whole, whole, BROKEN, RIGHT)
+    assert not reduction._is_shown(whole.replace("y = 3", "pass"), compared(task, evaluate))
+    assert reduction._is_shown(whole, compared(task, evaluate))
 
 
 def test_another_failure_is_not_the_same_fault() -> None:
@@ -180,7 +200,7 @@ def test_what_the_control_refuses_stays() -> None:
     whole = re.sub(
         r"^(run\(.*)$", r"try: \1\nexcept IndexError as error: sys.exit(print(f'error: {error}') or 1)", whole, flags=re.M
     )
-    *_, last = reduced(whole, broken, right)
+    *_, last = ever_smaller(Task(whole, broken, right))
     assert "    change()\n    note('seen', double(1))\n    note('expected', 2)\n\n" in last
 
 
@@ -190,7 +210,7 @@ def test_nothing_is_taken_away_where_the_control_fails(control: str) -> None:
 
 
 def test_nothing_is_taken_away_where_there_is_no_fault() -> None:
-    assert not list(reduced(written("x = 2\nnote('expected', 4)"), BROKEN, RIGHT))
+    assert not ever_smaller(Task(written("x = 2\nnote('expected', 4)"), BROKEN, RIGHT))
 
 
 def test_what_is_used_once_moves_only_where_a_screen_is_not_enough() -> None:
@@ -202,10 +222,10 @@ def test_what_is_used_once_moves_only_where_a_screen_is_not_enough() -> None:
         def evaluate(script: str, _: float) -> Shown:
             return show(script) if script.count("note(") == whole.count("note(") else Shown(2, {})
 
-        return body_of([whole, *reduced(whole, BROKEN, RIGHT, evaluate)][-1])
+        return body_of([whole, *ever_smaller(Task(whole, BROKEN, RIGHT), evaluate)][-1])
 
     assert smallest(2).startswith(once)
-    short = "x = 1\nnote('seen', double(x))\n"
+    short = "x = 1\ndef once():\n    return double(x)\nnote('seen', once())\n"
     assert smallest(SCREEN).startswith(short)
 
 
@@ -235,29 +255,29 @@ WHOLE = written("x = 2\nnote('seen', double(x))\nnote('expected', 4)\ny = 1")
 EARLIER = WHOLE.replace("\n    y = 1", "\n    z = 1")
 MENDED = WHOLE.replace("double(x)", "4")
 ASKED = {
-    "hanging": [written(f"{HANGING}\nx = 2")],
-    "dying": [written(f"{DYING}\nx = 2")],
-    "made possible": [written(f"{ENABLED}\nx = 2")],
-    "leaving": [written(LEAVING)],
-    "earlier": [WHOLE, EARLIER],
-    "earlier without the fault": [WHOLE, MENDED],
-    "earlier with another meter": [WHOLE, EARLIER.replace("len(wrong) > 0", "len(wrong) > -1")],
-    "no fault": [written("note('seen', 2)\nnote('expected', 2)")],
+    "hanging": (written(f"{HANGING}\nx = 2"), ""),
+    "dying": (written(f"{DYING}\nx = 2"), ""),
+    "made possible": (written(f"{ENABLED}\nx = 2"), ""),
+    "leaving": (written(LEAVING), ""),
+    "earlier": (WHOLE, EARLIER),
+    "earlier without the fault": (WHOLE, MENDED),
+    "earlier with another meter": (WHOLE, EARLIER.replace("len(wrong) > 0", "len(wrong) > -1")),
+    "no fault": (written("note('seen', 2)\nnote('expected', 2)"), ""),
 }
 
 
 @pytest.fixture(scope="module")
 def command() -> tuple[dict[str, str], str]:
     """What the command makes of the scripts, and complains of."""
-    asked = json.dumps([[whole, BROKEN, RIGHT, *earlier] for whole, *earlier in ASKED.values()])
+    asked = json.dumps([asdict(Task(whole, BROKEN, RIGHT, earlier)) for whole, earlier in ASKED.values()])
     line = [sys.executable, "-m", "conformance.reproducers.reduction"]
     run = subprocess.run(line, cwd=ROOT, input=asked, capture_output=True, text=True, check=True)
     return dict(zip(ASKED, json.loads(run.stdout), strict=True)), run.stderr
 
 
-def test_a_step_that_hangs_is_left_out_and_one_that_ends_the_process_is_the_last(command: tuple[dict[str, str], str]) -> None:
+def test_a_step_that_hangs_or_ends_the_process_is_left_out(command: tuple[dict[str, str], str]) -> None:
     assert body_of(command[0]["hanging"]) == "note('seen', double(1))\nnote('expected', 2)"
-    assert body_of(command[0]["dying"]) == DYING
+    assert body_of(command[0]["dying"]) == "note('seen', double(1))\nnote('expected', 2)"
 
 
 def test_a_step_that_an_earlier_one_alone_made_possible_is_not_taken(command: tuple[dict[str, str], str]) -> None:
@@ -269,7 +289,7 @@ def test_what_a_step_leaves_behind_does_not_decide_on_the_next(command: tuple[di
 
 
 def test_an_earlier_reduction_is_taken_while_it_shows_the_fault(command: tuple[dict[str, str], str]) -> None:
-    assert command[0]["earlier"] == with_needed_modules(EARLIER)
+    assert command[0]["earlier"] == with_modules(EARLIER, used_modules(EARLIER))
     others = command[0]["earlier without the fault"], command[0]["earlier with another meter"]
     assert {*map(body_of, others)} == {"x = 2\nnote('seen', double(x))\nnote('expected', 4)"}
 
@@ -286,26 +306,27 @@ def test_a_script_of_a_race_says_that_it_may_show_nothing(
     monkeypatch: pytest.MonkeyPatch, module: str, misses: int, told: int
 ) -> None:
     body = written(f"import {module}\nnote('seen', double(1))\nnote('expected', {module} and 2)").partition("\n")[2]
-    script, runs = with_needed_modules(f'"""one, law two."""\n{body}'), []
+    script = f'"""one, law two."""\n{body}'
+    script, runs = with_modules(script, used_modules(script)), []
 
-    def shown(script: str) -> Shown:
+    def shown(directory: Path, script: str, seconds: float) -> Shown:
         runs.append(script)
         return Shown(int(len(runs) % 5 >= misses), {})
 
-    monkeypatch.setattr(reduction, "_shown", shown)
-    monkeypatch.setattr(reduction, "_smaller", lambda script, *_: script)
-    monkeypatch.setattr(reduction, "_agrees", lambda *_: True)
-    found = reduction.smallest(script, BROKEN, RIGHT)
+    monkeypatch.setattr(reduction, "show", shown)
+    monkeypatch.setattr(reduction, "reduced", lambda *_: iter(()))
+    task = Task(script, BROKEN)
+    found = smallest(task)
     assert found.count(reduction.AGAIN) == told
     assert found.replace(reduction.AGAIN, "") == script
     assert found.splitlines()[1].startswith("import ")
     assert found.splitlines()[1].endswith(reduction.AGAIN) == told
-    assert reduction.smallest(script, BROKEN, RIGHT, found) == found
+    assert smallest(replace(task, earlier=found)) == found
 
 
 def test_modules_that_nothing_has_a_use_for_are_not_imported() -> None:
     text = '"""one, law two."""\nimport os, sys, threading\nimport torch\nimport types\n\nos.times(), sys.exit(types)\n'
-    assert with_needed_modules(text) == text.replace(", threading", "")
+    assert with_modules(text, used_modules(text)) == text.replace(", threading", "")
 
 
 @pytest.mark.parametrize(
@@ -321,12 +342,12 @@ def test_modules_that_nothing_has_a_use_for_are_not_imported() -> None:
     ],
 )
 def test_a_script_that_shows_no_fault_is_complained_of(end: str, said: str) -> None:
-    found = reduction.complaint(f'"""one, law two. Two is two."""\nimport sys\n{end}\n')
+    found = complaint(f'"""one, law two. Two is two."""\nimport sys\n{end}\n')
     assert found == "" if not said else found.startswith(said)
     assert found.count("\n") == bool(said)
 
 
 def test_a_script_that_is_long_is_complained_of() -> None:
     script = '"""one, law two. Two is two."""\nimport sys\nsys.exit(1)\n'
-    assert reduction.complaint(script, most=3) == ""
-    assert reduction.complaint(script, most=2) == "one, law two: its script has 3 lines, and at most 2 are due\n"
+    assert complaint(script, most=3) == ""
+    assert complaint(script, most=2) == "one, law two: its script has 3 lines, and at most 2 are due\n"

@@ -1,4 +1,4 @@
-"""The matrix and the limits are made from results alone, and a stale matrix is noticed."""
+"""The matrix and the limits are made from results alone, and a stale section is noticed."""
 
 from __future__ import annotations
 
@@ -10,20 +10,28 @@ from pathlib import Path
 import pytest
 
 import impls
+from conformance.judging.law import all_laws
 from conformance.provenance.staleness import unmarked
-from conformance.reports import matrix, report
+from conformance.reports import law_catalogue, matrix, report, verdict_counts
+from conformance.reports.generated_section import Section
 from conformance.rows.option_values import InvalidOption
-from conformance.rows.results_file import VERDICTS, write
+from conformance.rows.results_file import VERDICTS, Results, write
+from tests.support.generated_pages import write_places
 from tests.support.synthetic_results import HEADER, ROWS, row
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A project with results and a README whose matrix was written from them."""
+    """A project with results, and pages that were written from them."""
     write(tmp_path / "results" / "conformance-cpu.jsonl", HEADER, ROWS)
-    (tmp_path / "README.md").write_text(f"before\n{report.BEGIN}\n{report.END}\nafter\n")
+    write_places(tmp_path)
     report.write(tmp_path)
     return tmp_path
+
+
+def read(root: Path, section: Section) -> str:
+    """The page of a section, without marks at older results."""
+    return unmarked((root / section.page).read_text())
 
 
 @pytest.mark.parametrize("without_rich", [False, True])
@@ -73,8 +81,8 @@ def test_nothing_to_show_is_an_error() -> None:
         matrix.terminal([])
 
 
-def test_the_readme_has_families_by_implementations(root: Path) -> None:
-    text = unmarked((root / "README.md").read_text()).replace("&nbsp;", " ")
+def test_the_matrix_has_families_by_implementations(root: Path) -> None:
+    text = read(root, report.MATRIX).replace("&nbsp;", " ")
     assert text.startswith("before\n")
     assert text.endswith("\nafter\n")
     assert "| family | `nested` | `older` |" in text
@@ -83,27 +91,48 @@ def test_the_readme_has_families_by_implementations(root: Path) -> None:
     assert "Xeon, 2 CPUs, Linux-6; python 3.11.9, torch 2.13.0+cpu; profile default, seed 7, suite at 0123456789" in text
 
 
+def test_the_small_matrix_counts_verdicts_of_all_but_plain() -> None:
+    rows = (row("masks", "plain"), *ROWS)
+    lines = verdict_counts.markdown(Results(Path("conformance-cpu.jsonl"), HEADER, rows, {})).splitlines()
+    assert lines[0] == "| implementation | laws | ✓ agrees | – refuses | ≠ diverges |"
+    assert lines[2:4] == ["| `nested` | 2 | 1 | 0 | 1 |", "| `older` | 2 | 1 | 1 | 0 |"]
+    assert lines[-1] == "torch 2.13.0 on the CPU, profile default, 2026-11-21."
+
+
+def test_the_catalogue_has_a_line_for_each_law(root: Path) -> None:
+    text = read(root, report.LAWS)
+    assert all(f"\n| `{name}` | " in text for name in all_laws())
+    assert text.count("\n| `") == len(all_laws())
+
+
+def test_the_catalogue_is_the_same_in_every_process() -> None:
+    law = all_laws()["selective_checkpointing"]
+    assert law_catalogue.markdown(reversed(all_laws().values())) == law_catalogue.markdown()
+    assert f"`context_fn={law.options['context_fn'].__name__}`" in law_catalogue.markdown([law])
+
+
 def test_a_fresh_matrix_passes_and_a_stale_one_does_not(root: Path) -> None:
     assert report.check(root) == []
     write(root / "results" / "conformance-cpu.jsonl", HEADER, ROWS[1:])
-    (told,) = report.check(root)
-    assert told == f"the matrix or the script in {root / 'README.md'} is stale: python -m reprise report --write"
+    told = report.check(root)
+    assert f"section 'matrix' of {root / report.MATRIX.page} is stale: python -m reprise report --write" in told
     report.write(root)
     assert report.check(root) == []
 
 
 def test_an_edited_matrix_is_stale(root: Path) -> None:
-    readme = root / "README.md"
-    readme.write_text(readme.read_text().replace("✓", "≠", 1))
+    page = root / report.MATRIX.page
+    page.write_text(page.read_text().replace("✓", "≠", 1))
     assert len(report.check(root)) == 1
 
 
 def test_results_of_another_device_are_shown_too(root: Path) -> None:
     write(root / "results" / "conformance-cuda.jsonl", HEADER, [row("masks", "nested", device="cuda")])
-    assert len(report.check(root)) == 1
+    (told,) = report.check(root)
+    assert told.startswith("section 'elsewhere' of ")
     report.write(root)
-    text = (root / "README.md").read_text()
-    assert text.index("Device `cpu`") < text.index("Device `cuda`")
+    assert "Device `cuda`" in read(root, report.ELSEWHERE)
+    assert "cuda" not in read(root, report.MATRIX)
 
 
 def test_laws_of_one_device_are_in_its_tables_alone(root: Path) -> None:
@@ -112,7 +141,7 @@ def test_laws_of_one_device_are_in_its_tables_alone(root: Path) -> None:
     machine = HEADER["machine"] | {"accelerator": "H100"}
     write(root / "results" / "conformance-cuda.jsonl", HEADER | {"machine": machine}, cuda)
     report.write(root)
-    host, device = unmarked((root / "README.md").read_text()).replace("&nbsp;", " ").split("Device `cuda` on H100")
+    host, device = (read(root, one).replace("&nbsp;", " ") for one in (report.MATRIX, report.ELSEWHERE))
     assert "| rng (1 law) | ✓ 1 | ✓ 1 |" in device
     assert "| devices (1 law) | ✓ 1 |  |" in device
     assert "devices" not in host
@@ -120,12 +149,12 @@ def test_laws_of_one_device_are_in_its_tables_alone(root: Path) -> None:
 
 @pytest.mark.parametrize("action", [report.write, report.check])
 def test_incomplete_results_are_not_published(root: Path, action: Callable[[Path], object]) -> None:
-    before = (root / "README.md").read_text()
+    before = read(root, report.MATRIX)
     path = root / "results" / "conformance-cpu.jsonl"
     path.write_text("\n".join(path.read_text().splitlines()[:-1]))
     with pytest.raises(ValueError, match="no footer"):
         action(root)
-    assert (root / "README.md").read_text() == before
+    assert read(root, report.MATRIX) == before
 
 
 def test_missing_results_are_an_error(tmp_path: Path) -> None:
@@ -133,10 +162,13 @@ def test_missing_results_are_an_error(tmp_path: Path) -> None:
         report.check(tmp_path)
 
 
-@pytest.mark.parametrize("readme", ["", report.BEGIN, f"{report.END}{report.BEGIN}", f"{report.BEGIN}{report.END}" * 2])
-def test_a_readme_without_its_markers_is_refused(readme: str) -> None:
-    with pytest.raises(ValueError, match="must have"):
-        report.updated(readme, "matrix")
+BEGIN, END = report.MATRIX.begin, report.MATRIX.end
+
+
+@pytest.mark.parametrize("page", ["", BEGIN, f"{END}{BEGIN}", f"{BEGIN}{END}" * 2])
+def test_a_page_without_its_markers_is_refused(page: str) -> None:
+    with pytest.raises(ValueError, match=r"docs/matrix\.md must have"):
+        report.MATRIX.updated(page, "matrix")
 
 
 def test_a_limit_is_shown_with_a_program_that_runs(root: Path) -> None:
@@ -196,7 +228,7 @@ def test_known_reasons_are_shown_with_their_source(monkeypatch: pytest.MonkeyPat
     assert "# known:" not in report.limits([{**one, "known": None} for one in ROWS], "older")
 
 
-def test_the_script_that_readme_shows_is_that_of_the_results() -> None:
+def test_the_script_that_is_shown_is_that_of_the_results() -> None:
     impl, law = report.SHOWN
     rows = [{"impl": impl, "law": "another", "program": "no"}, {"impl": impl, "law": law, "program": "import torch\n"}]
     assert "\n```python\nimport torch\n```\n" in report.shown(rows)

@@ -19,7 +19,7 @@ from conformance.programs.generator.features import FEATURES
 from conformance.programs.generator.operators import BINARY, LINEAR, UNARY
 from conformance.programs.program import Block, Noted, Op, Program, Region, Statement, Step
 from conformance.programs.strategies import CORE, programs
-from conformance.reproducers.reduction_steps import is_bound
+from conformance.reproducers.script_syntax import is_bound
 from impls import get
 from impls.plain import checkpoint as plain
 from tests.support.feature_evidence import NEEDS, is_allowed, shows

@@ -43,7 +43,7 @@ def one_round(self, base, until):
     return len([one_law(self, base)])
 
 soak.Soak.round, soak.Soak.run = one_law, one_round
-soak.Soak.small = lambda self, rows: rows  # which takes long, and is shown elsewhere
+soak.reduce_scripts = lambda rows, **_: rows  # which takes long, and is shown elsewhere
 sys.exit(main(["soak", *sys.argv[1:]]))
 """
 
@@ -105,7 +105,7 @@ def refused(site: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         (["--like", "nested"], "--like is 'nested' and has no effect"),
         (
             ["--impl", "fancy", "--impl", "bringing:doubling"],
-            "--impl: more than one implementation is called",
+            "--impl: fancy and bringing:doubling are both called 'bringing:doubling'",
         ),
         (["--impl", "bringing:missing"], "--impl: 'bringing:missing': 'bringing' has no attribute 'missing'"),
         (["--impl", "bringing:replace"], "bringing:replace cannot be judged"),

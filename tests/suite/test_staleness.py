@@ -11,8 +11,9 @@ from conformance.provenance.measured_code import of_roots, of_row
 from conformance.provenance.staleness import NO_FINGERPRINT, OLDER, Now, is_older, marked, older_names, unmarked
 from conformance.reports import matrix, page, report
 from conformance.rows.results_file import ROOT, Results, write
+from tests.support.generated_pages import write_places
 from tests.support.repositories import commit, git
-from tests.support.synthetic_results import HEADER, README, row
+from tests.support.synthetic_results import HEADER, row
 
 LAWS = "keyword_arguments", "dropout_masks_are_replayed"
 
@@ -97,17 +98,17 @@ def test_the_matrix_counts_older_verdicts(now: Now) -> None:
 
 @pytest.fixture
 def root(tmp_path: Path, now: Now) -> Path:
-    """A project whose README and page were written when one verdict was older."""
+    """A project whose pages were written when one verdict was older."""
     found = results(now, law="0")
     write(tmp_path / "results" / "conformance-cpu.jsonl", found.header, found.rows)
-    (tmp_path / "README.md").write_text(f"{report.BEGIN}\n{report.END}\n{README}")
+    write_places(tmp_path)
     report.write(tmp_path)
     page.write(tmp_path)
     return tmp_path
 
 
 def test_what_is_written_is_marked_and_a_check_does_not_depend_on_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    paths = [root / "README.md", root / "results" / "index.html"]
+    paths = [root / "README.md", root / report.MATRIX.page, root / "results" / "index.html"]
     assert all("measured on older code" in path.read_text(encoding="utf-8") for path in paths)
     monkeypatch.setattr(Now, "reasons", lambda *_: ["law"])  # the code changes
     assert (report.check(root), page.check(root)) == ([], "")

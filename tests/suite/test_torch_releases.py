@@ -11,7 +11,7 @@ from conformance.reports import report
 from conformance.reports.matrix import differences
 from conformance.rows.results_file import ROOT, Results, Row
 from conformance.rows.torch_releases import counterpart, pinned, without_repeated_programs
-from conformance.runs.destination import published
+from conformance.runs.destination import published_path
 from tests.support.synthetic_results import HEADER, ROWS, row
 
 OTHER = HEADER | {"versions": HEADER["versions"] | {"torch": "2.15.0+cu130"}}
@@ -33,9 +33,9 @@ def test_a_release_that_is_not_pinned_is_an_error(group: str, tmp_path: Path) ->
 
 
 def test_another_release_replaces_no_results_of_the_pinned_one() -> None:
-    ours, built = (published("cpu", peers=False, torch=version) for version in (pinned(), f"{pinned()}+cu130"))
-    other, peers = (published("cpu", peers=peers, torch="9.1.0+cpu") for peers in (False, True))
-    assert ours == built == published("cpu", peers=False)
+    ours, built = (published_path("cpu", peers=False, torch=version) for version in (pinned(), f"{pinned()}+cu130"))
+    other, peers = (published_path("cpu", peers=peers, torch="9.1.0+cpu") for peers in (False, True))
+    assert ours == built == published_path("cpu", peers=False)
     assert (other.name, peers.name) == ("conformance-cpu-torch-9.1.0.jsonl", "peers-cpu-torch-9.1.0.jsonl")
 
 
@@ -52,7 +52,7 @@ def test_a_program_of_the_same_verdict_is_stored_once() -> None:
     assert rows[0]["program_in"] == "conformance-cpu.jsonl"
 
 
-def test_the_readme_says_in_what_another_release_differs() -> None:
+def test_docs_say_in_what_another_release_differs() -> None:
     same = differences(results([*ROWS], OTHER), results([*ROWS]))
     assert same.endswith(" 4 of 4 verdicts with torch 2.15.0 are those with torch 2.13.0.")
     text = differences(results([row("masks", "nested", "crashes"), *ROWS[:2]], OTHER), results([*ROWS]))
@@ -62,5 +62,5 @@ def test_the_readme_says_in_what_another_release_differs() -> None:
 
 def test_another_release_has_no_matrix_of_its_own() -> None:
     ours, other = results([*ROWS]), results([*ROWS], OTHER, "conformance-cpu-torch-2.15.0.jsonl")
-    assert report._matrix(other, [ours]).count("|") == 0
-    assert report._matrix(ours, []).count("|") > 10
+    assert report._elsewhere(other, [ours]).count("|") == 0
+    assert report._elsewhere(ours, []).count("|") > 10

@@ -15,7 +15,7 @@ DRIVER = """
 import json, sys
 from conformance.reproducers import replay
 replay.TRIES = int(sys.argv[1])
-print(json.dumps([(ended.status, ended.output) for _, ended in replay.replay(json.load(sys.stdin))]))
+print(json.dumps([(ended.status, ended.output + ended.errors) for _, ended in replay.replay(json.load(sys.stdin))]))
 """
 
 

@@ -14,7 +14,7 @@ HEADER: dict[str, Any] = {
     "date": "2026-11-21T14:00:00+00:00",
 }
 
-README = """
+LISTS = """
 ## The rules of nesting
 
 1. A saved tensor belongs to `one` region.

@@ -1,0 +1,34 @@
+"""deepspeed-nonreentrant, law names_that_are_bound_late. A function that reads another tensor in backward, as a name of it
+stands for another, gets no wrong gradient."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from deepspeed.runtime.activation_checkpointing.checkpointing import non_reentrant_checkpoint as checkpoint
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p = torch.randn(2, 2, device=device, dtype=torch.float64, requires_grad=True)
+    stacked = torch.randn(2, 2, 2, device=device, dtype=torch.float64, requires_grad=True)
+    ws = stacked
+    q = p
+    for w in ws:
+        q = checkpoint(lambda: q * w)
+    q.backward(torch.ones_like(q))
+    note('gradients 0', [stacked.grad])
+
+def show(x):
+    return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+def plain(function=None, *args, **kwargs):
+    return function(*args, **kwargs) if args or function is not None else lambda f: f
+def note(label, value=None):
+    notes[label] = str(torch.utils._pytree.tree_map(show, value))
+for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
+    try:
+        run(one, note, 'cpu')
+    except Exception as error:
+        print('error:', repr(error))
+        notes['error'] = 'raised'
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong:
+    print(f'{label}: plain {expected.get(label)}, deepspeed-nonreentrant {seen.get(label)}')
+sys.exit(len(wrong) > 0)

@@ -1,0 +1,33 @@
+"""deepspeed-nonreentrant, law regions_inside_a_functional_call. A model that checkpoints inside, called with other
+parameters, gets no wrong gradient: plain's, or an error."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from deepspeed.runtime.activation_checkpointing.checkpointing import non_reentrant_checkpoint as checkpoint
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(2, 2).to(device, torch.float64)
+        def block(self, h): return self.linear(h).tanh()
+        def forward(self, h): return checkpoint(self.block, h)
+    m = Model()
+    p = torch.randn(2, 2, device=device, dtype=torch.float64, requires_grad=True)
+    fast = {name: torch.randn_like(one).requires_grad_() for name, one in m.named_parameters()}
+    used = fast
+    y = torch.func.functional_call(m, used, (p * 1,))
+    y.backward(torch.ones_like(y))
+    note('gradients 0', [*[one.grad for one in fast.values()]])
+def show(x): return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+def plain(function=None, *args, **kwargs): return function(*args, **kwargs) if args or function is not None else lambda f: f
+def note(label, value=None): notes[label] = str(torch.utils._pytree.tree_map(show, value))
+for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
+    try: run(one, note, 'cpu')
+    except Exception as error:
+        print('error:', repr(error))
+        notes['error'] = 'raised'
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong: print(f'{label}: plain {expected.get(label)}, deepspeed-nonreentrant {seen.get(label)}')
+sys.exit(len(wrong) > 0)

@@ -1,0 +1,34 @@
+"""deepspeed-nonreentrant, law weights_and_buffers_that_are_replaced. A weight or buffer that is assigned anew before
+backward, or is given other data, makes no wrong gradient."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from deepspeed.runtime.activation_checkpointing.checkpointing import non_reentrant_checkpoint as checkpoint
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    def values(): return torch.randn(2, 2, device=device, dtype=torch.float64)
+    m = torch.nn.Linear(2, 2).to(device, torch.float64)
+    p, v = (values().requires_grad_(), values().requires_grad_())
+    def block(h, *given):
+        h = m(h)
+        return h.sin()
+    def outer(h, *given):
+        h = block(h, *given)
+        return h
+    y = checkpoint(outer, p, *[])
+    name = 'weight'
+    getattr(m, name).data = values()
+    y.backward(torch.ones_like(y))
+    note('gradients 0', [p.grad])
+def show(x): return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+def plain(function=None, *args, **kwargs): return function(*args, **kwargs) if args or function is not None else lambda f: f
+def note(label, value=None): notes[label] = str(torch.utils._pytree.tree_map(show, value))
+for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
+    try: run(one, note, 'cpu')
+    except Exception as error:
+        print('error:', repr(error))
+        notes['error'] = 'raised'
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong: print(f'{label}: plain {expected.get(label)}, deepspeed-nonreentrant {seen.get(label)}')
+sys.exit(len(wrong) > 0)

@@ -1,0 +1,38 @@
+"""torch-compile, law containers_that_the_function_changes_around_regions. A container that the function changes, and changes
+back after other regions, is so after backward, too."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+import torch._dynamo
+torch.utils._python_dispatch.TorchDispatchMode.ignore_compile_internals = classmethod(lambda cls: True)  # modes only watch
+def region(function, *args, **kwargs): return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, **kwargs)
+def checkpoint(function, *args, **kwargs):
+    if torch.compiler.is_compiling(): return region(function, *args, **kwargs)  # belongs to what is being compiled
+    with torch._dynamo.config.patch(skip_fwd_side_effects_in_bwd_under_checkpoint=True):
+        return torch.compile(type(region)(region.__code__.replace(), globals()), backend="aot_eager")(function, *args, **kwargs)
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    box = [2.0]
+    def inner(h, factors): return (h * factors[0]).sin()
+    def f(h, box):
+        value = box.pop(0)
+        for _ in range(2): h = checkpoint(inner, h, [value])
+    earlier = [checkpoint(inner, p, [3.0]) for _ in range(1)]
+    y = checkpoint(f, p, box)
+class Near(tuple):
+    def __eq__(self, other):
+        return len(self) == len(other) and all((abs(x - y) <= self[0] or repr(x) == repr(y) for x, y in zip(self, other)))
+def numbers(x, units): return Near([units * torch.finfo((x * 1.0).dtype).eps, *x.to_dense().ravel().tolist()])
+def near(x, units): return (type(x), x.dtype, x.layout, numbers(x, units), x.requires_grad) if torch.is_tensor(x) else str(x)
+def plain(function=None, *args, **kwargs): return function(*args, **kwargs) if args or function is not None else lambda f: f
+def note(label, value=None): notes[label] = torch.utils._pytree.tree_map(lambda x: near(x, 253.7), value)
+for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
+    try: run(one, note, 'cpu')
+    except Exception as error:
+        print('error:', repr(error))
+        notes['error'] = 'raised'
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong: print(f'{label}: plain {expected.get(label)}, torch-compile {seen.get(label)}')
+sys.exit(len(wrong) > 0)

@@ -1,0 +1,41 @@
+"""torch-selective, law containers_that_change_after_the_call. The function runs again on what containers held at the call,
+and what was done to them since is there after backward."""
+import functools, os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from torch.utils.checkpoint import create_selective_checkpoint_contexts
+products = [getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm")]
+contexts = functools.partial(create_selective_checkpoint_contexts, products)
+def checkpoint(function, *args, **kwargs):  # another context_fn is a TypeError
+    return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, context_fn=contexts, **kwargs)
+
+from dataclasses import dataclass
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    @dataclass
+    class Box:
+        value: object
+        count: int = 0
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    value = 2.0
+    box = {'dataclass': Box(value)}['dataclass']
+    def change(grad=None): box.value, box.count = (3.0, box.count + 1)
+    def f(h, box):
+        value = box.value
+        return (h.sin() * value).exp() * 1
+    for step in range(1):
+        y = checkpoint(f, p, box)
+        change()
+        y.backward(y)
+        note(f'gradients {step}', [p.grad])
+def show(x): return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+def plain(function=None, *args, **kwargs): return function(*args, **kwargs) if args or function is not None else lambda f: f
+def note(label, value=None): notes[label] = str(torch.utils._pytree.tree_map(show, value))
+for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
+    try: run(one, note, 'cpu')
+    except Exception as error:
+        print('error:', repr(error))
+        notes['error'] = 'raised'
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong: print(f'{label}: plain {expected.get(label)}, torch-selective {seen.get(label)}')
+sys.exit(len(wrong) > 0)

@@ -1,0 +1,37 @@
+"""torch-selective, law hooks_that_another_thread_registers_meanwhile. A hook that another thread registers on an argument
+while the function runs again stays, as do the function's own."""
+import functools, os, sys, threading
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from torch.utils.checkpoint import create_selective_checkpoint_contexts
+products = [getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm")]
+contexts = functools.partial(create_selective_checkpoint_contexts, products)
+def checkpoint(function, *args, **kwargs):  # another context_fn is a TypeError
+    return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False, context_fn=contexts, **kwargs)
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    x = p
+    calls, handles = ([], [])
+    def register(): x.register_hook(lambda grad: grad * 2)
+    def f(h):
+        h.register_hook(lambda grad: grad + 1)
+        if calls == 2:
+            thread = threading.Thread(target=register)
+            thread.join()
+        return h.tanh()
+    y = checkpoint(f, x)
+    y.backward(y)
+    note('gradients 0', [p.grad])
+def show(x): return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+def plain(function=None, *args, **kwargs): return function(*args, **kwargs) if args or function is not None else lambda f: f
+def note(label, value=None): notes[label] = str(torch.utils._pytree.tree_map(show, value))
+for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
+    try: run(one, note, 'cpu')
+    except Exception as error:
+        print('error:', repr(error))
+        notes['error'] = 'raised'
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong: print(f'{label}: plain {expected.get(label)}, torch-selective {seen.get(label)}')
+sys.exit(len(wrong) > 0)

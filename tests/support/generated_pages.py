@@ -1,0 +1,33 @@
+"""Pages of a project that have nothing but places for generated sections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from conformance.reports.docs_lists import PAGES
+from conformance.reports.generated_section import Section
+from conformance.reports.report import COUNTS, ELSEWHERE, LAWS, MATRIX, SCRIPT
+from tests.support.synthetic_results import LISTS
+
+
+def place(section: Section) -> str:
+    """A page with one section, which is old."""
+    return f"before\n{section.begin}\nold\n{section.end}\nafter\n"
+
+
+def write_places(root: Path, sections: Iterable[Section] = (COUNTS, MATRIX, ELSEWHERE, LAWS)) -> None:
+    """Write a page for each section, and those with the lists that the page of results shows."""
+    (root / "docs").mkdir(parents=True, exist_ok=True)
+    for section in sections:
+        (root / section.page).write_text(place(section), encoding="utf-8")
+    write_lists(root)
+
+
+def write_lists(root: Path, text: str = LISTS) -> None:
+    """Write the two pages of lists, the first with all of this text."""
+    (root / "docs").mkdir(parents=True, exist_ok=True)
+    first, second = PAGES.values()
+    assert second == SCRIPT.page
+    (root / first).write_text(text, encoding="utf-8")
+    (root / second).write_text("", encoding="utf-8")
