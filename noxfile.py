@@ -77,7 +77,9 @@ def conformance(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Test implementations, suite and benches, with a sample of the mutants; then judge every built-in on few cases."""
     rest = _install(session, "tests")
-    session.run("python", "-m", "pytest", "tests", "--ignore=tests/published", "--mutants", "sample", *WORKERS)
+    apart = [f"--ignore=tests/{folder}" for folder in ("benches", "published")]
+    session.run("python", "-m", "pytest", "tests", *apart, "--mutants", "sample", *WORKERS)
+    session.run("python", "-m", "pytest", "tests/benches", *WORKERS, "--dist", "loadfile")  # they share what is measured
     _conformance(session, "--profile", "quick", *rest)
 
 

@@ -78,4 +78,4 @@ def test_their_session_judges_all_of_them_or_those_that_are_named(given: list[st
     noxfile.peers(nothing)
     judging, *marking = ran
     assert list(judging[judging.index("auto") + 1 :]) == due
-    assert marking == ([] if "--impl" in due[0] else [("python", "-m", "benches.staleness", "--mark")])  # what is published
+    assert marking == ([] if "--impl" in due[0] else [("python", "-m", "reprise", "published", "--mark")])  # what is published
