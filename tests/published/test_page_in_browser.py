@@ -225,7 +225,7 @@ def test_what_looks_like_html_is_shown_as_text(browser: Browser, path: Path) -> 
     for selector in ("#panel-statement", "#panel-detail", "#panel-facts dd"):
         assert browser.text(selector) == HOSTILE
     printed, judged = (shlex.split(browser.text(f"#panel-{which}")) for which in ("run", "command"))
-    assert printed[3:] == ["--show", HOSTILE, "--law", HOSTILE]
+    assert printed[3:] == ["report", "--show", HOSTILE, "--law", HOSTILE]
     assert judged[-1] == f"test_{HOSTILE}[{HOSTILE}]"
 
 
