@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -16,11 +17,17 @@ from impls import Kind
 
 
 def in_memory(
-    program: Runnable, run: Callable[..., None], kind: Kind, monkeypatch: pytest.MonkeyPatch, device: str = "cpu"
+    program: Runnable,
+    run: Callable[..., None],
+    kind: Kind,
+    monkeypatch: pytest.MonkeyPatch,
+    device: str = "cpu",
+    subject: Any = None,
 ) -> Observation:
+    """What ``run`` shows with ``subject``, which is the reference of its kind if none is given."""
     with monkeypatch.context() as patched:
         patched.setattr(judge, "load", lambda _: run)
-        return execute(program, REFERENCES[kind], device, kind=kind)
+        return execute(program, subject or REFERENCES[kind], device, kind=kind)
 
 
 def assert_same(printed: Observation, drawn: Observation, text: str) -> None:
