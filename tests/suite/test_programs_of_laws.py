@@ -26,7 +26,7 @@ from tests.support.printed_programs import assert_same, in_memory
 LAWS = all_laws()
 MODULES = sorted({law.check.__module__.rpartition(".")[2] for law in LAWS.values()})
 EXPLORER = Explorer("cpu", Profile(4, 0, False), 0)
-# Of another kind, "plain" is partly PyTorch's own, with its faults: errors where there are none, memory that nothing has filled.
+# Of another kind, "plain" is partly PyTorch's own, with its faults: needless errors, memory that nothing has filled.
 WITHOUT_FAULTS = {"checkpoint": plain, "graph": get("graph").subject, "offload": get("offload").subject}
 
 

@@ -74,6 +74,18 @@ def takes_a_copy_of_what_is_written_later(copy: Copy) -> None:
     copy.replace("graph.hooks", "_is_written_late", lambda _: False)
 
 
+@mutant("graph.hooks", "hooks", "copies_of_noise_that_is_not_drawn_yet")
+def refuses_a_copy_of_what_is_written_later_by_its_values(copy: Copy) -> None:
+    """The error for such a copy says that values are wrong, and not whose."""
+
+    def failing(there: Any, self: Any, tensor: Any) -> None:
+        if self.was_copied_too_early(tensor):
+            raise RuntimeError("a saved tensor has other values")
+        there(self, tensor)
+
+    copy.call_instead("graph.hooks", "_SavedTensor.check", failing)
+
+
 @mutant("graph.hooks", "hooks", "nested_tensors_under_hooks")
 def asks_each_tensor_for_its_size(copy: Copy) -> None:
     """Nested tensors of strided layout, which have none, are asked for their size."""
