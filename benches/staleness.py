@@ -17,8 +17,9 @@ from benches.compare import report as compare_page
 from benches.overhead import tables as overhead_page
 from benches.papers import page as papers
 from conformance.judging.law import all_laws
+from conformance.page import page
 from conformance.provenance.staleness import BEGIN, NO_FINGERPRINT, OLDER, Now, note
-from conformance.reports import page, report
+from conformance.reports import report
 from conformance.rows import torch_releases
 from conformance.rows.results_file import ROOT, Results, Row, read_all
 

@@ -52,7 +52,7 @@ def page(*, check: Flag = False) -> int:
     Args:
         check: Write nothing; fail when the file is not the page of the results.
     """
-    from conformance.reports import page
+    from conformance.page import page
 
     if check:
         return failed([page.check(ROOT)])

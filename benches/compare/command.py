@@ -30,9 +30,9 @@ from benches.compare.measurement import Row, Subject
 from benches.compare.steps import Comparison, Entry
 from benches.models.workloads import FAKE, KINDS, Workload, device_type, sweeps, workload
 from benches.published import store
+from conformance.page import page as html
 from conformance.provenance import measured_code
 from conformance.provenance.measured_code import Origin
-from conformance.reports import page as html
 from conformance.rows import results_file
 from conformance.rows.option_values import InvalidOption, did_you_mean
 from conformance.rows.results_file import ROOT

@@ -1,1 +1,1 @@
-"""What is made of results: the matrix, the page, merged files, proposed declarations."""
+"""What is made of results: the matrix, the summary of a run, merged files, proposed declarations."""

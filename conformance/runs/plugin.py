@@ -24,9 +24,10 @@ import impls
 from conformance.judging import cpu_kernels
 from conformance.judging.law import LAWS, PROFILES, Law, all_laws
 from conformance.judging.sandbox_worker import Setting
+from conformance.page import page
 from conformance.provenance import measured_code
 from conformance.provenance.measured_code import Origin
-from conformance.reports import matrix, page, report
+from conformance.reports import matrix, report
 from conformance.reports.run_summary import Run, first_failures, nothing_selected, summary
 from conformance.reproducers import script_files
 from conformance.rows import results_file, torch_releases

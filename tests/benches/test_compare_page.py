@@ -18,8 +18,8 @@ from benches.compare import command as compare
 from benches.compare import plots, report
 from benches.papers.plots import INK, PANEL
 from benches.published import store
-from conformance.reports import page as html
-from conformance.reports import page_figures
+from conformance.page import figures
+from conformance.page import page as html
 from conformance.rows.option_values import InvalidOption
 from conformance.rows.results_file import ROOT, write
 from tests.support.generated_pages import write_places
@@ -160,7 +160,7 @@ def test_a_plot_says_in_words_what_it_shows(tmp_path: Path, content: dict[str, A
     assert "at 1, 10. A curve for each of 1 contenders: nested." in saved.description
     assert "at 2, 4. A curve for each of 3 contenders" in depth.description
     for drawn, plot in zip(plots.draw_all(content, tmp_path), (attention, saved, depth), strict=True):
-        figure = next(one for one in page_figures.figures(tmp_path) if one.file == f"{tmp_path.name}/{drawn.name}")
+        figure = next(one for one in figures.figures(tmp_path) if one.file == f"{tmp_path.name}/{drawn.name}")
         assert (figure.caption, figure.description) == (plot.caption, plot.description)
 
 

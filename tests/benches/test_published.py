@@ -105,7 +105,7 @@ def test_results_of_the_code_that_is_there_pass(root: Path, capsys: pytest.Captu
 
 
 def test_code_that_was_not_measured_may_change(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("conformance/reports/report.py", "conformance/reports/page.py", "conformance/laws/test_costs.py"):
+    for name in ("conformance/reports/report.py", "conformance/page/page.py", "conformance/laws/test_costs.py"):
         alter(root, name)
     (root / "impls" / "nested" / "api.py").write_text(f"# A comment.\n{(root / 'impls' / 'nested' / 'api.py').read_text()}")
     told(root, capsys, 0)

@@ -211,7 +211,7 @@ def test_report_writes_the_matrix_and_shows_failures(here: Path, capsys: pytest.
 
 
 def test_page_makes_the_page(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("conformance.reports.page._wanted", lambda root, now: f"a page of {root}")
+    monkeypatch.setattr("conformance.page.page._wanted", lambda root, now: f"a page of {root}")
     assert main(["page", "--check"]) == 1
     assert "is stale: python -m reprise page" in capsys.readouterr().err
     assert main(["page"]) == main(["page", "--check"]) == 0

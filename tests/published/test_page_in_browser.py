@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.reports import page
+from conformance.page import page
 from conformance.rows.results_file import Results
 from tests.support.browser import CONTRAST, DOWN, ENTER, ESCAPE, RIGHT, TAB, WIDTHS, Browser
 from tests.support.synthetic_results import ELSEWHERE, HEADER, HOSTILE, LISTS, NEWER, PAGE_ROWS, PEER_ROWS, SCRIPT, row

@@ -205,7 +205,7 @@ def test_what_judges_is_in_the_fingerprint_of_a_law_and_what_reports_is_not(pres
     assert (
         not {
             "conformance.reports.report",
-            "conformance.reports.page",
+            "conformance.page.page",
             "conformance.reports.matrix",
             "conformance.reproducers.script",
         }

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 import impls
-from conformance.reports import docs_lists, page, page_figures
+from conformance.page import figures, page
+from conformance.page.tables import editions, entries
+from conformance.reports import docs_lists
 from conformance.reports.merge import united
-from conformance.reports.page_tables import editions, entries
 from conformance.reproducers.script_files import naming_files
 from conformance.rows.results_file import ROOT, Results, is_unexpected, read_all, write, write_all
 from tests.support import page_records
@@ -169,7 +170,7 @@ def test_figures_stand_in_the_page(tmp_path: Path) -> None:
     assert (image["src"] or "").startswith("data:image/svg+xml;charset=utf-8,<svg xmlns=%27http")
     assert found.all("a", href="compare-cpu.json")
     assert len(found.all("a", href="compare/memory-by-depth.svg")) == 2
-    ((name, about, _),) = page_figures.comparisons(tmp_path)
+    ((name, about, _),) = figures.comparisons(tmp_path)
     assert name == "compare-cpu.json"
     assert about.startswith("cpu, size S, 15 rounds, threads: 1, backend eager · ")
 
@@ -179,7 +180,7 @@ def test_a_figure_is_told_as_its_drawing_says(tmp_path: Path) -> None:
     words = f"<dc:title>what</dc:title>{agent}<dc:description>in words</dc:description>"
     work = f"<metadata xmlns:dc='http://purl.org/dc/elements/1.1/'><work>{words}</work></metadata>"
     (tmp_path / "some-plot.svg").write_text(f"<svg xmlns='http://www.w3.org/2000/svg'>{work}</svg>")
-    (figure,) = page_figures.figures(tmp_path)
+    (figure,) = figures.figures(tmp_path)
     assert (figure.caption, figure.description) == ("what", "in words")
 
 

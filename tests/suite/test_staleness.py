@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from conformance.page import page
 from conformance.provenance.measured_code import of_roots, of_row
 from conformance.provenance.staleness import NO_FINGERPRINT, OLDER, Now, is_older, marked, older_names, unmarked
-from conformance.reports import matrix, page, report
+from conformance.reports import matrix, report
 from conformance.rows.results_file import ROOT, Results, write
 from tests.support.generated_pages import write_places
 from tests.support.repositories import commit, git

@@ -14,11 +14,12 @@ from pathlib import Path
 import torch
 
 import impls
+from conformance.page import guide
+from conformance.page.figures import comparisons, figures
+from conformance.page.tables import Entry, distinct, editions, entries, interned
 from conformance.provenance.staleness import BEGIN, CELL, END, MARK, MEANING, Now, unmarked
-from conformance.reports import docs_lists, page_guide, report
+from conformance.reports import docs_lists, report
 from conformance.reports.matrix import SYMBOLS
-from conformance.reports.page_figures import comparisons, figures
-from conformance.reports.page_tables import Entry, distinct, editions, entries, interned
 from conformance.rows.for_readers import CONSEQUENCES, TIERS
 from conformance.rows.results_file import ROOT, VERDICTS, Results
 
@@ -59,8 +60,8 @@ def rendered(found: Sequence[Results], directory: Path, text: str, now: Now | No
         laws=distinct(entry.row["law"] for entry in shown),
         cases=sum(entry.row["cases"] for entry in shown),
         implementations=_described(shown),
-        answers=page_guide.answers(editions(shown)[0]),
-        keeps=page_guide.keeps,
+        answers=guide.answers(editions(shown)[0]),
+        keeps=guide.keeps,
         tiers=TIERS,
         consequences=CONSEQUENCES,
         families=sorted({entry.family for entry in shown}),

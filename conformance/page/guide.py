@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from conformance.page.tables import Edition, Entry, Table, distinct
 from conformance.reports import ranking
 from conformance.reports.nearest import CONTROL
-from conformance.reports.page_tables import Edition, Entry, Table, distinct
 from conformance.rows.for_readers import TIERS
 
 # The effects that a user does not notice, those that one does, and the others, which make no result wrong.
