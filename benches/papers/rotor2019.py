@@ -166,12 +166,17 @@ def pyramid() -> tuple[nn.Sequential, torch.Tensor]:
 
 @dataclass(frozen=True)
 class Pair:
-    """The fastest equal segments within a budget and the plan for it: seconds foreseen and by round, and the plan's peak."""
+    """The fastest equal segments within a budget and the plan for it: seconds foreseen and by round, and bytes at the peak."""
 
     budget: int
     foreseen: tuple[float, float]
     rounds: tuple[tuple[float, float], ...]
-    peak: int
+    peaks: tuple[int, int]
+
+    @property
+    def fits(self) -> bool:
+        """Whether both took no more than the budget, without which their times say nothing."""
+        return max(self.peaks) <= self.budget
 
     @property
     def taken(self) -> tuple[float, float]:
@@ -187,10 +192,7 @@ class Pair:
 
 @functools.cache
 def pairs() -> tuple[Pair, ...]:
-    """Plans of both kinds for a measured chain of convolutions, within what segments take of the allocator.
-
-    Raises RuntimeError when one takes more than its budget.
-    """
+    """Plans of both kinds for a measured chain of convolutions, made for what segments take of the allocator."""
     model, images = pyramid()
     chain = workspaces.with_workspaces(timed(schedules.measure(model, images), model, images), model, images)
     segments = {plan: interpret(plan, chain) for plan in (schedules.uniform(len(model), k) for k in range(1, len(model) + 1))}
@@ -199,12 +201,10 @@ def pairs() -> tuple[Pair, ...]:
         budget = segments[schedules.uniform(len(model), count)].peak
         best = min((one for one in segments if segments[one].peak <= budget), key=lambda one: segments[one].time)
         both = best, schedules.optimal(chain, budget)
-        peaks = [workspaces.executed(model, plan, images) for plan in both]
-        if max(peaks) > budget:
-            raise RuntimeError(f"plans {', '.join(map(schedules.text, both))} took {peaks} bytes of {budget}")
+        peaks = workspaces.executed(model, both[0], images), workspaces.executed(model, both[1], images)
         first, second = (interpret(plan, chain).time for plan in both)
         rounds = tuple((_seconds(model, both[0], images), _seconds(model, both[1], images)) for _ in range(ROUNDS))
-        found.append(Pair(budget, (first, second), rounds, peaks[1]))
+        found.append(Pair(budget, (first, second), rounds, peaks))
     return tuple(found)
 
 
@@ -242,7 +242,7 @@ def more() -> Iterator[Claim]:
     yield trend(
         "a measured chain: at equal memory the optimal plan is no slower than the best segments",
         says=Said("consistently outperforms existing checkpointing", "abstract"),
-        expected=f"at no budget slower in each of {ROUNDS} rounds",
+        expected=f"at no budget slower in each of {ROUNDS} rounds, both within the budget",
         measure=_faster,
         note=f"throughput in CPU time, least of {ROUNDS} rounds in turns, 32 stages on the CPU, beside the fastest equal "
         f"segments within what {', '.join(map(str, SEGMENTS))} of them take",
@@ -267,12 +267,12 @@ def _gains(which: str) -> list[float]:
 
 def _faster() -> Found:
     told = f"foreseen from measured stage times {_percent(_gains('foreseen'))}"
-    return Found(_percent(_gains("taken")), told, holds=not any(one.slower for one in pairs()))
+    return Found(_percent(_gains("taken")), told, holds=all(one.fits and not one.slower for one in pairs()))
 
 
 def _within() -> Found:
-    value = ", ".join(f"{one.peak} of {one.budget}" for one in pairs())
-    return Found(value, holds=all(one.peak <= one.budget for one in pairs()))
+    value = ", ".join(f"{one.peaks[1]} of {one.budget}" for one in pairs())
+    return Found(value, holds=all(one.peaks[1] <= one.budget for one in pairs()))
 
 
 def _percent(ratios: list[float]) -> str:

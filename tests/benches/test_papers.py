@@ -110,3 +110,14 @@ def test_what_is_drawn_with_2_roots_is_what_they_bound() -> None:
     curves: dict[str, Curve] = {curve.label: curve for curve in figure.curves}
     root, alive, peak = (curves[label].y for label in ("2√n", "√n segments, alive after forward", "√n segments, peak"))
     assert all(below < bound < above for below, bound, above in zip(alive, root, peak, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("peaks", "faster", "within"), [((9, 10), True, True), ((11, 10), False, True), ((9, 11), False, False)]
+)
+def test_trends_of_a_measured_chain_fail_if_a_plan_takes_more_than_its_budget(
+    peaks: tuple[int, int], faster: bool, within: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = rotor2019.Pair(10, (2.0, 1.0), ((2.0, 1.0), (2.0, 1.5)), peaks)
+    monkeypatch.setattr(rotor2019, "pairs", lambda: (pair,))
+    assert (rotor2019._faster().holds, rotor2019._within().holds) == (faster, within)
