@@ -1,24 +1,41 @@
-"""The cause in a row: what was observed, without numbers and names of this case, so that reports can group laws by it."""
+"""The cause in a row: what was observed, without numbers and names of this case, so that reports can group laws by it.
+
+Where what was observed tells by itself what it does to a user, the cause has that effect, too.
+"""
 
 from __future__ import annotations
 
 import re
 import textwrap
 from dataclasses import dataclass
+from typing import Literal
 
 from conformance.programs.notes import Note, Role
 
-GRADIENT = "a gradient differs from plain's"
+Effect = Literal["wrong gradient", "leaked or late memory", ""]
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What was observed, in words, and its effect; "" where that depends on the law."""
+
+    words: str
+    effect: Effect = ""
+
+
+NONE = Cause("")
+_RECOMPUTED = Cause("other recomputed tensors are alive than is due", "leaked or late memory")
+_HOOKS = Cause("hooks around the program see more or fewer tensors than they are to")
 # By what decided a verdict, as Measured has it.
 MEASURED = {
-    "alive": "other storages are alive than is due",
-    "inside": "other recomputed tensors are alive than is due",
-    "recomputed": "other recomputed tensors are alive than is due",
-    "objects": "the number of objects of Python changes from step to step",
-    "kernels": "operators run more or less often than is due",
-    "calls": "functions run more or less often than is due",
-    "packed": "hooks around the program see more or fewer tensors than they are to",
-    "saved": "hooks around the program see more or fewer tensors than they are to",
+    "alive": Cause("other storages are alive than is due", "leaked or late memory"),
+    "inside": _RECOMPUTED,
+    "recomputed": _RECOMPUTED,
+    "objects": Cause("the number of objects of Python changes from step to step", "leaked or late memory"),
+    "kernels": Cause("operators run more or less often than is due"),
+    "calls": Cause("functions run more or less often than is due"),
+    "packed": _HOOKS,
+    "saved": _HOOKS,
 }
 _PARTICULAR = re.compile(r"\[[^\]]*\]|(?<!\w)'[^']*'|`[^`]*`|\S*<locals>\S*|-?\b\d[\w.+-]*")
 WORDS, WIDTH = 9, 100
@@ -43,20 +60,25 @@ class Difference:
         return f"{self.path}: {'' if self.of_values else f'{self.what} '}{due} {self.expected}, here {self.seen}"
 
 
-def noted(note: Note, found: Difference) -> str:
+def noted(note: Note, found: Difference) -> Cause:
     """Of a note that differs from plain's."""
     if note.role.has_gradients:
         told = {"missing": "a gradient is missing", "extra": "there is a gradient where plain has none"}
-        return told.get(found.what, GRADIENT)
+        return Cause(told.get(found.what, "a gradient differs from plain's"), "wrong gradient")
     if note.role is Role.FORWARD:
-        return "a value of forward differs from plain's"
+        return Cause("a value of forward differs from plain's")
     called = f"what is noted as '{_called(note.label)}'"
-    return f"{called} differs from plain's" if found.of_values else f"of {called}, {found.what} differs from plain's"
+    return Cause(f"{called} differs from plain's" if found.of_values else f"of {called}, {found.what} differs from plain's")
 
 
-def unexpected(note: Note) -> str:
+def left_behind(error: BaseException) -> Cause:
+    """Of a wrong gradient that is there after an error."""
+    return Cause(f"raised {type(error).__name__}, but left a gradient that is wrong", "wrong gradient")
+
+
+def unexpected(note: Note) -> Cause:
     """Of a note that is not what the program itself expects."""
-    return f"what is noted as '{_called(note.about)}' is not what the law expects"
+    return Cause(f"what is noted as '{_called(note.about)}' is not what the law expects")
 
 
 def _called(label: str) -> str:
@@ -65,13 +87,13 @@ def _called(label: str) -> str:
     return re.sub(r"\d+", "…", " ".join([*words, *([] if words and last.isdigit() else [last])]))
 
 
-def raised(error: BaseException) -> str:
+def raised(error: BaseException) -> Cause:
     """Of an error: its type and what it begins with, without what is of this case alone."""
     words = _PARTICULAR.sub("…", (str(error).splitlines() or ["(no message)"])[0]).split()
-    return f"raised {type(error).__name__}: {' '.join(words[:WORDS])}{' …' * (len(words) > WORDS)}"
+    return Cause(f"raised {type(error).__name__}: {' '.join(words[:WORDS])}{' …' * (len(words) > WORDS)}")
 
 
-def shortened(detail: str) -> str:
+def shortened(detail: str) -> Cause:
     """Of anything else: what is told of it, without what stands in brackets or quotes and without numbers."""
     first = detail.partition("\n")[0].partition(", in ")[0]
-    return textwrap.shorten(_PARTICULAR.sub("…", first), WIDTH, placeholder=" …")
+    return Cause(textwrap.shorten(_PARTICULAR.sub("…", first), WIDTH, placeholder=" …"))

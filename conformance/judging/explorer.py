@@ -198,9 +198,24 @@ class Explorer:
         counts = Counter(outcome.verdict for outcome in outcomes)
         program = None if worst is Verdict.AGREES else shown.program
         known = claims.known.get(law.name) if judged.declared else None  # else that is about another implementation
-        detail, cause = ("", vacuous and shortened(vacuous)) if worst is Verdict.AGREES else (shown.detail, shown.cause)
-        return Result(law, judged, self.device, expected, worst, counts, detail, program, vacuous, 0.0, shown.measured, known,
-                      shown.units, cause, reasons)  # fmt: skip
+        agrees = worst is Verdict.AGREES
+        return Result(
+            law=law,
+            implementation=judged,
+            device=self.device,
+            expected=expected,
+            verdict=worst,
+            counts=counts,
+            detail="" if agrees else shown.detail,
+            program=program,
+            vacuous=vacuous,
+            seconds=0.0,
+            measured=shown.measured,
+            known=known,
+            units=shown.units,
+            cause=shortened(vacuous) if agrees else shown.cause,
+            unproven=reasons,
+        )
 
     def patiently(self, law: Law, implementation: Implementation, claims: Implementation, expected: Verdict) -> list[Outcome]:
         """Outcomes up to the first with the declared verdict: a rare limit gets more cases before it is said to be gone.

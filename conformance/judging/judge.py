@@ -20,7 +20,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
-from conformance.judging.causes import noted, unexpected
+from conformance.judging.causes import NONE, Cause, left_behind, noted, unexpected
 from conformance.judging.process_state import isolated
 from conformance.judging.references import REFERENCES
 from conformance.judging.refusals import ALWAYS, is_of_an_operator
@@ -251,6 +251,7 @@ class Case:
 
     def no_wrong_gradient(self, seen: Observation) -> None:
         """After an error, each leaf has the gradient noted last or the one that plain has next, be it of an attempt."""
+        assert seen.error is not None
         mine = [value for label, value in seen.notes.items() if read(label).role is Role.GRADIENTS]
         theirs = [value for label, value in self.plain.notes.items() if read(label).role is Role.GRADIENTS]
         require = [leaf for leaf in seen.leaves if leaf.requires_grad]
@@ -268,7 +269,7 @@ class Case:
             now = freeze(leaf.grad)
             if all(difference(one, now, terms=self.terms, scale=self.scale) for one in (old, new, partial)):
                 told = f"raised {type(seen.error).__name__}, but left a gradient that is wrong: {now}, plain {new}"
-                raise Diverges(told, Measured("left"), f"raised {type(seen.error).__name__}, but left a gradient that is wrong")
+                raise Diverges(told, Measured("left"), left_behind(seen.error))
 
     def equals_plain(self) -> Observation:
         """Every note equals plain's, but those of costs; where plain raises, so does the implementation, and not before.
@@ -279,8 +280,8 @@ class Case:
         try:
             seen = self.seen
         except Refuses as refused:
-            noted = {} if self.failed is None else self.failed.notes
-            for label, value in noted.items():
+            earlier = {} if self.failed is None else self.failed.notes
+            for label, value in earlier.items():
                 self._compare(label, value, as_constants, f", before it refused: {refused.detail}")
             raise
         if self.plain.error is not None:
@@ -351,7 +352,7 @@ class Outcome:
     vacuous: str = ""
     measured: Measured | None = VALUES
     units: float = field(default=0, compare=False)
-    cause: str = field(default="", compare=False)
+    cause: Cause = field(default=NONE, compare=False)
 
 
 def judge(check: Callable[[Case], None], case: Case, *, recomputes: bool, gradients: bool) -> Outcome:

@@ -139,9 +139,24 @@ def law(
         belongs = family or check.__module__.rsplit(".", 1)[-1].removeprefix("test_")
         statement = check.__doc__.splitlines()[0]
         made = Law(
-            name, belongs, statement, check, programs, frozenset(needs), floor, gradients, recomputes, effort, options, kind,
-            frozenset(devices), at_least, tuple(packages), every, frozenset(about),
-        )  # fmt: skip
+            name=name,
+            family=belongs,
+            statement=statement,
+            check=check,
+            programs=programs,
+            needs=frozenset(needs),
+            floor=floor,
+            gradients=gradients,
+            recomputes=recomputes,
+            effort=effort,
+            options=options,
+            kind=kind,
+            devices=frozenset(devices),
+            at_least=at_least,
+            packages=tuple(packages),
+            every=every,
+            about=frozenset(about),
+        )
         if name in LAWS and LAWS[name].family != belongs:
             raise ValueError(f"two laws are called {name}: in {LAWS[name].family} and in {belongs}")
         LAWS[name] = made

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from conformance.judging.causes import NONE, Cause
 from conformance.judging.verdicts import VALUES, Measured, Verdict
 from conformance.programs.rounding import Comparable
 from conformance.reproducers.script import script
@@ -33,7 +34,7 @@ class Result:
     measured: Measured | None = VALUES
     known: Known | None = None
     units: float = 0  # by how much of its dtype's resolution rounding may change a value of the program
-    cause: str = ""  # the kind of thing that was observed
+    cause: Cause = NONE  # the kind of thing that was observed
     unproven: Counter[str] = field(default_factory=Counter)  # of a vacuous result, why how many cases prove nothing
 
     @property
@@ -67,7 +68,8 @@ class Result:
             "verdict": str(self.verdict),
             "cases": self.cases,
             "detail": self.vacuous or self.detail,
-            "cause": self.cause,
+            "cause": self.cause.words,
+            "effect": self.cause.effect,
             "unproven": dict(self.unproven),
             "program": self.script(),
             "family": self.law.family,

@@ -20,7 +20,6 @@ import threading
 import time
 from collections import Counter
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -131,16 +130,27 @@ class Contained:
         if what == "dying":
             counts = Counter(row["counts"]) - Counter(["crashes"]) + Counter([str(dead.verdict)])
             told = f"the process {dead.detail}"
-            new = {"verdict": str(dead.verdict), "detail": told, "cause": shortened(told), "as_declared": as_it_is}
+            cause = shortened(told).words
+            new = {"verdict": str(dead.verdict), "detail": told, "cause": cause, "effect": "", "as_declared": as_it_is}
             if dead.verdict is Verdict.HANGS:
                 new["program"] = hanging(row["program"], self.implementation, self.setting.device)
             return {**row, **new, "counts": dict(sorted(counts.items()))}
         when = (
             f"before any program of this law ran{f', after law {self.after}' if self.after else ''}, the process {dead.detail}"
         )
-        one, device = Counter({dead.verdict: 1}), self.setting.device
-        result = Result(law, self.implementation, device, expected, dead.verdict, one, when, None, "", 0.0)
-        return replace(result, cause=shortened(when)).row()
+        return Result(
+            law=law,
+            implementation=self.implementation,
+            device=self.setting.device,
+            expected=expected,
+            verdict=dead.verdict,
+            counts=Counter({dead.verdict: 1}),
+            detail=when,
+            program=None,
+            vacuous="",
+            seconds=0.0,
+            cause=shortened(when),
+        ).row()
 
     def _ask(self, *question: Any) -> Any:
         """The answer, from a new process where one that was asked before cannot give it: no files left to open, say."""

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 
 from conformance.judging import causes
-from conformance.judging.causes import Difference
+from conformance.judging.causes import Cause, Difference
 from conformance.judging.refusals import ALWAYS, names_one
 from conformance.programs.rounding import rounding
 
@@ -103,7 +103,7 @@ class Judged(Exception):
 
     verdict: Verdict
 
-    def __init__(self, detail: str, measured: Measured | None = VALUES, cause: str = "") -> None:
+    def __init__(self, detail: str, measured: Measured | None = VALUES, cause: Cause | None = None) -> None:
         super().__init__(detail)
         self.detail, self.measured = str(detail), measured
         self.cause = cause or causes.MEASURED.get(measured.what if measured else "", causes.shortened(detail))

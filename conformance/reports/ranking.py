@@ -9,9 +9,7 @@ import functools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from conformance.judging.causes import MEASURED, Difference, noted
 from conformance.judging.law import all_laws
-from conformance.programs.notes import Note, Role
 from conformance.rows import for_readers
 from conformance.rows.for_readers import CONSEQUENCES, TIERS, ForReaders
 from conformance.rows.results_file import Row, is_untested
@@ -21,9 +19,6 @@ UNKNOWN = "of unknown consequence", "unknown"  # effect and tier of a law that i
 # Worst first. A crash or a refusal is loud; a wrong gradient or state is not.
 EFFECTS = ("wrong gradient", "wrong state", CRASH, HANG, *[*CONSEQUENCES][2:], UNKNOWN[0], REFUSED, ROUNDING, UNTESTED)
 ROUNDED = "rounding"  # in a row: all cases agree where sums may be taken in another order
-
-_WRONG = frozenset(noted(Note(Role.GRADIENTS), Difference("", what, 0, 0)) for what in ("values", "missing", "extra"))
-_MEMORY = frozenset(MEASURED[name] for name in ("alive", "inside", "recomputed", "objects"))
 
 
 @functools.cache
@@ -46,12 +41,8 @@ def effect(row: Row) -> str:
         return found[row["verdict"]]
     if row.get(ROUNDED):
         return ROUNDING
-    if row.get("cause") in _WRONG:
-        return "wrong gradient"
-    if row.get("cause") in _MEMORY:
-        return "leaked or late memory"
     usual = guide(row["law"])
-    return usual.consequence if usual else UNKNOWN[0]
+    return row.get("effect") or (usual.consequence if usual else UNKNOWN[0])
 
 
 def urgency(row: Row) -> tuple[int, int, bool, int]:

@@ -94,9 +94,7 @@ def script(
     what the program notes.
     """
     with room_to_recurse():
-        tail = _tail(measured or Measured(), source, implementation, device, units)
-    if measured is None:
-        tail = tail.removesuffix("sys.exit(len(wrong) > 0)\n")
+        tail = _tail(measured, source, implementation, device, units)
     alone = _imported_alone(source)
     imported = {name for name in alone.values() if name.partition(".")[0] in sys.stdlib_module_names}
     left = {number: name for number, name in alone.items() if name not in ("torch", *imported)}
@@ -117,8 +115,13 @@ def script(
 
 
 def hanging(script: str, implementation: Implementation, device: str) -> str:
-    """The script of a program that hangs, made from the one that was written in case its process ends."""
+    """The script of a program that hangs, made from the one that was written in case its process ends.
+
+    Raises ValueError for another script.
+    """
     ends, hangs = (_tail(Measured(what), "", implementation, device) for what in ("ends", "hangs"))
+    if ends not in script:
+        raise ValueError(f"script is not one of a process that ends: {script!r}")
     return with_modules(script, {*first_modules(script), "faulthandler"}).replace(ends, hangs)
 
 
@@ -157,8 +160,9 @@ def _imported_name(statement: ast.stmt) -> str:
     return ""
 
 
-def _tail(measured: Measured, source: str, implementation: Implementation, device: str, units: float = 0) -> str:
-    """What runs the program, compares, and ends with the status."""
+def _tail(found: Measured | None, source: str, implementation: Implementation, device: str, units: float = 0) -> str:
+    """What runs the program and compares; it ends with the status if what was found can be measured."""
+    measured = found or Measured()
     arguments: dict[str, Any] = {
         "judged": ast.Name(SUBJECTS[implementation.kind], ast.Load()),
         "name": implementation.name,
@@ -167,6 +171,7 @@ def _tail(measured: Measured, source: str, implementation: Implementation, devic
         "aside": "Moves" in identifiers(source),
         "costs": notes_costs(source),
         "typed": measured.what == "error",
+        "status": found is not None,
         "seconds": HANG_SECONDS,
         "due": {str(label): number for label, number in measured.due},
         "at_most": measured.at_most,

@@ -71,7 +71,7 @@ class Subject:
             return row
         again = self.hold(law, replace(self.claims, capabilities=self.claims.capabilities - {EXACT}))
         if again["verdict"] == "diverges":
-            return {**row, **{key: again[key] for key in ("detail", "cause", "program")}}
+            return {**row, **{key: again[key] for key in ("detail", "cause", "effect", "program")}}
         return {**row, ROUNDED: True} if again["verdict"] == "agrees" and not is_untested(again) else row
 
     def smoke(self) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from conformance.judging.causes import GRADIENT, noted, raised, unexpected
+from conformance.judging.causes import MEASURED, Cause, left_behind, noted, raised, unexpected
 from conformance.judging.verdicts import Crashes, Diverges, Judged, Measured, difference, freeze, from_error
 from conformance.programs.notes import read
 from conformance.runs.plugin import _declared_in
@@ -15,7 +15,10 @@ from conformance.runs.plugin import _declared_in
 ONE, OTHER = torch.tensor([0.5, 1e-3]), torch.tensor([0.25, 0.0])
 
 
-def kind(label: str, plain: Any, here: Any) -> str:
+GRADIENT = "a gradient differs from plain's"
+
+
+def kind(label: str, plain: Any, here: Any) -> Cause:
     """What is told of two values of a note that differ."""
     found = difference((freeze(plain),), (freeze(here),), label)
     assert found is not None
@@ -37,11 +40,31 @@ def kind(label: str, plain: Any, here: Any) -> str:
     ],
 )
 def test_a_note_that_differs_is_told_by_its_role(label: str, plain: Any, here: Any, told: str) -> None:
-    assert kind(label, plain, here) == told
+    assert kind(label, plain, here).words == told
+
+
+@pytest.mark.parametrize(
+    ("judged", "effect"),
+    [
+        (Diverges("[0]: plain 1, here 2", cause=kind("gradients 0", ONE, OTHER)), "wrong gradient"),
+        (Diverges("[0]: plain 1, here None", cause=kind("grad 0", ONE, None)), "wrong gradient"),
+        (Diverges("left", Measured("left"), left_behind(TypeError("no"))), "wrong gradient"),
+        (Diverges("2 storages are alive", Measured("alive")), "leaked or late memory"),
+        (Diverges("forward: plain 1, here 2", cause=kind("forward", ONE, OTHER)), ""),
+        (Diverges("kernels of sin: 2 due, 3 seen", Measured("kernels")), ""),
+        (Diverges("something"), ""),
+    ],
+)
+def test_an_effect_is_told_where_what_was_seen_shows_it(judged: Judged, effect: str) -> None:
+    assert judged.cause.effect == effect
+
+
+def test_what_causes_say_of_memory_is_what_meters_of_memory_measure() -> None:
+    assert {what for what, cause in MEASURED.items() if cause.effect} == {"alive", "inside", "recomputed", "objects"}
 
 
 def test_what_a_program_expects_is_told_without_its_number() -> None:
-    assert unexpected(read("expected copies 2")) == "what is noted as 'copies' is not what the law expects"
+    assert unexpected(read("expected copies 2")).words == "what is noted as 'copies' is not what the law expects"
 
 
 @pytest.mark.parametrize(
@@ -56,7 +79,7 @@ def test_what_a_program_expects_is_told_without_its_number() -> None:
     ],
 )
 def test_an_error_is_told_by_its_type_and_its_first_words(error: Exception, told: str) -> None:
-    assert raised(error) == from_error(error).cause == told
+    assert raised(error).words == from_error(error).cause.words == told
 
 
 @pytest.mark.parametrize(
@@ -69,7 +92,7 @@ def test_an_error_is_told_by_its_type_and_its_first_words(error: Exception, told
     ],
 )
 def test_anything_else_is_told_by_what_decided_it_or_without_its_numbers(judged: Judged, told: str) -> None:
-    assert judged.cause == told
+    assert judged.cause.words == told
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_every_topic_has_laws(topic: Any) -> None:
 def test_an_answer_tells_silent_faults_from_loud_ones_and_costs() -> None:
     verdicts = {"right": "agrees", "loud": "refuses", "wrong": "diverges"}
     rows = [row(MASKS, name, verdict) for name, verdict in verdicts.items()]
-    found = answer("Dropout", *rows, row(MASKS, "leaky", "diverges", cause="other storages are alive than is due"))
+    found = answer("Dropout", *rows, row(MASKS, "leaky", "diverges", effect="leaked or late memory"))
     assert found.keep == ("right",)
     assert [[name for name, _ in its] for its in (found.costly, found.loud, found.silent)] == [["leaky"], ["loud"], ["wrong"]]
 

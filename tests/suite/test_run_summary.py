@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import impls
-from conformance.judging.causes import GRADIENT
 from conformance.judging.law import LAWS, all_laws
 from conformance.reports import ranking
 from conformance.reports.nearest import nearest
@@ -27,7 +26,7 @@ MASKS, SEED, PENALTY, UNSEEN = (  # everyday, advanced, advanced, adversarial
 
 
 def worse(law: str, verdict: str = "diverges", **others: Any) -> dict[str, Any]:
-    return row(law, "mine", verdict, expected="agrees", **{"cause": GRADIENT, **others})
+    return row(law, "mine", verdict, expected="agrees", **{"cause": "something", "effect": "wrong gradient", **others})
 
 
 def run(*rows: dict[str, Any], like: str = "nested") -> Run:
@@ -42,16 +41,16 @@ def told(found: Run) -> str:
     ("found", "effect"),
     [
         (row(MASKS, "mine"), ""),
-        (worse(MASKS, cause="something"), "wrong gradient"),  # by its law
-        (worse("generator_state_is_left_alone", cause="something"), "wrong state"),
+        (worse(MASKS, effect=""), "wrong gradient"),  # by its law
+        (worse("generator_state_is_left_alone", effect=""), "wrong state"),
         (worse("generator_state_is_left_alone"), "wrong gradient"),  # by what was seen
-        (worse(MASKS, cause="other storages are alive than is due"), "leaked or late memory"),
+        (worse(MASKS, effect="leaked or late memory"), "leaked or late memory"),
         (worse(MASKS, "refuses"), "refused"),
         (worse(MASKS, "crashes"), "crash"),
         (worse(MASKS, rounding=True), "other last bits only"),
         (row(MASKS, "mine", detail="only 3 of 12 cases prove anything"), "not tested"),
         (worse("a_law_of_an_older_suite"), "wrong gradient"),
-        (worse("a_law_of_an_older_suite", cause="something"), "of unknown consequence"),
+        (worse("a_law_of_an_older_suite", effect=""), "of unknown consequence"),
     ],
 )
 def test_an_effect_is_what_was_found_before_what_the_law_is_about(found: dict[str, Any], effect: str) -> None:
@@ -65,7 +64,7 @@ def test_laws_that_are_kept_are_counted_by_tier() -> None:
 
 
 def test_the_most_ordinary_failure_of_the_worst_consequence_comes_first() -> None:
-    rows = [worse("trees_of_regions", "refuses"), worse(UNSEEN), worse(PENALTY), worse(SEED, cause="x"), worse(MASKS)]
+    rows = [worse("trees_of_regions", "refuses"), worse(UNSEEN), worse(PENALTY), worse(SEED, effect=""), worse(MASKS)]
     assert [found["law"] for found in run(*rows).failures] == [MASKS, PENALTY, UNSEEN, SEED, "trees_of_regions"]
 
 

@@ -36,6 +36,7 @@ def row(law: str, impl: str, verdict: str = "agrees", **others: Any) -> dict[str
         "cases": 60,
         "detail": "",
         "cause": "",
+        "effect": "",
         "unproven": {},
         "program": "",
         "family": "gradients",
