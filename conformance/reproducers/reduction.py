@@ -42,6 +42,7 @@ from conformance.reproducers.stand_ins import without_fakes
 EVALUATIONS = 500
 SECONDS_PER_RUN = 20.0
 SECONDS_PER_SCRIPT = 300.0  # for steps that hang: else the number of evaluations ends a reduction, on a busy machine too
+SECONDS_WITHOUT_WAITS = 60.0  # for the last steps of a script with threads, if it is still too long
 REPEATED = 5  # how often a step of a script that races must show the fault: no step may make it rarer
 MISSING = 20  # runs in which threads do not meet at least once, if that happens at all
 MEETINGS = 4  # runs in which threads meet at least once
@@ -147,12 +148,15 @@ def meet(evaluate: Evaluate, script: str) -> Shown:
     return next((shown for _ in range(MEETINGS) if (shown := evaluate(script, SECONDS_PER_RUN)).status), NOTHING)
 
 
-def reduced(script: str, comparison: Comparison, times: int = 1) -> Iterator[str]:
+def reduced(
+    script: str, comparison: Comparison, times: int = 1, *, keep_waits: bool = True, seconds: float = SECONDS_PER_SCRIPT
+) -> Iterator[str]:
     """Ever smaller scripts with the same fault, which each shows so many ``times``, for threads may not meet.
 
-    A smaller script in which threads no longer wait for what they waited for is none.
+    With ``keep_waits``, a smaller script in which threads no longer wait for what they waited for is none. The last one
+    is tried before ``seconds`` for each of the ``times`` are over.
     """
-    binding, until = comparison.task.binding, time.monotonic() + SECONDS_PER_SCRIPT * times
+    binding, until = comparison.task.binding, time.monotonic() + seconds * times
     best = before = script
     tried, waited = {best}, waits(best)
     candidates, position = list(smaller_ones(best, binding)), 0
@@ -164,7 +168,7 @@ def reduced(script: str, comparison: Comparison, times: int = 1) -> Iterator[str
             continue
         candidate = candidates[position]
         position += 1
-        if candidate in tried or not is_bound(candidate) or waits(candidate) != waited:
+        if candidate in tried or not is_bound(candidate) or (keep_waits and waits(candidate) != waited):
             continue
         tried.add(candidate)
         if all(comparison.is_kept(candidate) for _ in range(times)):
@@ -186,10 +190,30 @@ def smallest(task: Task) -> str:
         if best == task.script or is_long(best) or imports(parts(best, task.binding).program, OURS):
             found = [best, *reduced(best, comparison, REPEATED if races else 1)][-1]
             best = found if _is_shown(found, comparison) else best
-        best = with_modules(best, used_modules(best))
+        best = with_modules(_with_fewer_waits(best, comparison), used_modules(best))
         if races or _races(best, evaluate):
             best = with_modules(best, first_modules(best), AGAIN)
         return join_lines(best) if len(best.splitlines()) > SCREEN else best
+
+
+def _with_fewer_waits(script: str, comparison: Comparison) -> str:
+    """A script with threads that is too long, without waits that its fault does not need; else the script as it is.
+
+    The fault is shown by each smaller script REPEATED times in a row, and by the last one as often once more.
+    """
+    if not has_threads(script) or _lines(script) <= MOST:
+        return script
+    steps = reduced(script, comparison, REPEATED, keep_waits=False, seconds=SECONDS_WITHOUT_WAITS / REPEATED)
+    last = script
+    for last in steps:
+        if _lines(last) <= MOST:
+            break
+    return last if all(comparison.is_kept(last) for _ in range(REPEATED)) else script
+
+
+def _lines(script: str) -> int:
+    """How many lines a script has as it is published."""
+    return len(join_lines(with_modules(script, used_modules(script))).splitlines())
 
 
 def _laid_out(task: Task) -> str:

@@ -92,6 +92,34 @@ def test_what_threads_wait_for_stays() -> None:
     assert reduced_body(body).splitlines() == textwrap.dedent(body).replace("unused = 3\n", "").strip().splitlines()
 
 
+@pytest.mark.parametrize(("most", "misses", "goes"), [(45, 0, False), (23, 0, True), (23, 1, False)])
+def test_waits_go_from_a_script_that_is_too_long_if_the_fault_shows_every_time(
+    monkeypatch: pytest.MonkeyPatch, most: int, misses: int, goes: bool
+) -> None:
+    """With ``misses``, every fifth run without the waiting shows nothing."""
+    body = """
+        import threading
+        begun = threading.Event()
+        one = threading.Thread(target=lambda: begun.set())
+        one.start()
+        begun.wait(5)
+        one.join()
+        note('seen', double(1))
+        note('expected', 2)
+    """
+    whole, runs = written(body), list[str]()
+
+    def evaluate(script: str, _: float) -> Shown:
+        runs.append(script)
+        is_missed = "begun.wait(5)" not in script and runs.count(script) % reduction.REPEATED == 0 and misses
+        return Shown(int(BROKEN in script and not is_missed), {})
+
+    monkeypatch.setattr(reduction, "MOST", most)
+    monkeypatch.setattr(reduction, "_lines", lambda script: 24 - ("begun.wait(5)" not in script))
+    found = reduction._with_fewer_waits(whole, compared(Task(whole, BROKEN, RIGHT), evaluate))
+    assert ("begun.wait(5)" not in found) is goes
+
+
 def test_what_the_fault_does_not_need_goes() -> None:
     body = """
         import math, os
