@@ -42,7 +42,7 @@ from conformance.reproducers.stand_ins import without_fakes
 EVALUATIONS = 500
 SECONDS_PER_RUN = 20.0
 SECONDS_PER_SCRIPT = 300.0  # for steps that hang: else the number of evaluations ends a reduction, on a busy machine too
-SECONDS_WITHOUT_WAITS = 60.0  # for the last steps of a script with threads, if it is still too long
+SECONDS_WITHOUT_WAITS = 300.0  # for the last steps of a script with threads, if it is still too long
 REPEATED = 5  # how often a step of a script that races must show the fault: no step may make it rarer
 MISSING = 20  # runs in which threads do not meet at least once, if that happens at all
 MEETINGS = 4  # runs in which threads meet at least once

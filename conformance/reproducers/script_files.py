@@ -85,7 +85,8 @@ def _naming_file(results: Path, row: Row) -> Row:
     if path is None or path.read_bytes() != row["program"].encode():
         return row
     others = {key: value for key, value in row.items() if key != "program"}
-    return {**others, "script": path.relative_to(results.parent).as_posix()}
+    name = path.relative_to(results.parent).as_posix()
+    return {**others, "script": name, "script_sha256": results_file.digest(row["program"])}
 
 
 def file_of(results: Path, row: Row) -> Path | None:

@@ -3,12 +3,14 @@
 One JSON object a line. The footer comes last and counts the rows, so a file that was cut short is known as such.
 A merged file has a line that says how many runs it holds, and then each of them as its own file has it.
 A row in memory has its script as ``program``. In a file it has either that or, where scripts are published beside the
-results, ``script``: the path of the script, seen from the file. Reading puts the text in its place.
+results, ``script``: the path of the script, seen from the file. Reading puts the text in its place, and refuses one that is
+not what the run made: ``script_sha256`` is its digest.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
 import json
 import os
@@ -212,14 +214,22 @@ def _with_program(path: Path, number: int, row: dict[str, Any]) -> dict[str, Any
     """A row with the text of its script, which in published results is in a file of its own."""
     if "script" not in row:
         return row
-    name = row.pop("script")
+    name, made = row.pop("script"), row.pop("script_sha256", None)
     if not isinstance(name, str):
         raise ValueError(f"{path}: line {number} has script={name!r}, not a value of type str")
     try:
         with (path.parent / name).open(encoding="utf-8", newline="") as file:
-            return {**row, "program": file.read()}
+            text = file.read()
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: line {number} names script {name}, which cannot be read: {error}") from error
+    if made not in (None, digest(text)):
+        raise ValueError(f"{path}: line {number} names script {name}, which was edited since the run made it: restore it")
+    return {**row, "program": text}
+
+
+def digest(text: str) -> str:
+    """The SHA-256 of a script, in hexadecimal digits."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _problem(kind: Any, row: Row) -> str | None:

@@ -128,6 +128,15 @@ def test_a_published_row_names_the_file_of_its_script(tmp_path: Path) -> None:
     assert list(read(path).rows) == rows
 
 
+def test_a_published_script_that_was_edited_by_hand_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "results" / "conformance-cpu.jsonl"
+    write_results(path, HEADER, naming_files(path, write(path, [fault("one", "a")], every_fault=False)))
+    script = tmp_path / "results" / "programs" / "one-a.py"
+    script.write_text(script.read_text() + "\n")
+    with pytest.raises(ValueError, match=r"line 2 names script programs/one-a\.py, which was edited since the run made it"):
+        read(path)
+
+
 def test_what_is_not_needed_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 1)  # a process takes longer to start than to reduce these
     rows = [written("one"), written("two") | {"expected": "agrees"}, written("three", "torch-reentrant"), row("four", "legacy")]

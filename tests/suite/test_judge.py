@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from conformance.judging import judge as judging
-from conformance.judging.judge import Case, Outcome, execute, judge
-from conformance.judging.verdicts import Diverges, Hangs, Judged, Measured, Refuses, Verdict
+from conformance.judging.judge import Case, Outcome, execute, judge, limited
+from conformance.judging.verdicts import Diverges, Hangs, Judged, Measured, Refuses, Timeout, Verdict
 from conformance.meters.meter import Meter
 from conformance.programs.program import Named
 from impls import Implementation
@@ -332,3 +334,22 @@ def test_options_reach_the_implementation() -> None:
 def test_judged_is_what_ends_a_case() -> None:
     with pytest.raises(Judged):
         case(raising(RuntimeError("recomputation is not supported; do that"))).run()
+
+
+def test_a_limit_lets_an_import_come_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the module stays half there, and every program after this one fails by it."""
+    package = tmp_path / "slowly_made"
+    package.mkdir()
+    (package / "__init__.py").write_text("from slowly_made import inner\nimport time\ntime.sleep(1.5)\nwhole = 1\n")
+    (package / "inner.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def use() -> None:
+        importlib.import_module("slowly_made")
+        while True:
+            pass
+
+    with pytest.raises(Timeout), limited(1):
+        use()
+    module = importlib.import_module("slowly_made")
+    assert (module.whole, module.inner.__name__) == (1, "slowly_made.inner")
