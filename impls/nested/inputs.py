@@ -48,7 +48,6 @@ class FlatInputs:
 
     __slots__ = ("args", "kwargs", "tensors", "versions")
     generators: tuple[torch.Generator, ...] = ()
-    passed: tuple[PassedContainer, ...] = ()
     hooks_were_active = False
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -185,11 +184,11 @@ class Inputs:
 
     def find_other_names(self, function: Any) -> None:
         """Forward is over: see by which other names the function finds the containers that it has changed."""
-        others = [one for one in (*self.args, *self.kwargs.values()) if type(one) not in (_Position, Container)]
-        for passed in self.passed:
-            if passed.has_changed():
-                passed.container.other_name = find_other_name((function, *others), passed.value)
+        changed = [passed for passed in self.passed if passed.has_changed()]
         self.passed = []
+        for passed in changed:
+            others = [one for one in (*self.args, *self.kwargs.values()) if type(one) not in (_Position, Container)]
+            passed.container.other_name = find_other_name((function, *others), passed.value)
 
     def end_forward(self) -> None:
         """Forward is over. If it changed a tensor in place, let go of all: one may be an output, which holds the region."""

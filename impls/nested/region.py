@@ -148,7 +148,7 @@ class Region(HookOwner):
             if left and not isinstance(self.enclosing, Region):
                 keep_storages(left.values(), output, hooks_were_active=self.inputs.hooks_were_active)
         self.enclosing = self.last_metadata = self.user_hooks = None
-        if self.inputs.passed:
+        if isinstance(self.inputs, Inputs):
             self.inputs.find_other_names(self.function)
         self.inputs.end_forward()
         self.hooks_at_end = registration_count()

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from impls.tensors.other_names import GONE, OtherName
+from impls.tensors.other_names import GONE as GONE
+from impls.tensors.other_names import OtherName
 from impls.torch_private import TreeSpec, tree_flatten, tree_is_leaf, tree_unflatten
 
 _BUILTIN = frozenset({list, dict, OrderedDict, defaultdict, deque})

@@ -25,6 +25,7 @@ class Slots:
     """An object without a ``__dict__``, one of whose slots is empty."""
 
     __slots__ = ("cache", "unset")
+    cache: Any
 
 
 class Owner(nn.Module):
