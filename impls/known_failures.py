@@ -68,15 +68,6 @@ CACHED: dict[str, Known] = known(
     "weights_cached_around_forward",
 )
 
-# Whatever gives the function another container in the place of one that it has changed.
-COPIED: dict[str, Known] = known(
-    "diverges",
-    "a container that forward has changed is made anew for the recomputation, as it would keep what was put into it alive: by "
-    "another name, such as an attribute, the function reads what the last call has put into the first one",
-    "seen here",
-    "containers_that_the_function_reads_by_another_name",
-)
-
 # Of PyTorch's selective policies, before torch 2.14.
 BYPASSED: dict[str, Known] = known(
     "refuses",

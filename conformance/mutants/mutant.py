@@ -43,7 +43,6 @@ UNBREAKABLE = {
     "what_a_function_switches_back_on_a_module": "nested is declared to diverge here, so no fault changes the verdict",
     "what_is_drawn_after_what_a_policy_keeps": "nested is declared to diverge here, so no fault changes the verdict",
     "weights_cached_around_forward": "nested is declared to diverge here, so no fault changes the verdict",
-    "containers_that_the_function_reads_by_another_name": "nested is declared to diverge here, so no fault changes the verdict",
     "autocast_casts_a_weight_once": "offload is declared to diverge here, so no fault changes the verdict",
     **dict.fromkeys(
         ("the_device_is_not_started_by_a_region_on_the_cpu", "a_device_that_is_started_inside"),

@@ -18,7 +18,7 @@ from torch.utils.checkpoint import SelectiveCheckpointContext as SelectiveCheckp
 from torch.utils.checkpoint import create_selective_checkpoint_contexts as create_selective_checkpoint_contexts
 
 from impls.implementation import CAPABILITIES, Implementation
-from impls.known_failures import BYPASSED, CACHED, COPIED, KEPT_DRAWS, LEFT_EARLY, RUN_TWICE, SPECIALISED
+from impls.known_failures import BYPASSED, CACHED, KEPT_DRAWS, LEFT_EARLY, RUN_TWICE, SPECIALISED
 from impls.nested.inputs import capture_inputs
 from impls.nested.operator_log import OperatorLog
 from impls.nested.recomputation import NO_CONTEXT
@@ -237,5 +237,5 @@ IMPLEMENTATION = Implementation(
     summary="non-reentrant, nests, stops early, checks versions",
     source="PyTorch pull requests 90105 and 96866",
     capabilities=frozenset(CAPABILITIES),
-    known=RUN_TWICE | LEFT_EARLY | SPECIALISED | KEPT_DRAWS | CACHED | COPIED | ({} if POLICIES_ASK_FOR_HOOKS else BYPASSED),
+    known=RUN_TWICE | LEFT_EARLY | SPECIALISED | KEPT_DRAWS | CACHED | ({} if POLICIES_ASK_FOR_HOOKS else BYPASSED),
 )

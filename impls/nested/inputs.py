@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from impls.tensors.containers import GONE, Container, flatten_once, unflatten
+from impls.tensors.containers import GONE, Container, Contents, Parts, PassedContainer, flatten_once, unflatten
+from impls.tensors.other_names import find_other_name
 from impls.tensors.packed import Packed
 from impls.tensors.versions import VersionProbe, version_probe
 from impls.torch_private import top_hooks
@@ -18,10 +19,11 @@ _ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes, torch.dty
 _TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
 _NO_CONTAINERS = (_ATOMS | _TENSORS) - {torch.Generator}  # certainly no containers
 
-# A container that a run gets as it is, and what it holds as the run begins.
+# A container that a run gets as it is, and what it holds as the run begins, or has to be filled with.
 ReusedContainer = tuple[Container, Any, list[Any]]
-# Arguments by position and by keyword, the tensors among them, and the containers among them that are not made anew.
-Call = tuple[tuple[Any, ...], dict[str, Any], list[torch.Tensor], Sequence[ReusedContainer]]
+# Arguments by position and by keyword, the tensors among them, and the containers among them that are not made anew: those
+# that hold what they held, and those to be filled with it while the function runs.
+Call = tuple[tuple[Any, ...], dict[str, Any], list[torch.Tensor], Sequence[ReusedContainer], Sequence[ReusedContainer]]
 
 
 def capture_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs | FlatInputs:
@@ -81,7 +83,7 @@ class FlatInputs:
     def restore(self) -> Call:
         """The arguments."""
         assert self.args is not None
-        return self.args, self.kwargs, self.tensors, ()
+        return self.args, self.kwargs, self.tensors, (), ()
 
 
 class _Position(int):
@@ -93,12 +95,13 @@ class Inputs:
 
     Reached are positional and keyword arguments, containers that pytree knows, and dataclasses that are all in their
     attributes; what is there several times is one object in the recomputation, too. A container of Python's own that still
-    holds what it held, and no tensor that comes back as another object, is given as it is; others are made anew. Other
+    holds what it held, and no tensor that comes back as another object, is given as it is. So is one that the function has
+    changed and finds by another name, too: it holds for the run what it held at the call. Others are made anew. Other
     objects are kept as they are: a tensor inside one is not watched.
     """
 
     __slots__ = ("__weakref__", "args", "captured", "containers", "generators", "hooks_were_active", "indices",
-                 "kwargs", "packed", "probes", "versions")  # fmt: skip
+                 "kwargs", "packed", "passed", "probes", "versions")  # fmt: skip
 
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.packed: list[Packed | torch.Tensor] | None = []
@@ -108,6 +111,7 @@ class Inputs:
         self.versions: list[int] = []
         self.generators: list[torch.Generator] = []
         self.containers: list[Container] = []  # those that are kept, the ones inside of others first
+        self.passed: list[PassedContainer] = []  # those that forward may change, while it runs
         self.indices: dict[int, _Position] = {}
         self.captured: dict[int, Container] = {}
         self.args = [self._capture(one) for one in args]
@@ -131,6 +135,8 @@ class Inputs:
         if parts is None:
             return value
         container = self.captured[id(value)] = Container(value, [self._capture(one) for one in parts.children], parts.form)
+        if container.original is not GONE and not isinstance(value, tuple):
+            self.passed.append(PassedContainer(container, value, parts.children))
         if self._keeps(container):
             self.containers.append(container)
         return container
@@ -176,6 +182,14 @@ class Inputs:
                 return index
         return None
 
+    def find_other_names(self, function: Any) -> None:
+        """Forward is over: see by which other names the function finds the containers that it has changed."""
+        changed = [passed for passed in self.passed if passed.has_changed()]
+        self.passed = []
+        for passed in changed:
+            others = [one for one in (*self.args, *self.kwargs.values()) if type(one) not in (_Position, Container)]
+            passed.container.other_name = find_other_name((function, *others), passed.value)
+
     def end_forward(self) -> None:
         """Forward is over. If it changed a tensor in place, let go of all: one may be an output, which holds the region."""
         self.drop_changed_containers()
@@ -193,7 +207,14 @@ class Inputs:
         made: dict[int, Any] = {}
         reused: list[ReusedContainer] = []
         args = tuple(_rebuild(one, tensors, made, reused) for one in self.args)
-        return args, {name: _rebuild(one, tensors, made, reused) for name, one in self.kwargs.items()}, tensors, reused
+        kwargs = {name: _rebuild(one, tensors, made, reused) for name, one in self.kwargs.items()}
+        filled = [one for one in reused if one[0].other_name is not None]
+        return args, kwargs, tensors, [one for one in reused if one[0].other_name is None], filled
+
+
+def states_to_fill(filled: Iterable[ReusedContainer]) -> list[tuple[Contents, Any]]:
+    """What containers are to hold while the function runs, as states that a recomputation sets and puts back."""
+    return [(Contents(itself), Parts(children, container.form)) for container, itself, children in filled]
 
 
 def restore_containers(reused: Iterable[ReusedContainer]) -> None:
@@ -214,9 +235,13 @@ def _rebuild(value: Any, tensors: list[torch.Tensor], made: dict[int, Any], reus
     if id(value) not in made:
         children = [_rebuild(one, tensors, made, reused) for one in value.children]
         original = value.original_with(children)
-        if original is not GONE:
+        if original is GONE and value.other_name is not None:
+            original = value.other_name.find()
+        if original is GONE or any(original is one for _, one, _ in reused):  # by now two names may lead to one
+            made[id(value)] = unflatten(children, value.form)
+        else:
+            made[id(value)] = original
             reused.append((value, original, children))
-        made[id(value)] = unflatten(children, value.form) if original is GONE else original
     return made[id(value)]
 
 

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from impls.nested.inputs import FlatInputs, Inputs, restore_containers
+from impls.nested.inputs import FlatInputs, Inputs, restore_containers, states_to_fill
 from impls.nested.operator_log import OperatorLog, format_log
 from impls.nested.recomputation import Recomputation, RecomputedTensors
 from impls.nested.user_hooks import HookOwner
@@ -148,6 +148,8 @@ class Region(HookOwner):
             if left and not isinstance(self.enclosing, Region):
                 keep_storages(left.values(), output, hooks_were_active=self.inputs.hooks_were_active)
         self.enclosing = self.last_metadata = self.user_hooks = None
+        if isinstance(self.inputs, Inputs):
+            self.inputs.find_other_names(self.function)
         self.inputs.end_forward()
         self.hooks_at_end = registration_count()
 
@@ -238,7 +240,7 @@ class Region(HookOwner):
         if changed is not None:
             self.refuse(f"input tensor {changed} was changed in place since it was passed, so forward cannot be repeated. "
                         "Clone it before changing it")  # fmt: skip
-        args, kwargs, tensors, reused = self.inputs.restore()  # rule 2: unpacking these recomputes the parent first
+        args, kwargs, tensors, reused, filled = self.inputs.restore()  # rule 2: unpacking these recomputes the parent first
         run = Recomputation(wanted, self.slots, self.inner_versions, self.origins, self.unpack, complete=complete,
                             early_stop=self.early_stop, check=self.check, log=self.operator_log is not None)  # fmt: skip
         try:
@@ -247,7 +249,8 @@ class Region(HookOwner):
                             "inside the region")  # fmt: skip
             # Backward may come from another stream: of a node that forward ran elsewhere.
             with streams.use_stream(self.stream), undo_registrations(tensors, registering=self.has_registered_hooks()):
-                surroundings = Restoration(self.modes, self.states, self.modes_after)
+                states = [*self.states, *states_to_fill(filled)] if filled else self.states
+                surroundings = Restoration(self.modes, states, self.modes_after)
                 values = run.run(lambda: self.function(*args, **kwargs), surroundings, self.context)  # keeps rule 3
         finally:
             restore_containers(reused)

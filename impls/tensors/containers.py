@@ -5,16 +5,18 @@ from __future__ import annotations
 import copyreg
 import dataclasses
 import operator
+import weakref
 from collections import OrderedDict, defaultdict, deque
 from typing import Any, NamedTuple
 
 import torch
 
+from impls.tensors.other_names import GONE as GONE
+from impls.tensors.other_names import OtherName
 from impls.torch_private import TreeSpec, tree_flatten, tree_is_leaf, tree_unflatten
 
 _BUILTIN = frozenset({list, dict, OrderedDict, defaultdict, deque})
 _IN_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE: not set for classes such as dict, which keep something beside attributes
-GONE = object()
 
 
 class Parts(NamedTuple):
@@ -35,13 +37,15 @@ class Container:
     """Stands for a container. ``original`` is that itself for as long as it is known to hold what it held, and then GONE.
 
     Only containers of Python's own, tuples and dataclasses are: what a run does to others could not be undone.
+    ``other_name`` leads to one that the function has changed and may read by another name than that of its argument.
     """
 
-    __slots__ = ("children", "form", "original")
+    __slots__ = ("children", "form", "original", "other_name")
 
     def __init__(self, value: Any, children: list[Any], form: Any) -> None:
         self.children, self.form = children, form
         self.original = value if type(value) in _BUILTIN or isinstance(value, tuple) or isinstance(form, Fields) else GONE
+        self.other_name: OtherName | None = None
 
     def original_with(self, children: list[Any]) -> Any:
         """The container itself if it has these children, GONE otherwise."""
@@ -69,6 +73,39 @@ class Container:
         elif not isinstance(value, tuple):
             value.clear()
             value.update(whole) if isinstance(value, dict) else value.extend(whole)
+
+
+class Contents:
+    """What a container holds, in the way of a state of a generator of random numbers."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def get_state(self) -> Any:
+        return flatten_once(self.value)
+
+    def set_state(self, state: Any) -> None:
+        Container(self.value, *state).refill(self.value, state.children)
+
+
+class PassedContainer:
+    """A container that a function is passed, and what it held then. Its tensors may be freed meanwhile."""
+
+    __slots__ = ("children", "container", "value")
+
+    def __init__(self, container: Container, value: Any, children: list[Any]) -> None:
+        self.container, self.value = container, value
+        self.children = [weakref.ref(one) if isinstance(one, torch.Tensor) else one for one in children]
+
+    def has_changed(self) -> bool:
+        """Whether it holds something else by now."""
+        if any(type(one) is weakref.ref and one() is None for one in self.children):
+            return True
+        return not self.container._consists_of(self.value, [_dereference(one) for one in self.children])
+
+
+def _dereference(one: Any) -> Any:
+    return one() if type(one) is weakref.ref else one
 
 
 def flatten_once(value: Any) -> Parts | None:

@@ -110,6 +110,18 @@ def puts_back_what_is_still_kept(copy: Copy) -> None:
     )
 
 
+@mutant("tensors.other_names", "structure", "containers_that_the_function_reads_by_another_name")
+def looks_for_no_other_names(copy: Copy) -> None:
+    """A container that the function has changed is made anew, also if the function finds it by another name."""
+    copy.replace("tensors.other_names", "find_other_name", lambda roots, wanted: None)
+
+
+@mutant("tensors.other_names", "structure", "containers_that_the_function_reads_by_another_name")
+def looks_for_no_names_in_closures(copy: Copy) -> None:
+    """A container that the function has changed is made anew, also if it is in a closure."""
+    copy.replace("tensors.other_names", "_function_leads_to", lambda function: iter(()))
+
+
 @mutant("nested.inputs", "structure", "containers_that_the_function_changes_for_a_while")
 def leaves_containers_as_the_stop_found_them(copy: Copy) -> None:
     """What a recomputation did to containers is not undone."""
@@ -132,7 +144,7 @@ def puts_containers_together_once(copy: Copy) -> None:
 
     def changed(there: Any, self: Any) -> Any:
         call = self.captured.get("call") or there(self)
-        self.captured["call"] = *call[:3], ()
+        self.captured["call"] = *call[:3], (), ()
         return call
 
     copy.call_instead("nested.inputs", "Inputs.restore", changed)
