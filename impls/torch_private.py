@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from types import CodeType, MappingProxyType
 from typing import Any
 
 import torch
@@ -82,6 +82,13 @@ try:
 
     # The base of all batch norms, which take their statistics from a microbatch; the public classes would have to be listed.
     BatchNorm = torch.nn.modules.batchnorm._BatchNorm
+
+    # Forward hooks of all modules that are called after an error, too.
+    global_hooks_always_called = torch.nn.modules.module._global_forward_hooks_always_called
+    # The part of a module's call in which its hooks run; without hooks that is passed by. None where torch has no such part.
+    code_of_hooked_call: CodeType | None = next(
+        (each for each in torch.nn.Module._call_impl.__code__.co_consts if getattr(each, "co_name", "") == "inner"), None
+    )
 
     # torch.set_grad_enabled makes an object for each recomputation.
     set_grad_enabled = torch._C._set_grad_enabled
@@ -183,6 +190,7 @@ ATTRIBUTES: Mapping[str, str] = MappingProxyType(
         "_modules": "modules by name; children() leaves out what is there twice",
         "_flat_weights": "of recurrent modules: their weights in a list, which is to hold the originals again after a run",
         "_flat_weight_refs": "of recurrent modules: weak references to these",
+        "_forward_hooks_always_called": "which forward hooks are called after an error, too: they undo what others have done",
         "_forward_hooks": "a Sequential with hooks cannot be cut into slices",
         "_forward_pre_hooks": "a Sequential with hooks cannot be cut into slices",
         "_backward_pre_hooks": "a Sequential with hooks cannot be cut into slices",

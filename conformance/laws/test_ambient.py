@@ -137,6 +137,16 @@ def test_what_a_function_switches_back_on_a_module(case: Case) -> None:
     case.equals_plain()
 
 
+_HOOKED = {"of_all": st.booleans(), "saves_later": st.booleans(), "nested": st.booleans()}
+
+
+@for_readers("adversarial", "wrong state", "register_forward_hook, always_call, early stop")
+@law(named(modules.always_called, **_HOOKED), floor=4)
+def test_module_hooks_that_are_always_called(case: Case) -> None:
+    """A forward hook with always_call=True is called each time that its module is, also if a recomputation ends in there."""
+    case.equals_plain()
+
+
 @for_readers("everyday", "wrong gradient", "eval, fine-tuning, frozen, BatchNorm")
 @law(named(modules.module, training=st.just(False), rate=st.sampled_from([0.1, 0.5]), anomaly=st.just(False)), floor=2)
 def test_a_module_in_eval_gives_gradients(case: Case) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 from impls.nested.operator_log import OperatorLog
 from impls.nested.user_hooks import HookOwner, push_hooks_of
 from impls.state.modes import Modes, process_wide
+from impls.state.module_hooks import is_inside_hooks_always_called
 from impls.state.restoration import Restoration
 from impls.tensors.attributes import alias_with_own_version
 from impls.tensors.existing_tensors import Origin, has_equal_values
@@ -194,11 +196,13 @@ class Recomputation(HookOwner):
     def stop(self, mismatch: str | None = None) -> None:
         """End the run, for a mismatch or as all is there. Once only: user code that catches it, or is left by it, may go on.
 
-        A function that has set process-wide modes runs on to its end, where it sets them back.
+        A function that has set process-wide modes runs on to its end, where it sets them back; so does one that is inside of a
+        module with hooks that torch calls after any Exception, which this is not.
         """
         if not self.stopped:
             self.stopped, self.mismatch = True, mismatch
             self.runs_on = self.modes is not None and process_wide() != self.modes.process_wide
+            self.runs_on = self.runs_on or is_inside_hooks_always_called(sys._getframe(1), _COLLECT)
             if not self.runs_on:
                 raise StopRecomputation
 
@@ -255,3 +259,6 @@ class Recomputation(HookOwner):
             pop_hooks()
             self.user_hooks = None
             self.values, self.wanted = RecomputedTensors(), ()  # the recomputed graph owns this object, and is not to own them
+
+
+_COLLECT = Recomputation._collect.__code__

@@ -72,3 +72,26 @@ def switched(checkpoint: Any, note: Any, device: str, *, what: str, saves_later:
     y.backward(torch.ones_like(y))
     note("gradients 0", [p.grad])
     note("switched back", [m.training, m.weight.requires_grad])
+
+
+def always_called(checkpoint: Any, note: Any, device: str, *, of_all: bool, saves_later: bool, nested: bool) -> None:
+    m = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Tanh()).to(device)
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p, *m.parameters()))
+    entered, of = [], torch.nn.modules.module
+    before = of.register_module_forward_pre_hook if of_all else m.register_forward_pre_hook
+    after = of.register_module_forward_hook if of_all else m.register_forward_hook
+    handles = before(lambda *_: entered.append(1)), after(lambda *_: entered.clear(), always_call=True)
+
+    def f(h):
+        y = m(h * (1 + len(entered)))
+        return y.sin() if saves_later else y
+
+    for step in range(2):
+        y = checkpoint((lambda h: checkpoint(f, h)) if nested else f, p)
+        note(f"forward {step}", y)
+        y.backward(torch.ones_like(y))
+        note(f"gradients {step}", [p.grad, *(q.grad for q in m.parameters())])
+        note(f"entered and not left {step}", len(entered))
+    for handle in handles:
+        handle.remove()

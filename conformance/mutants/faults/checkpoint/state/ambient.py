@@ -108,6 +108,12 @@ def stops_where_the_function_has_set_a_mode(copy: Copy) -> None:
     copy.set_before("nested.recomputation", "Recomputation.stop", modes=lambda _: None)
 
 
+@mutant("nested.recomputation", "ambient", "module_hooks_that_are_always_called")
+def stops_before_hooks_that_are_always_called(copy: Copy) -> None:
+    """A recomputation ends inside of a module although torch does not call the hooks that undo others then."""
+    copy.replace("nested.recomputation", "is_inside_hooks_always_called", lambda *_: False)
+
+
 @mutant("nested.recomputation", "ambient", "modes_that_a_function_sets", profile="default")
 def takes_a_function_that_failed_for_ended(copy: Copy) -> None:
     """Of a function that fails once all is there, the modes that it has not set back are left to be."""
