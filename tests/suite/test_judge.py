@@ -340,7 +340,7 @@ def test_a_limit_lets_an_import_come_to_its_end(tmp_path: Path, monkeypatch: pyt
     """Else the module stays half there, and every program after this one fails by it."""
     package = tmp_path / "slowly_made"
     package.mkdir()
-    (package / "__init__.py").write_text("from slowly_made import inner\nimport time\ntime.sleep(1.5)\nwhole = 1\n")
+    (package / "__init__.py").write_text("import slowly_made.inner\nimport time\ntime.sleep(1.5)\nwhole = 1\n")
     (package / "inner.py").write_text("")
     monkeypatch.syspath_prepend(str(tmp_path))
 
