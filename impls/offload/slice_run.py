@@ -11,7 +11,7 @@ import torch
 
 from impls.nested import checkpoint
 from impls.nested.recomputation import StopRecomputation
-from impls.offload.boundary import Boundary
+from impls.offload.boundary import Boundary, SharedInputs
 from impls.offload.changes import Changes, CopyState, SharedMemory
 from impls.offload.execution import execute, in_modes, told_beside
 from impls.offload.loaded_copies import Nowhere, as_original, attach, attach_to_nothing, tangent_of
@@ -20,7 +20,7 @@ from impls.offload.residence import Residence
 from impls.offload.saved_tensors import storage_number
 from impls.offload.slice_use import Below, Loaded, SliceUse, Start
 from impls.offload.slicing import Chain
-from impls.offload.write_recorder import WriteRecorder
+from impls.offload.write_recorder import Twins, WriteRecorder
 from impls.torch_private import StopRecomputationError, tree_leaves
 
 Tensors = dict[str, torch.Tensor]
@@ -91,10 +91,13 @@ class SliceRun:
         if not self.use.recomputed:
             return self.forward(args, kwargs)
         self.changes.begin(start)
+        shared = SharedInputs(args, kwargs)
         region = _Region(self, Boundary(args, kwargs, self.route))
         region.first = lambda: self.forward(args, kwargs)
         try:
-            return checkpoint(region, *region.boundary.generators)
+            value = checkpoint(region, *region.boundary.generators)
+            shared.refuse_changes(self.title)
+            return value
         finally:
             region.first = region.thread = None
 
@@ -102,7 +105,7 @@ class SliceRun:
         start = self.changes.starts[-1] if self.use.recomputed else Start()
         given = dict(self.copies)
         before = {name: CopyState(copy._version, copy.grad_fn, storage_number(copy)) for name, copy in given.items()}
-        statistics = WriteRecorder()
+        statistics = WriteRecorder(Twins(self.memory.tensors, self.use.tensors, self.copies))
         try:
             with statistics if given else nullcontext():
                 value = execute(self.use, self.chain, given, start, args, kwargs)
@@ -170,6 +173,7 @@ class _Region:
                 "when it runs again in backward. Pass checkpoint_activation=False"
             )
         names = [name for name in self.flags if name not in self.start]
+        self.use.check(names)
         self.use.check_silent(names)
         loaded = self.use.resident(names)
         copies = {name: loaded[name] for name in names}
