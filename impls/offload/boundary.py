@@ -108,8 +108,8 @@ class SharedInputs:
         """Raise RuntimeError if one of them was changed in place."""
         if any(tensor._version != version for tensor, version in self.versions):
             raise RuntimeError(
-                f"{title} changed an input in place that shares memory with another of its inputs, such as a view; when it runs "
-                "again in backward, each has memory of its own. Clone one of them before, or pass checkpoint_activation=False"
+                f"{title} changed an input in place that shares memory with another of its inputs, as a view does; when it "
+                "runs again in backward, each has memory of its own. Clone one before, or pass checkpoint_activation=False"
             )
 
 

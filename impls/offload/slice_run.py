@@ -38,6 +38,7 @@ class SliceRun:
         self.use = SliceUse(index, chain, residence)
         self.loaded: Loaded | None = None
         self.copies: Tensors = {}
+        self.stale: set[str] = set()  # copies whose originals a microbatch has changed by another name
         self.changes = Changes(self.title, self.use, chain, memory)
         memory.uses.append(self.use)
         self.reading: list[Any] = []
@@ -105,7 +106,8 @@ class SliceRun:
         start = self.changes.starts[-1] if self.use.recomputed else Start()
         given = dict(self.copies)
         before = {name: CopyState(copy._version, copy.grad_fn, storage_number(copy)) for name, copy in given.items()}
-        statistics = WriteRecorder(Twins(self.memory.tensors, self.use.tensors, self.copies))
+        twins = Twins(self.memory.tensors, self.use.tensors, self.copies, self.stale)
+        statistics = WriteRecorder(twins)
         try:
             with statistics if given else nullcontext():
                 value = execute(self.use, self.chain, given, start, args, kwargs)
@@ -118,7 +120,7 @@ class SliceRun:
         if self.use.recomputed:
             self.refuse_new_buffers()
         self.changes.note(self.copies, before, given, statistics.updated, start)
-        self.copies = given
+        self.copies, self.stale = given, twins.stale_copies()
         return value
 
     def refuse_new_buffers(self) -> None:

@@ -6,7 +6,7 @@ although their schemas do not say so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -36,8 +36,13 @@ class Twins:
     """
 
     def __init__(
-        self, originals: dict[int, dict[str, torch.Tensor]], copied: dict[str, torch.Tensor], copies: dict[str, torch.Tensor]
+        self,
+        originals: dict[int, dict[str, torch.Tensor]],
+        copied: dict[str, torch.Tensor],
+        copies: dict[str, torch.Tensor],
+        stale: Collection[str],
     ) -> None:
+        """``originals`` by storage; those in ``copied`` have ``copies``, of which an earlier microbatch made some ``stale``."""
         self.stale: dict[int, list[_Twin]] = {}
         self.twins = {
             number: [_Twin(name, it, copies[name] if copied.get(name) is it else None, True) for name, it in named.items()]
@@ -45,7 +50,14 @@ class Twins:
         }
         for name, copy in copies.items():
             if (number := storage_number(copy)) is not None:
-                self.twins.setdefault(number, []).append(_Twin(name, copy, copied[name], False))
+                twin = _Twin(name, copy, copied[name], False)
+                self.twins.setdefault(number, []).append(twin)
+                if name in stale:
+                    self.stale.setdefault(number, []).append(twin)
+
+    def stale_copies(self) -> set[str]:
+        """The names of copies that are stale."""
+        return {twin.name for twins in self.stale.values() for twin in twins if not twin.is_original}
 
     def note_write(self, written: torch.Tensor, number: int) -> None:
         """An operator is about to write a tensor."""
@@ -65,9 +77,9 @@ class Twins:
             for twin in self.stale.get(-1 if number is None else number, ()):
                 if _overlap(value, twin.tensor):
                     raise RuntimeError(
-                        f"parameter or buffer {twin.name!r} of an offloaded model was changed in forward by one name and is read by "
-                        "another: modules have a copy while they run, and a reference that was taken before, as by a hook, is to "
-                        "the original. Use the attribute of the module for both"
+                        f"parameter or buffer {twin.name!r} of an offloaded model was changed in forward by one name and is "
+                        "read by another: modules have a copy while they run, and a reference that was taken before, by a hook "
+                        "for example, is to the original. Use the attribute of the module for both"
                     )
 
 

@@ -101,3 +101,56 @@ def other_data(OffloadModel, note, device, place, *, slices, checkpoint):  # noq
     note("forward", here([y]))
     y.square().sum().backward()
     note("gradients", here(p.grad for p in model.parameters()))
+
+
+def by_another_name(OffloadModel, note, device, place, *, when, quiet, what, slices, checkpoint):  # noqa: N803
+    class Scaling(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.randn(2))
+            self.register_buffer("scale", torch.ones(2))
+
+        def forward(self, x):
+            return (x * self.weight).sin() * self.scale.clone()
+
+    layers = [Scaling(), torch.nn.Linear(2, 2), Scaling()]
+    model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint)
+    note("leaves", tuple(model.parameters()))
+    taken = layers[2].weight if what == "weight" else layers[2].scale
+
+    def change(*_):
+        with torch.no_grad():
+            (taken.data if quiet else taken).mul_(0.5)
+
+    if when == "before":
+        layers[2].register_forward_pre_hook(change)
+    elif when == "ahead":
+        layers[0].register_forward_pre_hook(change)
+    else:
+        layers[1].register_forward_hook(change)
+    y = model(torch.randn(3, 2, device=place))
+    note("forward", here([y]))
+    y.square().sum().backward()
+    note("gradients", here(p.grad for p in model.parameters()))
+
+
+def views_between(OffloadModel, note, device, place, *, graph, slices, checkpoint):  # noqa: N803
+    class Splitting(torch.nn.Linear):
+        def forward(self, x):
+            y = super().forward(x)
+            return y, y[:, :1] if graph else y[:, :1].detach()
+
+    class Doubling(torch.nn.Linear):
+        def forward(self, both):
+            whole, part = both
+            with torch.set_grad_enabled(graph):
+                part.mul_(2)
+            return super().forward((whole + 1).tanh())
+
+    layers = [Splitting(2, 2), Doubling(2, 2)]
+    model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint)
+    note("leaves", tuple(model.parameters()))
+    y = model(torch.randn(3, 2, device=place))
+    note("forward", here([y]))
+    y.square().sum().backward()
+    note("gradients", here(p.grad for p in model.parameters()))
