@@ -32,7 +32,8 @@ class Twins:
     """The parameters and buffers of a model, and the copies of some that a slice computes with.
 
     Programs reach an original by a name that they took before, as by the closure of a hook. What they write to it is not in
-    the copy, nor the other way round: the one that was not written is stale, and must not be read while the slice runs.
+    the copy, which is stale then, and must not be read while the slice runs. Not seen: an original that is read by such a
+    name after its copy was changed.
     """
 
     def __init__(
@@ -66,9 +67,9 @@ class Twins:
                 continue
             if twin.is_original:
                 count_silent_change(twin.tensor)
-            other = None if twin.other is None else storage_number(twin.other)
-            if twin.other is not None and other is not None:
-                self.stale.setdefault(other, []).append(_Twin(twin.name, twin.other, twin.tensor, not twin.is_original))
+                number_of_copy = None if twin.other is None else storage_number(twin.other)
+                if twin.other is not None and number_of_copy is not None:
+                    self.stale.setdefault(number_of_copy, []).append(_Twin(twin.name, twin.other, None, False))
 
     def refuse_stale(self, values: Iterable[Any]) -> None:
         """Raise RuntimeError if an operator is about to read what is stale."""

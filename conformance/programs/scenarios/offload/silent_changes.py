@@ -103,54 +103,51 @@ def other_data(OffloadModel, note, device, place, *, slices, checkpoint):  # noq
     note("gradients", here(p.grad for p in model.parameters()))
 
 
-def by_another_name(OffloadModel, note, device, place, *, when, quiet, what, slices, checkpoint):  # noqa: N803
+def by_another_name(OffloadModel, note, device, place, *, when, quiet, slices, checkpoint):  # noqa: N803
     class Scaling(torch.nn.Module):
         def __init__(self):
             super().__init__()
             self.weight = torch.nn.Parameter(torch.randn(2))
-            self.register_buffer("scale", torch.ones(2))
 
         def forward(self, x):
-            return (x * self.weight).sin() * self.scale.clone()
+            return x * self.weight
 
-    layers = [Scaling(), torch.nn.Linear(2, 2), Scaling()]
+    layers = [Scaling(), Scaling()]
     model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint)
     note("leaves", tuple(model.parameters()))
-    taken = layers[2].weight if what == "weight" else layers[2].scale
+    weight = layers[1].weight
 
     def change(*_):
         with torch.no_grad():
-            (taken.data if quiet else taken).mul_(0.5)
+            (weight.data if quiet else weight).mul_(0.5)
 
-    if when == "before":
-        layers[2].register_forward_pre_hook(change)
-    elif when == "ahead":
+    if when == "ahead":
         layers[0].register_forward_pre_hook(change)
+    elif when == "between":
+        layers[0].register_forward_hook(change)
     else:
-        layers[1].register_forward_hook(change)
-    y = model(torch.randn(3, 2, device=place))
+        layers[1].register_forward_pre_hook(change)
+    y = model(torch.ones(3, 2, device=place))
     note("forward", here([y]))
     y.square().sum().backward()
     note("gradients", here(p.grad for p in model.parameters()))
 
 
-def views_between(OffloadModel, note, device, place, *, graph, slices, checkpoint):  # noqa: N803
-    class Splitting(torch.nn.Linear):
-        def forward(self, x):
-            y = super().forward(x)
-            return y, y[:, :1] if graph else y[:, :1].detach()
+def views_between(OffloadModel, note, device, place, *, checkpoint):  # noqa: N803
+    class Doubling(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.randn(2))
 
-    class Doubling(torch.nn.Linear):
         def forward(self, both):
             whole, part = both
-            with torch.set_grad_enabled(graph):
-                part.mul_(2)
-            return super().forward((whole + 1).tanh())
+            part.mul_(2)
+            return (whole + self.weight).tanh()
 
-    layers = [Splitting(2, 2), Doubling(2, 2)]
-    model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint)
+    model = OffloadModel([Doubling()], place, num_slices=1, checkpoint_activation=checkpoint)
     note("leaves", tuple(model.parameters()))
-    y = model(torch.randn(3, 2, device=place))
+    x = torch.ones(3, 2, device=place)
+    y = model([x, x.view(-1)])
     note("forward", here([y]))
-    y.square().sum().backward()
+    y.sum().backward()
     note("gradients", here(p.grad for p in model.parameters()))
