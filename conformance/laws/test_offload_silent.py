@@ -73,3 +73,22 @@ def test_a_weight_that_is_given_other_data_after_it_was_read(case: Case) -> None
     """A weight that forward reads and then gives other data has plain's gradient, or backward is refused."""
     plain_runs(case)
     case.equals_plain_or_refuses()
+
+
+WHEN = st.sampled_from(("ahead", "between", "before"))
+
+
+@for_readers("advanced", "wrong gradient", "forward hook, .data, weight clipping")
+@offload_law(written(silent_changes.by_another_name, when=WHEN, quiet=st.booleans(), away=HERE, **CUT))
+def test_a_hook_changes_what_it_took_before(case: Case) -> None:
+    """A weight that a hook changes in forward, by a reference that it took before, is plain's, or it is refused."""
+    plain_runs(case)
+    case.equals_plain_or_refuses(in_forward=True)
+
+
+@for_readers("adversarial", "wrong gradient", "view, in place")
+@offload_law(written(silent_changes.views_between, checkpoint=st.booleans(), away=HERE), floor=1)
+def test_a_slice_changes_a_view_of_its_input(case: Case) -> None:
+    """A slice that changes one of two inputs that share memory, as a view does, gives plain's gradients, or is refused."""
+    plain_runs(case)
+    case.equals_plain_or_refuses(in_forward=True)

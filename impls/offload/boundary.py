@@ -19,6 +19,7 @@ from impls.leaf_arguments import hooks_are_active
 from impls.offload.containers import ATOMS, flatten
 from impls.offload.loaded_copies import Nowhere, attach_to_nothing, tangent_of
 from impls.offload.route import Route
+from impls.offload.saved_tensors import storage_number
 from impls.tensors.attributes import attributes, with_attributes
 from impls.tensors.packed import Packed
 from impls.torch_private import keystr, set_version_counters, tree_flatten_with_path
@@ -90,6 +91,26 @@ class Boundary:
         tensors = [copy.restore(nowhere) for copy in self.copies]
         args, kwargs = self.whole.build(tensors)
         return args, kwargs
+
+
+class SharedInputs:
+    """The tensors among a slice's arguments that share memory, as views do; a recomputation gets them apart."""
+
+    def __init__(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        groups: dict[int, list[torch.Tensor]] = {}
+        for tensor in flatten((tuple(args), kwargs))[0]:
+            number = storage_number(tensor)
+            if number is not None and not tensor.is_inference():
+                groups.setdefault(number, []).append(tensor)
+        self.versions = [(tensor, tensor._version) for group in groups.values() if len(group) > 1 for tensor in group]
+
+    def refuse_changes(self, title: str) -> None:
+        """Raise RuntimeError if one of them was changed in place."""
+        if any(tensor._version != version for tensor, version in self.versions):
+            raise RuntimeError(
+                f"{title} changed an input in place that shares memory with another of its inputs, as a view does; when it "
+                "runs again in backward, each has memory of its own. Clone one before, or pass checkpoint_activation=False"
+            )
 
 
 def _is_watched(thing: Any) -> bool:

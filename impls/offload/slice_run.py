@@ -11,7 +11,7 @@ import torch
 
 from impls.nested import checkpoint
 from impls.nested.recomputation import StopRecomputation
-from impls.offload.boundary import Boundary
+from impls.offload.boundary import Boundary, SharedInputs
 from impls.offload.changes import Changes, CopyState, SharedMemory
 from impls.offload.execution import execute, in_modes, told_beside
 from impls.offload.loaded_copies import Nowhere, as_original, attach, attach_to_nothing, tangent_of
@@ -20,7 +20,7 @@ from impls.offload.residence import Residence
 from impls.offload.saved_tensors import storage_number
 from impls.offload.slice_use import Below, Loaded, SliceUse, Start
 from impls.offload.slicing import Chain
-from impls.offload.write_recorder import WriteRecorder
+from impls.offload.write_recorder import Twins, WriteRecorder
 from impls.torch_private import StopRecomputationError, tree_leaves
 
 Tensors = dict[str, torch.Tensor]
@@ -38,6 +38,7 @@ class SliceRun:
         self.use = SliceUse(index, chain, residence)
         self.loaded: Loaded | None = None
         self.copies: Tensors = {}
+        self.stale: set[str] = set()  # copies whose originals a microbatch has changed by another name
         self.changes = Changes(self.title, self.use, chain, memory)
         memory.uses.append(self.use)
         self.reading: list[Any] = []
@@ -91,10 +92,13 @@ class SliceRun:
         if not self.use.recomputed:
             return self.forward(args, kwargs)
         self.changes.begin(start)
+        shared = SharedInputs(args, kwargs)
         region = _Region(self, Boundary(args, kwargs, self.route))
         region.first = lambda: self.forward(args, kwargs)
         try:
-            return checkpoint(region, *region.boundary.generators)
+            value = checkpoint(region, *region.boundary.generators)
+            shared.refuse_changes(self.title)
+            return value
         finally:
             region.first = region.thread = None
 
@@ -102,7 +106,8 @@ class SliceRun:
         start = self.changes.starts[-1] if self.use.recomputed else Start()
         given = dict(self.copies)
         before = {name: CopyState(copy._version, copy.grad_fn, storage_number(copy)) for name, copy in given.items()}
-        statistics = WriteRecorder()
+        twins = Twins(self.memory.tensors, self.use.tensors, self.copies, self.stale)
+        statistics = WriteRecorder(twins)
         try:
             with statistics if given else nullcontext():
                 value = execute(self.use, self.chain, given, start, args, kwargs)
@@ -115,7 +120,7 @@ class SliceRun:
         if self.use.recomputed:
             self.refuse_new_buffers()
         self.changes.note(self.copies, before, given, statistics.updated, start)
-        self.copies = given
+        self.copies, self.stale = given, twins.stale_copies()
         return value
 
     def refuse_new_buffers(self) -> None:
@@ -170,6 +175,7 @@ class _Region:
                 "when it runs again in backward. Pass checkpoint_activation=False"
             )
         names = [name for name in self.flags if name not in self.start]
+        self.use.check(names)
         self.use.check_silent(names)
         loaded = self.use.resident(names)
         copies = {name: loaded[name] for name in names}

@@ -125,13 +125,13 @@ class SliceUse:
                 )
 
     def check_silent(self, names: Iterable[str]) -> None:
-        """Raise RuntimeError if a forward has changed an original since, so that no version tells."""
+        """Raise RuntimeError if a forward has changed an original since, or a hook, so that no version tells."""
         for name in names:
             if Stamp.of(self.tensors[name]).silent != self.stamps[name].silent:
                 raise RuntimeError(
-                    f"parameter or buffer {name!r} of an offloaded model was changed by a later forward, through .data or by "
-                    "batch norm, so what this forward used cannot be loaded again. Run backward before that forward, or pass "
-                    "checkpoint_activation=False"
+                    f"parameter or buffer {name!r} of an offloaded model was changed by a later forward, or by a hook in this "
+                    "one, through .data or by batch norm, so what forward used cannot be loaded again. Run backward before "
+                    "that, or pass checkpoint_activation=False"
                 )
 
     def resident(self, names: Collection[str]) -> dict[str, torch.Tensor]:

@@ -79,3 +79,21 @@ def reads_other_data(copy: Copy) -> None:
             start.overtaken.pop(name, None)
 
     copy.call_after("offload.changes", "Changes.note", forget)
+
+
+@mutant("offload.write_recorder", "offload-models", "a_hook_changes_what_it_took_before")
+def reads_what_is_stale(copy: Copy) -> None:
+    """A copy is read although its original was changed by another name meanwhile."""
+    copy.replace("offload.write_recorder", "Twins.refuse_stale", lambda self, values: None)
+
+
+@mutant("offload.write_recorder", "offload-models", "a_hook_changes_what_it_took_before")
+def overlooks_another_name(copy: Copy) -> None:
+    """What is written by another name than a module's is not noticed."""
+    copy.replace("offload.write_recorder", "Twins.note_write", lambda self, written, number: None)
+
+
+@mutant("offload.boundary", "offload-models", "a_slice_changes_a_view_of_its_input")
+def overlooks_inputs_that_share_memory(copy: Copy) -> None:
+    """Inputs that share memory are taken for inputs with memory of their own."""
+    copy.replace("offload.boundary", "SharedInputs.refuse_changes", lambda self, title: None)

@@ -101,3 +101,53 @@ def other_data(OffloadModel, note, device, place, *, slices, checkpoint):  # noq
     note("forward", here([y]))
     y.square().sum().backward()
     note("gradients", here(p.grad for p in model.parameters()))
+
+
+def by_another_name(OffloadModel, note, device, place, *, when, quiet, slices, checkpoint):  # noqa: N803
+    class Scaling(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.randn(2))
+
+        def forward(self, x):
+            return x * self.weight
+
+    layers = [Scaling(), Scaling()]
+    model = OffloadModel(layers, place, num_slices=slices, checkpoint_activation=checkpoint)
+    note("leaves", tuple(model.parameters()))
+    weight = layers[1].weight
+
+    def change(*_):
+        with torch.no_grad():
+            (weight.data if quiet else weight).mul_(0.5)
+
+    if when == "ahead":
+        layers[0].register_forward_pre_hook(change)
+    elif when == "between":
+        layers[0].register_forward_hook(change)
+    else:
+        layers[1].register_forward_pre_hook(change)
+    y = model(torch.ones(3, 2, device=place))
+    note("forward", here([y]))
+    y.square().sum().backward()
+    note("gradients", here(p.grad for p in model.parameters()))
+
+
+def views_between(OffloadModel, note, device, place, *, checkpoint):  # noqa: N803
+    class Doubling(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.randn(2))
+
+        def forward(self, both):
+            whole, part = both
+            part.mul_(2)
+            return (whole + self.weight).tanh()
+
+    model = OffloadModel([Doubling()], place, num_slices=1, checkpoint_activation=checkpoint)
+    note("leaves", tuple(model.parameters()))
+    x = torch.ones(3, 2, device=place)
+    y = model([x, x.view(-1)])
+    note("forward", here([y]))
+    y.sum().backward()
+    note("gradients", here(p.grad for p in model.parameters()))
