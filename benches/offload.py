@@ -40,7 +40,7 @@ from conformance.runs import device_check
 from conformance.simulated_device.device import Moves
 from impls.graph.streams import CopyStreams
 from impls.offload import OffloadModel
-from impls.offload.route import Route
+from impls.offload.transfers import Route
 
 ROUNDS = 15
 CODE = ["benches.offload:measured"]

@@ -24,7 +24,7 @@ from conformance.judging.program_size import operations
 from conformance.judging.result import Result
 from conformance.judging.verdicts import CALL_REFUSED, Verdict
 from conformance.programs.nesting_switch import nesting
-from conformance.programs.rounding import Comparable
+from conformance.programs.sums import Comparable
 from impls import Implementation, Kind
 
 

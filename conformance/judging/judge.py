@@ -48,7 +48,7 @@ from conformance.meters.meter import Calls, Meter
 from conformance.meters.metered_functions import metered
 from conformance.programs.notes import WHOLE_FORWARD, Note, Role, read
 from conformance.programs.program import Runnable, load
-from conformance.programs.rounding import Comparable, rounding, terms_in_any_order
+from conformance.programs.sums import Comparable, rounding, terms_in_any_order
 from impls import Implementation, Kind
 
 SECONDS_PER_CASE = 20

@@ -14,7 +14,7 @@ from hypothesis.strategies import SearchStrategy
 
 from conformance.judging.judge import Case
 from conformance.judging.refusals import expected_names
-from conformance.programs.rounding import Comparable
+from conformance.programs.sums import Comparable
 from impls import Implementation, Kind
 
 Programs = SearchStrategy[Any] | Callable[[Implementation], SearchStrategy[Any]]

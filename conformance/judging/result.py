@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from conformance.judging.causes import NONE, Cause
 from conformance.judging.verdicts import VALUES, Measured, Verdict
-from conformance.programs.rounding import Comparable
+from conformance.programs.sums import Comparable
 from conformance.reproducers.script import script
 from conformance.rows.results_file import Row, is_unexpected
 from impls import Implementation, Known

@@ -16,14 +16,14 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import impls
-from conformance.judging import cpu_kernels, judge
+from conformance.judging import cpu_settings, judge
 from conformance.judging.explorer import Explorer
 from conformance.judging.judge import Outcome
 from conformance.judging.law import LAWS, Law, Profile
 from conformance.judging.result import Result
 from conformance.judging.smoke_check import MORE, PROBES, Smoke, probed
 from conformance.judging.verdicts import Measured, Verdict
-from conformance.programs.rounding import Comparable
+from conformance.programs.sums import Comparable
 from conformance.simulated_device.device import second
 from impls import Implementation, Kind
 
@@ -89,7 +89,7 @@ def work(connection: Connection, setting: Setting, traces: str) -> None:
     judge.SECONDS_PER_CASE, judge.INTERRUPTED = setting.seconds, False  # a terminal interrupts the suite's group alone
     judge.announce = functools.partial(tell, "limit")
     try:
-        cpu_kernels.hold()  # as in the process that asks
+        cpu_settings.hold()  # as in the process that asks
         try:
             implementation = impls.find(setting.name, setting.kind)
         except ValueError as error:

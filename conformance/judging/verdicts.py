@@ -12,7 +12,7 @@ import torch
 from conformance.judging import causes
 from conformance.judging.causes import Cause, Difference
 from conformance.judging.refusals import ALWAYS, names_one
-from conformance.programs.rounding import rounding
+from conformance.programs.sums import rounding
 
 # Bound before any implementation runs. One that replaces methods of tensors would otherwise decide what counts as equal.
 _clone, _detach, _to_dense = torch.clone, torch.detach, torch.Tensor.to_dense
@@ -219,7 +219,7 @@ def difference(expected: Any, seen: Any, path: str = "", *, terms: int = 0, scal
     """Where and how two frozen values differ first, None if they do not.
 
     Without ``terms``, tensors are compared bit for bit. With ``terms``, sums of that many terms may have been taken in another
-    order, so entries may differ by :func:`~conformance.programs.rounding.rounding` times the largest entry of the tensor or
+    order, so entries may differ by :func:`~conformance.programs.sums.rounding` times the largest entry of the tensor or
     ``scale``, whichever is larger: terms that cancel may be far larger than their sum.
     """
     if isinstance(expected, Seen) and isinstance(seen, Seen):

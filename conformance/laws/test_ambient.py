@@ -8,11 +8,11 @@ from conformance.judging.judge import Case
 from conformance.judging.law import law
 from conformance.judging.refusals import INFERENCE
 from conformance.judging.verdicts import Diverges, Measured
-from conformance.programs.rounding import Sums
 from conformance.programs.scenarios.regions import frozen_leaves, modules
 from conformance.programs.scenarios.state import ambient
 from conformance.programs.scenarios.threads import process_modes
 from conformance.programs.strategies import named
+from conformance.programs.sums import Sums
 from conformance.rows.for_readers import for_readers
 
 MODE = st.sampled_from(["as is", "grad", "no_grad"])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from conformance.judging.judge import Case
 from conformance.judging.law import law
 from conformance.meters.leak_checks import all_freed
-from conformance.programs.scenarios.graph import released, tools
+from conformance.programs.scenarios.graph import newer_names, tools
 from conformance.programs.strategies import named
 from conformance.rows.for_readers import for_readers
 
@@ -155,7 +155,7 @@ STEPS_OF_CREATION = st.lists(st.sampled_from(["sin", "exp", "view", "function"])
 
 @for_readers("advanced", "wrong state", "node_creation_hook, grad_fn")
 @graph_law(
-    named(released.created, steps=STEPS_OF_CREATION, contexts=st.integers(1, 3), twice=BOTH),
+    named(newer_names.created, steps=STEPS_OF_CREATION, contexts=st.integers(1, 3), twice=BOTH),
     needs=["node-creation"],
     gradients=False,
 )
@@ -168,7 +168,7 @@ FAILING = st.sampled_from(["raises", "makes a node", "not callable"])
 
 
 @for_readers("advanced", "wrong state", "node_creation_hook, exception")
-@graph_law(named(released.creation_fails, wrong=FAILING), needs=["node-creation"], gradients=False, floor=3)
+@graph_law(named(newer_names.creation_fails, wrong=FAILING), needs=["node-creation"], gradients=False, floor=3)
 def test_a_hook_for_new_nodes_that_fails_is_gone(case: Case) -> None:
     """An error of a hook for new nodes, which must not make any, comes out of the operator, and the hook is gone after it."""
     case.as_expected()
@@ -179,7 +179,7 @@ WHERE = st.sampled_from(["leaf", "accumulated", "node", "function"])
 
 @for_readers("advanced", "wrong state", "queue_callback, DDP, FSDP")
 @graph_law(
-    named(released.called_back, where=WHERE, inner=BOTH, further=BOTH, passes=st.integers(1, 2)),
+    named(newer_names.called_back, where=WHERE, inner=BOTH, further=BOTH, passes=st.integers(1, 2)),
     needs=["end-of-backward"],
     gradients=False,
 )
@@ -192,7 +192,7 @@ UNCALLED = st.sampled_from(["outside", "not callable", "the backward fails"])
 
 
 @for_readers("advanced", "poor error", "queue_callback")
-@graph_law(named(released.not_called_back, wrong=UNCALLED), needs=["end-of-backward"], gradients=False, floor=3)
+@graph_law(named(newer_names.not_called_back, wrong=UNCALLED), needs=["end-of-backward"], gradients=False, floor=3)
 def test_a_callback_that_has_no_backward_is_refused(case: Case) -> None:
     """A callback is refused outside of a backward or if it cannot be called, and not called if its backward raises."""
     case.as_expected()
@@ -202,7 +202,7 @@ BUDGETS = st.sampled_from(["not compiled", "more than all", "less than nothing",
 
 
 @for_readers("advanced", "poor error", "torch.compile, activation memory budget")
-@graph_law(named(released.budget_refused, wrong=BUDGETS), needs=["memory-budget"], gradients=False)
+@graph_law(named(newer_names.budget_refused, wrong=BUDGETS), needs=["memory-budget"], gradients=False)
 def test_a_budget_that_has_no_effect_is_refused(case: Case) -> None:
     """A budget of memory is a number from 0 to 1 in what torch.compile compiles; any other, and one elsewhere, is refused."""
     case.as_expected()
@@ -210,7 +210,7 @@ def test_a_budget_that_has_no_effect_is_refused(case: Case) -> None:
 
 @for_readers("advanced", "wrong gradient", "torch.compile, activation memory budget")
 @graph_law(
-    named(released.budget_compiled, budget=st.sampled_from([0.0, 0.5, 1.0])),
+    named(newer_names.budget_compiled, budget=st.sampled_from([0.0, 0.5, 1.0])),
     needs=["memory-budget"],
     gradients=False,
     effort=0.1,
@@ -227,7 +227,7 @@ VALUES = st.lists(BOTH, min_size=1, max_size=3).map(tuple)
 
 
 @for_readers("advanced", "wrong state", "CUDA stream")
-@graph_law(named(released.settings, name=SETTINGS, values=VALUES), needs=["stream-settings"], gradients=False)
+@graph_law(named(newer_names.settings, name=SETTINGS, values=VALUES), needs=["stream-settings"], gradients=False)
 def test_settings_of_streams_are_what_they_were_set_to(case: Case) -> None:
     """What backward does about streams that do not match is what was set last."""
     case.as_expected()

@@ -13,12 +13,12 @@ from conformance.judging.judge import Case
 from conformance.judging.law import law
 from conformance.meters.leak_checks import all_freed, no_growth
 from conformance.programs.generator.operators import DTYPES, OPERATORS
-from conformance.programs.rounding import DIFFERENTIATED
 from conformance.programs.scenarios.graph import hook_errors as errors
 from conformance.programs.scenarios.graph import hooks, saved
 from conformance.programs.scenarios.graph.generated import Around, Steps
 from conformance.programs.schedules import schedules
 from conformance.programs.strategies import CORE, named, programs
+from conformance.programs.sums import DIFFERENTIATED
 from conformance.rows.for_readers import for_readers
 
 graph_law = functools.partial(law, kind="graph", recomputes=False)

@@ -11,7 +11,7 @@ from conformance.judging.judge import Case
 from conformance.judging.law import law
 from conformance.meters.leak_checks import all_freed, no_growth
 from conformance.programs.scenarios.graph.mutation import changes as mutation
-from conformance.programs.scenarios.graph.mutation import errors, moved
+from conformance.programs.scenarios.graph.mutation import contexts, moved
 from conformance.programs.strategies import named
 from conformance.rows.for_readers import for_readers
 
@@ -20,14 +20,14 @@ BOTH = st.booleans()
 
 
 @for_readers("advanced", "poor error", "allow_mutation_on_saved_tensors")
-@graph_law(named(errors.nested, depth=st.integers(1, 2), saved=BOTH), gradients=False, floor=3)
+@graph_law(named(contexts.nested, depth=st.integers(1, 2), saved=BOTH), gradients=False, floor=3)
 def test_contexts_cannot_be_nested(case: Case) -> None:
     """A context inside of another is refused with a RuntimeError, and the one around it goes on as before."""
     case.as_expected()
 
 
 @for_readers("advanced", "poor error", "allow_mutation_on_saved_tensors")
-@graph_law(named(errors.left, change=st.sampled_from(["nothing", "inside", "after"]), other=BOTH), gradients=False)
+@graph_law(named(contexts.left, change=st.sampled_from(["nothing", "inside", "after"]), other=BOTH), gradients=False)
 def test_backward_after_the_context_is_refused(case: Case) -> None:
     """A backward after the context was left, or in another one, is refused with a RuntimeError that names the context."""
     case.as_expected()
@@ -38,7 +38,7 @@ ERROR = st.sampled_from(["Exception", "KeyboardInterrupt"])
 
 @for_readers("advanced", "wrong state", "allow_mutation_on_saved_tensors, exception")
 @graph_law(
-    named(errors.failed, error=ERROR, where=st.sampled_from(["forward", "backward"]), rounds=st.integers(1, 2)),
+    named(contexts.failed, error=ERROR, where=st.sampled_from(["forward", "backward"]), rounds=st.integers(1, 2)),
 )
 def test_a_context_is_over_after_an_error(case: Case) -> None:
     """After an error changes are refused outside again, and a new context works."""
@@ -46,14 +46,14 @@ def test_a_context_is_over_after_an_error(case: Case) -> None:
 
 
 @for_readers("advanced", "wrong gradient", "allow_mutation_on_saved_tensors")
-@graph_law(named(errors.several, contexts=st.integers(2, 3), change=st.sampled_from(["nothing", "input", "result", "both"])))
+@graph_law(named(contexts.several, contexts=st.integers(2, 3), change=st.sampled_from(["nothing", "input", "result", "both"])))
 def test_one_context_after_another(case: Case) -> None:
     """Contexts one after another each give the gradients of the values that were saved in them."""
     case.equals_plain()
 
 
 @for_readers("advanced", "wrong gradient", "allow_mutation_on_saved_tensors, threads")
-@graph_law(named(errors.threads, first=st.integers(0, 1), backward=st.tuples(BOTH, BOTH)), gradients=False, floor=4)
+@graph_law(named(contexts.threads, first=st.integers(0, 1), backward=st.tuples(BOTH, BOTH)), gradients=False, floor=4)
 def test_contexts_of_threads_are_independent(case: Case) -> None:
     """Two threads can be in a context of their own at the same time, and leave it in any order."""
     case.as_expected()
@@ -91,7 +91,7 @@ FREEING = st.lists(st.sampled_from(["backward", "grad", "change", "drop"]), max_
 
 @for_readers("advanced", "leaked or late memory", "allow_mutation_on_saved_tensors, memory leak")
 @graph_law(
-    named(errors.freed, operators=NAMES, change=CHANGED, steps=FREEING, inside=BOTH), gradients=False, effort=0.6, floor=3
+    named(contexts.freed, operators=NAMES, change=CHANGED, steps=FREEING, inside=BOTH), gradients=False, effort=0.6, floor=3
 )
 def test_originals_and_clones_die_with_their_graph(case: Case) -> None:
     """What was saved and what was cloned for it die with the graph, inside of the context and after it."""
@@ -99,7 +99,7 @@ def test_originals_and_clones_die_with_their_graph(case: Case) -> None:
 
 
 @for_readers("advanced", "leaked or late memory", "allow_mutation_on_saved_tensors, memory leak")
-@graph_law(named(errors.grows, change=BOTH), floor=2)
+@graph_law(named(contexts.grows, change=BOTH), floor=2)
 def test_a_context_leaves_nothing_behind(case: Case) -> None:
     """Step after step in one context there are no more objects than before."""
     case.equals_plain()
@@ -125,3 +125,13 @@ CHANGE = st.sampled_from(["method", "view", "foreach"])
 def test_changes_beside_checkpointed_regions(case: Case) -> None:
     """Beside checkpointed regions of any kind a changed tensor gives the gradients of its saved value."""
     case.equals_plain()
+
+
+_UNSEEN = {"how": st.sampled_from(["elsewhere", "in backward"]), "result": st.booleans(), "again": st.booleans()}
+
+
+@for_readers("adversarial", "wrong gradient", "allow_mutation_on_saved_tensors, threads")
+@graph_law(named(contexts.unseen, **_UNSEEN), gradients=False, floor=3)
+def test_a_change_that_the_context_does_not_see(case: Case) -> None:
+    """A saved tensor that another thread changes, and a clone that backward changes, is refused; saved again, it is right."""
+    case.as_expected()

@@ -19,9 +19,9 @@ from conformance.programs.backward_calls import Request, listed
 from conformance.programs.nesting_switch import if_nesting, nesting
 from conformance.programs.notes import Note, Role
 from conformance.programs.program import Noted, Op, Program, Region, gradients, walk
-from conformance.programs.rounding import DIFFERENTIATED, Order, Sums
 from conformance.programs.scenarios.regions import nesting as written
 from conformance.programs.strategies import named, programs
+from conformance.programs.sums import DIFFERENTIATED, Order, Sums
 from conformance.rows.for_readers import for_readers
 
 

@@ -8,12 +8,12 @@ from conformance.judging.judge import Case
 from conformance.judging.law import law
 from conformance.judging.verdicts import Diverges, Measured
 from conformance.programs.generator.operators import BINARY, OPERATORS, UNARY
-from conformance.programs.rounding import Sums
 from conformance.programs.scenarios import contexts
 from conformance.programs.scenarios.regions import structure
 from conformance.programs.scenarios.state import rng
 from conformance.programs.scenarios.threads import concurrent_recomputations
 from conformance.programs.strategies import named, programs
+from conformance.programs.sums import Sums
 from conformance.rows.for_readers import for_readers
 
 MIXED = (*UNARY, *BINARY, *OPERATORS["dropout"])

@@ -16,12 +16,12 @@ from conformance.meters.leak_checks import all_freed
 from conformance.programs.generator.operators import OPERATORS
 from conformance.programs.notes import Role
 from conformance.programs.program import Named, Program
-from conformance.programs.rounding import DIFFERENTIATED
-from conformance.programs.scenarios.graph import host, saved
+from conformance.programs.scenarios.graph import saved, saving_on_cpu
 from conformance.programs.scenarios.graph.generated import PINNED, SAVED, Around, Steps
 from conformance.programs.scenarios.graph.meters import Due, Moved, Residents, Settled, Waits, copied_to_the_cpu, wrongly_moved
 from conformance.programs.schedules import exactly, schedules
 from conformance.programs.strategies import CORE, named, programs
+from conformance.programs.sums import DIFFERENTIATED
 from conformance.rows.for_readers import for_readers
 
 graph_law = functools.partial(law, kind="graph", recomputes=False)
@@ -69,7 +69,7 @@ GAPS = ("slice", "expanded", "overlapping", "neg")
 
 
 def _returns(kinds: Sequence[str], place: str, pinned: st.SearchStrategy[bool]) -> st.SearchStrategy[Any]:
-    return named(host.returns, kind=st.sampled_from(kinds), pinned=pinned, place=st.just(place))
+    return named(saving_on_cpu.returns, kind=st.sampled_from(kinds), pinned=pinned, place=st.just(place))
 
 
 @for_readers("advanced", "wrong gradient", "save_on_cpu, strides, torch.sparse")
@@ -146,7 +146,7 @@ BETWEEN = st.sampled_from(["nothing", "change", "drop"])
 
 
 @for_readers("advanced", "more work than needed", "save_on_cpu, bandwidth, transfers")
-@graph_law(named(host.again, saves=st.integers(1, 4), between=BETWEEN, passes=st.integers(1, 2)))
+@graph_law(named(saving_on_cpu.again, saves=st.integers(1, 4), between=BETWEEN, passes=st.integers(1, 2)))
 def test_what_is_saved_again_is_moved_again_only_if_it_must_be(case: Case) -> None:
     """A tensor that is saved again is copied again if it was changed since, or if nothing needs the first copy any more."""
     chosen = dict(cast(Named, case.program).arguments)
@@ -157,14 +157,14 @@ PARTS = st.sampled_from(["rows", "columns", "row and column"])
 
 
 @for_readers("advanced", "wrong gradient", "save_on_cpu, chunk, split, view")
-@graph_law(named(host.parts, kind=PARTS, pinned=BOTH), floor=3)
+@graph_law(named(saving_on_cpu.parts, kind=PARTS, pinned=BOTH), floor=3)
 def test_parts_of_one_tensor_are_told_apart(case: Case) -> None:
     """Of views of one tensor, of equal or other strides, each comes back with its own values."""
     case.equals_plain()
 
 
 @for_readers("advanced", "wrong gradient", "save_on_cpu, caching allocator")
-@graph_law(named(host.reused, count=st.integers(2, 5), pinned=BOTH), effort=0.3, floor=2)
+@graph_law(named(saving_on_cpu.reused, count=st.integers(2, 5), pinned=BOTH), effort=0.3, floor=2)
 def test_a_tensor_in_the_place_of_one_that_died(case: Case) -> None:
     """A tensor that is made where one that was saved has died, at its address and version, is saved for itself."""
     case.equals_plain()
@@ -175,7 +175,7 @@ SIZES = st.lists(st.integers(1, 8).map(lambda size: 2 * size), min_size=1, max_s
 
 @for_readers("advanced", "more work than needed", "save_on_cpu, min_bytes")
 @graph_law(
-    named(host.small, sizes=SIZES, least=st.sampled_from([0, 4, 16, 17, 32, 1000]), views=BOTH),
+    named(saving_on_cpu.small, sizes=SIZES, least=st.sampled_from([0, 4, 16, 17, 32, 1000]), views=BOTH),
     needs=["min-bytes"],
     effort=0.3,
     floor=2,
@@ -189,7 +189,7 @@ WRONG = st.sampled_from([-1, 1.5, "many", None])
 
 
 @for_readers("advanced", "poor error", "save_on_cpu, min_bytes")
-@graph_law(named(host.small_refused, wrong=WRONG), needs=["min-bytes"], gradients=False, floor=4)
+@graph_law(named(saving_on_cpu.small_refused, wrong=WRONG), needs=["min-bytes"], gradients=False, floor=4)
 def test_a_size_must_be_a_number_of_bytes(case: Case) -> None:
     """A negative min_bytes, and one that is no int, is refused before anything is saved, by an error that names it."""
     case.as_expected()
@@ -225,7 +225,8 @@ OPERATOR = st.sampled_from(["sin", "exp", "square"])
 
 @for_readers("adversarial", "wrong gradient", "save_on_cpu, in place")
 @graph_law(
-    named(host.changed, operator=OPERATOR, change=st.sampled_from(["method", "part", "copy"]), pinned=BOTH), gradients=False
+    named(saving_on_cpu.changed, operator=OPERATOR, change=st.sampled_from(["method", "part", "copy"]), pinned=BOTH),
+    gradients=False,
 )
 def test_a_change_after_moving_gives_no_wrong_gradient(case: Case) -> None:
     """A tensor on another device that is changed in place after it was moved gives the right gradient, or an error."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from conformance.page.tables import Edition, Entry, Table, distinct
 from conformance.reports import ranking
-from conformance.reports.nearest import CONTROL
+from conformance.reports.nearest_declaration import CONTROL
 from conformance.rows.for_readers import TIERS
 
 # The effects that a user does not notice, those that one does, and the others, which make no result wrong.

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from conformance.judging.judge import Case, Observation
 from conformance.programs.model_parts import HERE_ALONE, LAYERS, WIDTHS, Piece, linear
 from conformance.programs.program import Named
-from conformance.programs.rounding import KnownSums, Order, Sums, known_sums
-from conformance.programs.scenarios.offload import modules as offload_modules
+from conformance.programs.scenarios.offload import building_blocks as offload_modules
+from conformance.programs.sums import KnownSums, Order, Sums, known_sums
 
 # Definitions that a program needs, by the name whose occurrence in its text asks for them.
 DEFINITIONS = {

@@ -29,8 +29,8 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from conformance.judging.verdicts import difference, freeze
 from conformance.programs.program import Named
-from conformance.programs.rounding import Sums
 from conformance.programs.scenarios.regions.operators import called
+from conformance.programs.sums import Sums
 from conformance.reproducers.script_syntax import WIDTH
 
 DATABASE = "torch.testing._internal.common_methods_invocations"

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from conformance.programs.backward_calls import Request, listed
 from conformance.programs.notes import WHOLE_FORWARD, Note, Role
-from conformance.programs.rounding import DEFAULT, Order, Sums
+from conformance.programs.sums import DEFAULT, Order, Sums
 from conformance.reproducers.specialization import folded
 
 Run = Callable[..., None]

@@ -21,8 +21,8 @@ from conformance.programs.backward_calls import Request, listed
 from conformance.programs.generator.rewrites import after_each, asides, bound, breakable, failing, with_asides
 from conformance.programs.notes import Note, Role
 from conformance.programs.program import Line, Noted, Op, Program, Step, gradients, render
-from conformance.programs.rounding import Order, Sums
 from conformance.programs.strategies import CORE, programs
+from conformance.programs.sums import Order, Sums
 
 # What a step may be. "whole" and "create-graph" ask for all outputs, "some", "inputs" and "grad" for asides; these all
 # retain the graph; "backward" frees it, "part" frees a part of it.

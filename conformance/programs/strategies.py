@@ -19,7 +19,7 @@ from conformance.programs.generator.leaves import UNLIKE, made
 from conformance.programs.generator.operators import BINARY, DTYPES, MODULE_TERMS, UNARY
 from conformance.programs.nesting_switch import allows_nesting, if_nesting
 from conformance.programs.program import Named, Program, mentioned, render
-from conformance.programs.rounding import DEFAULT, KnownSums, Order, known_sums
+from conformance.programs.sums import DEFAULT, KnownSums, Order, known_sums
 
 CORE = frozenset({"nesting"})
 SECOND_ORDER = 3  # forward and back, and back through both

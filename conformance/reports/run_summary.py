@@ -21,7 +21,7 @@ from conformance import laws
 from conformance.judging.law import LAWS
 from conformance.judging.result import is_worse
 from conformance.reports import ranking
-from conformance.reports.nearest import Nearest, nearest
+from conformance.reports.nearest_declaration import Nearest, nearest
 from conformance.reproducers import script_files
 from conformance.rows.option_values import command
 from conformance.rows.results_file import Row, claim, is_unexpected, is_untested

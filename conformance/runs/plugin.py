@@ -21,7 +21,7 @@ import pytest
 import torch
 
 import impls
-from conformance.judging import cpu_kernels
+from conformance.judging import cpu_settings
 from conformance.judging.law import LAWS, PROFILES, Law, all_laws
 from conformance.judging.sandbox_worker import Setting
 from conformance.page import page
@@ -35,7 +35,7 @@ from conformance.rows.option_values import gibibytes, natural
 from conformance.rows.results_file import Results, Row, is_unexpected, is_untested
 from conformance.runs import destination, device_check
 from conformance.runs.progress import Live
-from conformance.runs.results_plugin import PROPERTY, RowCollector
+from conformance.runs.row_collector import PROPERTY, RowCollector
 from conformance.runs.selection import DEFAULT, Subject, subjects
 from conformance.runs.xdist_scheduler import scheduler
 
@@ -81,7 +81,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    cpu_kernels.hold()
+    cpu_settings.hold()
     # Its handler raises what a program's logger does wrong, which logging elsewhere writes to standard error.
     config.pluginmanager.set_blocked("logging-plugin")
     device = config.getoption("--device")

@@ -1,7 +1,7 @@
 """Kernels of the simulated device: each operator is the CPU's, on the same memory, and its results become the device's.
 
 Tensors of the device are made of storages that torch takes for the device's and that lie in memory of the CPU. The CPU's
-view of a tensor is made for one operator. Nothing here is about one operator; those are in ``simulated_operators``.
+view of a tensor is made for one operator. Nothing here is about one operator; those are in ``operators``.
 """
 
 from __future__ import annotations

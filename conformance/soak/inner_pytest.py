@@ -13,7 +13,7 @@ import pytest
 from conformance.judging.result import is_worse
 from conformance.rows.results_file import Row
 from conformance.runs.progress import Silent, display
-from conformance.runs.results_plugin import PROPERTY
+from conformance.runs.row_collector import PROPERTY
 
 
 @dataclass(eq=False)  # a plugin has to be hashable

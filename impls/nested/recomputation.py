@@ -15,7 +15,7 @@ from impls.state.modes import Modes, process_wide
 from impls.state.module_hooks import is_inside_hooks_always_called
 from impls.state.restoration import Restoration
 from impls.tensors.attributes import alias_with_own_version
-from impls.tensors.existing_tensors import Origin, has_equal_values
+from impls.tensors.origins import Origin, has_equal_values
 from impls.tensors.versions import TensorMetadata, describe, detach_without_modes, tensor_metadata
 from impls.torch_private import (
     TorchDispatchMode,

@@ -26,7 +26,7 @@ from impls.state import advisory_locks, modes, random_numbers, streams
 from impls.state.hook_registrations import registration_count, undo_registrations
 from impls.state.process_lock import ProcessLockError, run_undisturbed
 from impls.state.restoration import Restoration
-from impls.tensors.existing_tensors import Origin, find_origin, find_outside, keep_storages, make_result_origin
+from impls.tensors.origins import Origin, find_origin, find_outside, keep_storages, make_result_origin
 from impls.tensors.versions import TensorMetadata, VersionProbe, describe, tensor_metadata, version_probe
 from impls.torch_private import (
     current_autograd_node,

@@ -18,8 +18,8 @@ from impls.graph.save_on_device import saved_on
 from impls.leaf_arguments import hooks_are_active
 from impls.offload.containers import ATOMS, flatten
 from impls.offload.loaded_copies import Nowhere, attach_to_nothing, tangent_of
-from impls.offload.route import Route
 from impls.offload.saved_tensors import storage_number
+from impls.offload.transfers import Route
 from impls.tensors.attributes import attributes, with_attributes
 from impls.tensors.packed import Packed
 from impls.torch_private import keystr, set_version_counters, tree_flatten_with_path

@@ -13,10 +13,10 @@ from torch import nn
 from impls.graph.edges import increment_version
 from impls.graph.storage_spans import spans
 from impls.offload.loaded_copies import tangent_of
-from impls.offload.route import set_version
 from impls.offload.saved_tensors import storage_number
 from impls.offload.slice_use import SliceUse, Stamp, Start, count_silent_change
 from impls.offload.slicing import Chain
+from impls.offload.transfers import set_version
 
 Tensors = dict[str, torch.Tensor]
 

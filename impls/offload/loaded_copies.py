@@ -15,7 +15,7 @@ from torch import nn
 from torch.autograd import forward_ad
 
 from impls.graph.streams import CopyStreams
-from impls.offload.route import Route
+from impls.offload.transfers import Route
 from impls.tensors.attributes import attributes, with_attributes
 from impls.torch_private import current_graph_task_id
 

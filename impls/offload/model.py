@@ -13,10 +13,10 @@ from impls.offload.changes import SharedMemory
 from impls.offload.containers import flatten
 from impls.offload.microbatches import Call, join, split
 from impls.offload.residence import Residence
-from impls.offload.route import Route
 from impls.offload.slice_run import SliceRun, nodes_of
 from impls.offload.slice_use import Below
 from impls.offload.slicing import Chain, children, refuse_shared, slices
+from impls.offload.transfers import Route
 from impls.torch_private import (
     BatchNorm,
     has_compatible_shallow_copy_type,

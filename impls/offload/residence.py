@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from impls.offload.route import Arrival, Route
 from impls.offload.slice_use import Loaded, SliceUse
+from impls.offload.transfers import Arrival, Route
 from impls.torch_private import current_graph_task_id, queue_callback
 
 

@@ -9,8 +9,8 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from impls.offload.route import Arrival
 from impls.offload.saved_tensors import storage_number
+from impls.offload.transfers import Arrival
 from impls.torch_private import current_autograd_node, will_engine_execute_node
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from conformance.reproducers import replay
 from conformance.reproducers.reduction import MEETINGS
 from conformance.reproducers.script_process import Ended
 from conformance.rows.results_file import ROOT
-from conformance.runs.results_plugin import PROPERTY
+from conformance.runs.row_collector import PROPERTY
 from conformance.soak import command, findings, inner_pytest
 from conformance.soak.findings import Finding
 from tests.support.synthetic_results import row

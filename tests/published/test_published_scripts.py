@@ -23,7 +23,7 @@ import torch
 import impls
 from conformance.judging.explorer import Explorer
 from conformance.judging.law import LAWS, PROFILES
-from conformance.programs.rounding import DEFAULT, Sums
+from conformance.programs.sums import DEFAULT, Sums
 from conformance.provenance.staleness import Now
 from conformance.reproducers import script_files
 from conformance.reproducers.reduction import Shown, words

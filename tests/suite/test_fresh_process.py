@@ -10,8 +10,8 @@ from conformance.judging.fresh_process import in_a_fresh_process
 from conformance.judging.judge import Case, execute
 from conformance.judging.verdicts import Crashes, Refuses, difference
 from conformance.programs.program import Named
-from conformance.programs.rounding import DEFAULT, Sums
 from conformance.programs.scenarios.state import rng
+from conformance.programs.sums import DEFAULT, Sums
 from impls import get
 
 # A function that does something else where it is called again, as plain never does.

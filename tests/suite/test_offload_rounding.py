@@ -13,7 +13,7 @@ from conformance.judging.judge import Case
 from conformance.judging.verdicts import Diverges, difference
 from conformance.programs.offloaded_models import DIFFERENTIATED, SPLIT, SUMS, Written, equals_plain
 from conformance.programs.program import Named
-from conformance.programs.rounding import Order
+from conformance.programs.sums import Order
 
 OFFLOAD = impls.get("offload")
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import torch
 
-from conformance.judging import cpu_kernels
-from conformance.judging.cpu_kernels import VARIABLE, Kernels, hold, present
+from conformance.judging import cpu_settings
+from conformance.judging.cpu_settings import VARIABLE, Kernels, hold, present
 from conformance.rows.option_values import InvalidOption
 from conformance.rows.results_file import ROOT
 from conformance.runs import portability
@@ -181,4 +181,4 @@ def test_every_setting_that_is_there_has_its_effect(tmp_path: Path) -> None:
         if not there.lacks(setting):
             said = json.loads(portability.settled(setting, there)[VARIABLE])
             assert (said["threads"], said["onednn"]) == (setting.threads, setting.onednn)
-    assert cpu_kernels.told({}) == {}
+    assert cpu_settings.told({}) == {}

@@ -16,7 +16,7 @@ from conformance.judging.explorer import Explorer
 from conformance.judging.judge import execute
 from conformance.judging.law import Law, Profile, all_laws
 from conformance.programs.program import Named
-from conformance.programs.rounding import Comparable
+from conformance.programs.sums import Comparable
 from conformance.rows.results_file import ROOT
 from conformance.simulated_device.device import second
 from impls import get

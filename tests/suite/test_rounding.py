@@ -19,7 +19,7 @@ from conformance.judging.process_state import isolated
 from conformance.judging.references import REFERENCES
 from conformance.judging.verdicts import Verdict
 from conformance.programs.program import Named, load
-from conformance.programs.rounding import Comparable, Order, Sums, rounding, terms_in_any_order
+from conformance.programs.sums import Comparable, Order, Sums, rounding, terms_in_any_order
 from conformance.simulated_device.device import second
 from impls import Implementation, get
 from impls.nested import checkpoint as nested

@@ -12,7 +12,7 @@ import pytest
 import impls
 from conformance.judging.law import LAWS, all_laws
 from conformance.reports import ranking
-from conformance.reports.nearest import nearest
+from conformance.reports.nearest_declaration import nearest
 from conformance.reports.run_summary import LINES, SCRIPTS, Run, first_failures, nothing_selected, summary
 from tests.support.synthetic_results import row
 

@@ -17,7 +17,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from conformance.simulated_device.device import Moves, second
 from impls.offload import OffloadModel
-from impls.offload.route import Arrival, Route
+from impls.offload.transfers import Arrival, Route
 
 SIM = second("cpu")  # before any backward of the process, which settles for how many devices autograd has threads
 WIDTHS = (3, 5, 4, 6, 2)

@@ -10,7 +10,7 @@ from torch import nn
 
 from conformance.simulated_device.device import second
 from impls.offload import OffloadModel
-from impls.offload.route import Route
+from impls.offload.transfers import Route
 
 SIM = second("cpu")  # before any backward of the process, which settles for how many devices autograd has threads
 OPTIONS: list[dict[str, Any]] = [

@@ -90,7 +90,7 @@ def copies_before_it_is_computed(copy: Copy) -> None:
     copy.call_after("graph.streams", "CopyStreams.__init__", init)
 
 
-@mutant("offload.route", "devices", "offloaded_parameters_under_delays")
+@mutant("offload.transfers", "devices", "offloaded_parameters_under_delays")
 def computes_with_what_is_not_there_yet(copy: Copy) -> None:
     """Computation does not wait for the copies of parameters on the device."""
-    copy.replace("offload.route", "Arrival.wait", lambda _: None)
+    copy.replace("offload.transfers", "Arrival.wait", lambda _: None)

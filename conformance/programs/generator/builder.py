@@ -17,7 +17,7 @@ from conformance.programs.generator.operators import CONJUGATES, LACKING, LINEAR
 from conformance.programs.generator.rewrites import SAVE_INPUTS, hidden
 from conformance.programs.notes import Note, Role
 from conformance.programs.program import Block, Line, Noted, Op, Region, Statement, mentioned
-from conformance.programs.rounding import Order
+from conformance.programs.sums import Order
 
 T = TypeVar("T")
 PRODUCT = "{0} * {1}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from conformance.programs.rounding import Order
+from conformance.programs.sums import Order
 
 UNARY = ("torch.sin({0})", "torch.cos({0})", "torch.tanh({0})", "torch.neg({0})")
 BINARY = ("{0} * {1}", "{0} + {1}", "{0} @ {1}", "torch.sub({0}, {1}, alpha=2)")

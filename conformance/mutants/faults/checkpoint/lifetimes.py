@@ -424,7 +424,7 @@ def keeps_the_leaves_that_it_makes(copy: Copy) -> None:
         if origin is not None and tensor.is_leaf:
             origin.probe = SimpleNamespace(tensor=tensor, _version=tensor._version)
 
-    copy.call_after("tensors.existing_tensors", "find_origin", keep)
+    copy.call_after("tensors.origins", "find_origin", keep)
 
 
 @mutant("nested.region", "lifetimes", "deep_graphs_are_freed", ends_process=True)

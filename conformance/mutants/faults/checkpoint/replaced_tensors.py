@@ -29,10 +29,10 @@ def does_not_look_where_leaves_inside_are(copy: Copy) -> None:
     _origins_if(copy, lambda index: index >= 0)
 
 
-@mutant("tensors.existing_tensors", "errors", "weights_and_buffers_that_are_replaced")
+@mutant("tensors.origins", "errors", "weights_and_buffers_that_are_replaced")
 def does_not_look_where_leaves_among_arguments_are(copy: Copy) -> None:
     """An argument is taken to come back as it is, though it may have been given other data."""
-    copy.replace("tensors.existing_tensors", "Origin.keep_storage", lambda self, _: setattr(self, "address", None))
+    copy.replace("tensors.origins", "Origin.keep_storage", lambda self, _: setattr(self, "address", None))
 
 
 @mutant("nested.region", "errors", "names_that_are_bound_late")
@@ -44,38 +44,38 @@ def looks_where_leaves_are_and_not_results(copy: Copy) -> None:
 @mutant("nested.region", "errors", "weights_and_buffers_that_are_replaced")
 def takes_views_for_wholes(copy: Copy) -> None:
     """A saved view is not looked for as a part of its base."""
-    copy.change_arguments("tensors.existing_tensors", "find_origin", lambda given: given.update(base=given["tensor"]))
+    copy.change_arguments("tensors.origins", "find_origin", lambda given: given.update(base=given["tensor"]))
 
 
-@mutant("tensors.existing_tensors", "errors", "weights_and_buffers_that_are_replaced")
+@mutant("tensors.origins", "errors", "weights_and_buffers_that_are_replaced")
 def keeps_parameters_alone(copy: Copy) -> None:
     """The storages of tensors from outside that are no parameters are not kept for comparison."""
-    copy.change_arguments("tensors.existing_tensors", "keep_storages", lambda given: given.update(hooks_were_active=True))
+    copy.change_arguments("tensors.origins", "keep_storages", lambda given: given.update(hooks_were_active=True))
 
 
-@mutant("tensors.existing_tensors", "errors", "other_tensors_with_the_same_values")
+@mutant("tensors.origins", "errors", "other_tensors_with_the_same_values")
 def takes_what_is_elsewhere_for_something_else(copy: Copy) -> None:
     """A tensor in the place of another one counts as different even if its values are the same."""
-    copy.replace("tensors.existing_tensors", "_equal", lambda *_: False)
+    copy.replace("tensors.origins", "_equal", lambda *_: False)
 
 
-@mutant("tensors.existing_tensors", "errors", "other_tensors_with_the_same_values")
+@mutant("tensors.origins", "errors", "other_tensors_with_the_same_values")
 def keeps_what_was_swapped_in_forward(copy: Copy) -> None:
     """Of a tensor that got another storage in forward, that one is kept for comparison."""
 
     def present(self: Any) -> Any:
         whole = self()
         if whole is not None and self.layout is None:
-            self.layout = copy["tensors.existing_tensors"]._layout(whole)
+            self.layout = copy["tensors.origins"]._layout(whole)
         return None if whole is None else whole.untyped_storage()
 
-    copy.replace("tensors.existing_tensors", "Origin.current_storage", present)
+    copy.replace("tensors.origins", "Origin.current_storage", present)
 
 
-@mutant("tensors.existing_tensors", "errors", "regions_inside_a_functional_call")
+@mutant("tensors.origins", "errors", "regions_inside_a_functional_call")
 def takes_what_looks_alike_for_the_same(copy: Copy) -> None:
     """A tensor that stands in for another one is never noticed."""
-    copy.change_result("tensors.existing_tensors", "has_equal_values", lambda equal, *_: equal or None)
+    copy.change_result("tensors.origins", "has_equal_values", lambda equal, *_: equal or None)
 
 
 @mutant("nested.recomputation", "errors", "scripted_functions_that_specialise")
@@ -86,16 +86,16 @@ def compares_versions_alone(copy: Copy) -> None:
         self.require_version(tensor, self.slots[index][2][3])
 
     copy.replace("nested.recomputation", "Recomputation.compare_metadata", compare)
-    copy.change_result("tensors.existing_tensors", "has_equal_values", lambda equal, *_: equal or None)
+    copy.change_result("tensors.origins", "has_equal_values", lambda equal, *_: equal or None)
 
 
-@mutant("tensors.existing_tensors", "errors", "names_that_are_bound_late")
+@mutant("tensors.origins", "errors", "names_that_are_bound_late")
 def compares_addresses_alone(copy: Copy) -> None:
     """A tensor that begins where another one did is taken for it, transposed or not."""
-    copy.replace("tensors.existing_tensors", "Origin.has_moved", lambda self, tensor: self.address != tensor.data_ptr())
+    copy.replace("tensors.origins", "Origin.has_moved", lambda self, tensor: self.address != tensor.data_ptr())
 
 
-@mutant("tensors.existing_tensors", "errors", "names_that_are_bound_late")
+@mutant("tensors.origins", "errors", "names_that_are_bound_late")
 def forgets_what_is_returned(copy: Copy) -> None:
     """What the function returns of what it read is compared with nothing."""
 
@@ -103,30 +103,30 @@ def forgets_what_is_returned(copy: Copy) -> None:
         for one in origins:
             one.followed = False
 
-    copy.call_after("tensors.existing_tensors", "keep_storages", keep)
+    copy.call_after("tensors.origins", "keep_storages", keep)
 
 
-@mutant("tensors.existing_tensors", "errors", "other_tensors_with_the_same_values")
+@mutant("tensors.origins", "errors", "other_tensors_with_the_same_values")
 def takes_a_shape_for_another(copy: Copy) -> None:
     """How a tensor lay in memory is read from what it was given in forward."""
 
     def present(self: Any) -> None:
         whole = self()
-        self.layout = self.layout or (None if whole is None else copy["tensors.existing_tensors"]._layout(whole))
+        self.layout = self.layout or (None if whole is None else copy["tensors.origins"]._layout(whole))
 
-    copy.call_before("tensors.existing_tensors", "Origin.current_storage", present)
+    copy.call_before("tensors.origins", "Origin.current_storage", present)
 
 
-@mutant("tensors.existing_tensors", "errors", "other_tensors_with_the_same_values")
+@mutant("tensors.origins", "errors", "other_tensors_with_the_same_values")
 def compares_only_what_is_computed_with(copy: Copy) -> None:
     """Numbers that torch cannot compare, as it only stores them, are an error."""
-    copy.replace("tensors.existing_tensors", "_BITS", {})
+    copy.replace("tensors.origins", "_BITS", {})
 
 
-@mutant("tensors.existing_tensors", "errors", "copies_of_weights_in_a_functional_call")
+@mutant("tensors.origins", "errors", "copies_of_weights_in_a_functional_call")
 def takes_every_stand_in_for_changed(copy: Copy) -> None:
     """Of a tensor that stands in for another one with the same values, the version is compared with the other's."""
-    copy.change_result("tensors.existing_tensors", "has_equal_values", lambda equal, *_: None if equal else equal)
+    copy.change_result("tensors.origins", "has_equal_values", lambda equal, *_: None if equal else equal)
 
 
 @mutant("nested.recomputation", "errors", "copies_of_weights_and_second_derivatives")

@@ -115,7 +115,7 @@ def moves_parameters_to_the_device(copy: Copy) -> None:
     """Parameters are moved to the device that computes."""
 
     def move(there: Any, model: Any, route: Any) -> None:
-        there(model, copy["offload.route"].Route(route.device, route.device))
+        there(model, copy["offload.transfers"].Route(route.device, route.device))
 
     copy.call_instead("offload.model", "_move", move)
 
@@ -190,7 +190,7 @@ def never_forgets_a_backward_of_a_model(copy: Copy) -> None:
     copy.call_instead("offload.residence", "Residence.take", take)
 
 
-@mutant("offload.route", "offload-costs", "copies_do_not_race")
+@mutant("offload.transfers", "offload-costs", "copies_do_not_race")
 def uses_memory_before_it_is_free(copy: Copy) -> None:
     """Copying does not wait until the computing stream is done with the memory."""
 
@@ -201,7 +201,7 @@ def uses_memory_before_it_is_free(copy: Copy) -> None:
         with side.module.stream(side.to_device):
             return there(self, originals)
 
-    copy.call_instead("offload.route", "Route.load", load)
+    copy.call_instead("offload.transfers", "Route.load", load)
 
 
 @mutant("offload.loaded_copies", "offload-costs", "copies_do_not_race")

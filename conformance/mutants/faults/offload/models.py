@@ -278,7 +278,7 @@ def copies_the_only_output(copy: Copy) -> None:
     copy.call_instead("offload.microbatches", "join", join)
 
 
-@mutant("offload.route", "offload-models", "modules_may_checkpoint_themselves")
+@mutant("offload.transfers", "offload-models", "modules_may_checkpoint_themselves")
 def loads_roughly(copy: Copy) -> None:
     """Parameters are doubled on their way to the device."""
     change_loaded(copy, lambda tensor: tensor * 2)

@@ -25,7 +25,7 @@ def change_loaded(copy: Copy, changed: Callable[[torch.Tensor], torch.Tensor]) -
     def load(there: Any, self: Any, originals: Any) -> Any:
         return there(self, {name: changed(tensor.detach()) for name, tensor in originals.items()})
 
-    copy.call_instead("offload.route", "Route.load", load)
+    copy.call_instead("offload.transfers", "Route.load", load)
 
 
 def replay_no_random_numbers(copy: Copy) -> None:

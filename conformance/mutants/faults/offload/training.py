@@ -23,7 +23,7 @@ def share_boundaries(copy: Copy, place: Callable[[Any], dict[str, Any]]) -> None
     copy.call_after("offload.slice_run", "_Region.__init__", share)
 
 
-@mutant("offload.route", "offload", "parameters_are_updated_as_plain_updates_them")
+@mutant("offload.transfers", "offload", "parameters_are_updated_as_plain_updates_them")
 def loads_in_less_precision(copy: Copy) -> None:
     """Parameters are rounded to bfloat16 on their way to the device."""
     change_loaded(copy, lambda tensor: tensor.bfloat16().to(tensor.dtype))

@@ -91,10 +91,10 @@ def gives_parameters_of_one_class(copy: Copy) -> None:
     copy.change_result("offload.loaded_copies", "as_original", like)
 
 
-@mutant("offload.route", "offload-models", "a_parameter_has_its_class_and_version")
+@mutant("offload.transfers", "offload-models", "a_parameter_has_its_class_and_version")
 def gives_copies_of_one_version(copy: Copy) -> None:
     """Copies have the version that copying gives them."""
-    copy.replace("offload.route", "set_version", lambda made, original: made)
+    copy.replace("offload.transfers", "set_version", lambda made, original: made)
 
 
 @mutant("offload.slicing", "offload-models", "hooks_of_all_modules_see_those_of_the_model")

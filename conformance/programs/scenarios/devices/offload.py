@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from conformance.programs.scenarios.offload.modules import chain, here
+from conformance.programs.scenarios.offload.building_blocks import chain, here
 
 
 def trained_under_delays(OffloadModel, note, device, place, *, widths, slices, checkpoint, first, seeds):  # noqa: N803

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from conformance.programs.notes import WHOLE_FORWARD, Note, Role
 from conformance.programs.program import Block, Noted, Program, render
-from conformance.programs.rounding import Order, Sums
 from conformance.programs.schedules import Schedule
+from conformance.programs.sums import Order, Sums
 
 PLAIN = "checkpoint = lambda function, *args, **kwargs: function(*args, **kwargs)"
 SECOND = "from conformance.simulated_device.device import second"

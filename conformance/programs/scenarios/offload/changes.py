@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from conformance.programs.scenarios.offload.modules import Assigning, Clamped, Counting, First, Scaled, here
+from conformance.programs.scenarios.offload.building_blocks import Assigning, Clamped, Counting, First, Scaled, here
 
 
 def generated(OffloadModel, note, device, place, *, slices, checkpoint, passes):  # noqa: N803

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from conformance.programs.scenarios.offload.modules import Assigning, Counting, chain, note_gradients
+from conformance.programs.scenarios.offload.building_blocks import Assigning, Counting, chain, note_gradients
 
 
 def calls(OffloadModel, note, device, place, *, widths, slices, microbatches, passes):  # noqa: N803

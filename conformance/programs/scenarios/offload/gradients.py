@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from conformance.programs.scenarios.offload.modules import here
+from conformance.programs.scenarios.offload.building_blocks import here
 
 
 def undefined(OffloadModel, note, device, place, *, before, slices, checkpoint, hooked, again):  # noqa: N803

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from conformance.programs.scenarios.offload.modules import Assigning, Counting, chain, here, note_gradients
+from conformance.programs.scenarios.offload.building_blocks import Assigning, Counting, chain, here, note_gradients
 
 
 def dropped(OffloadModel, note, device, place, *, widths, slices, microbatches, after):  # noqa: N803

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from conformance.programs.scenarios.offload.modules import Mixing, Scale, chain, here, note_gradients
+from conformance.programs.scenarios.offload.building_blocks import Mixing, Scale, chain, here, note_gradients
 
 
 def many_inputs(OffloadModel, note, device, place, *, others, keyword, table, microbatches, grad, home):  # noqa: N803

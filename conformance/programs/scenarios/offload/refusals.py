@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from conformance.programs.scenarios.offload.modules import Scale, here
+from conformance.programs.scenarios.offload.building_blocks import Scale, here
 
 
 def built_wrongly(OffloadModel, note, device, place, *, wrong):  # noqa: N803

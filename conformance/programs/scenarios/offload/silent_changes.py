@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from conformance.programs.scenarios.offload.modules import Remembering, here
+from conformance.programs.scenarios.offload.building_blocks import Remembering, here
 
 
 def read(OffloadModel, note, device, place, *, steps, slices, checkpoint, forwards):  # noqa: N803

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from conformance.programs.scenarios.offload.modules import here
+from conformance.programs.scenarios.offload.building_blocks import here
 
 
 def tangents(OffloadModel, note, device, place, *, of, frozen, backward, slices, checkpoint):  # noqa: N803

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from conformance.programs.scenarios.offload.modules import here
+from conformance.programs.scenarios.offload.building_blocks import here
 
 
 def flags(OffloadModel, note, device, place, *, kind, training, slices, checkpoint):  # noqa: N803

@@ -1,6 +1,6 @@
 """Which kernels a process computes with: the instructions that torch, MKL and oneDNN may use, and on how many threads.
 
-The suite starts it for itself, as ``python -m conformance.judging.cpu_kernels``: it tells those of its own process as JSON. A
+The suite starts it for itself, as ``python -m conformance.judging.cpu_settings``: it tells those of its own process as JSON. A
 process that judges calls :func:`hold`, so that what the environment says of kernels holds for workers and sandboxes too, or
 ends them.
 """
