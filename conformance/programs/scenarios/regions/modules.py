@@ -81,7 +81,8 @@ def always_called(checkpoint: Any, note: Any, device: str, *, of_all: bool, save
     entered, of = [], torch.nn.modules.module
     before = of.register_module_forward_pre_hook if of_all else m.register_forward_pre_hook
     after = of.register_module_forward_hook if of_all else m.register_forward_hook
-    handles = before(lambda *_: entered.append(1)), after(lambda *_: entered.clear(), always_call=True)
+    enter = before(lambda module, *_: entered.append(1) if module is m else None)  # a checkpoint may have modules of its own
+    leave = after(lambda module, *_: entered.clear() if module is m else None, always_call=True)
 
     def f(h):
         y = m(h * (1 + len(entered)))
@@ -93,5 +94,5 @@ def always_called(checkpoint: Any, note: Any, device: str, *, of_all: bool, save
         y.backward(torch.ones_like(y))
         note(f"gradients {step}", [p.grad, *(q.grad for q in m.parameters())])
         note(f"entered and not left {step}", len(entered))
-    for handle in handles:
+    for handle in (enter, leave):
         handle.remove()
