@@ -228,5 +228,11 @@ IMPLEMENTATION = Implementation(
         "operators save more once a leaf was unfrozen, and tensors of one shape are then taken for each other",
         "seen here",
         "leaves_frozen_or_unfrozen_before_backward",
+    )
+    | known(
+        "crashes",
+        "containers among the arguments are built anew, in forward too, so the caller's own is not filled",
+        _SEEN,
+        "containers_that_the_function_reads_by_another_name",
     ),
 )

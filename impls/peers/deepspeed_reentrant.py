@@ -85,6 +85,7 @@ IMPLEMENTATION = Implementation(
         "hooks_that_a_function_replaces_on_its_argument",
         "hooks_that_another_thread_registers_meanwhile",
         "containers_that_the_function_identifies",
+        "objects_that_clean_up_at_their_end",
     )
     | known(
         "diverges",
@@ -149,5 +150,11 @@ IMPLEMENTATION = Implementation(
         "an argument that was made in inference mode cannot be kept, and the error about that fails over None",
         _SEEN,
         "arguments_made_in_inference_mode",
+    )
+    | known(
+        "crashes",
+        "containers among the arguments are built anew, in forward too, so the caller's own is not filled",
+        _SEEN,
+        "containers_that_the_function_reads_by_another_name",
     ),
 )

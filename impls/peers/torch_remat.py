@@ -123,5 +123,11 @@ IMPLEMENTATION = Implementation(
         "operators save more once a leaf was unfrozen, and tensors of one shape are then taken for each other",
         "seen here, torch_remat 0.2.2",
         "leaves_frozen_or_unfrozen_before_backward",
+    )
+    | known(
+        "refuses",
+        "the package passes debug to PyTorch's checkpoint itself, so a user's own is given twice",
+        "its TypeError, 'got multiple values for argument'; seen here, torch_remat 0.2.2",
+        "debug_lists_the_operators_of_both_runs",
     ),
 )

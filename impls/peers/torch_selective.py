@@ -156,5 +156,11 @@ IMPLEMENTATION = Implementation(
         "autocast_is_forwards_on_another_thread",
         "backward_inside_a_region_without_early_stop",
         "two_threads_over_one_graph",
+    )
+    | known(
+        "refuses",
+        "debug=True records operators by a context_fn of its own, and here there is one already",
+        "its own error, 'debug=True is incompatible with non-default context_fn'; seen here, torch 2.13",
+        "debug_lists_the_operators_of_both_runs",
     ),
 )
