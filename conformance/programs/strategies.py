@@ -16,7 +16,7 @@ from conformance.programs.generator.builder import Author, Scope
 from conformance.programs.generator.containers import PREAMBLE
 from conformance.programs.generator.features import known
 from conformance.programs.generator.leaves import UNLIKE, made
-from conformance.programs.generator.operators import BINARY, DTYPES, MODULE_TERMS, UNARY
+from conformance.programs.generator.operators import BINARY, DTYPES, UNARY, Operator
 from conformance.programs.nesting_switch import allows_nesting, if_nesting
 from conformance.programs.program import Named, Program, mentioned, render
 from conformance.programs.rounding import DEFAULT, KnownSums, Order, known_sums
@@ -30,7 +30,7 @@ def programs(
     draw: Any,
     always: Iterable[str] = (),
     sometimes: Iterable[str] = CORE,
-    operators: tuple[str, ...] = (*UNARY, *BINARY),
+    operators: tuple[Operator, ...] = (*UNARY, *BINARY),
     depth: int = 2,
 ) -> Program:
     """Programs with the given features; ``depth`` bounds how deep regions nest.
@@ -53,7 +53,7 @@ def programs(
     if draw(st.booleans()):
         author.region(scope, 1)
     for _ in range(draw(st.integers(0, 2)) if author.modules else 0):
-        author.op(scope, f"checkpoint({author.pick(author.modules)}, {{0}})", MODULE_TERMS)
+        author.module(scope, f"checkpoint({author.pick(author.modules)}, {{0}})")
     outputs = [scope.current]
     partial = author.has("partial")
     if partial and not author.computed(scope)[:-1]:

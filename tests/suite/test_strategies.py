@@ -23,7 +23,7 @@ from conformance.laws.test_gradients import ALONE
 from conformance.laws.test_rng import DISTRIBUTIONS
 from conformance.programs.generator.builder import Author
 from conformance.programs.generator.features import FEATURES
-from conformance.programs.generator.operators import DTYPES
+from conformance.programs.generator.operators import DTYPES, Operator
 from conformance.programs.program import Named, Program, Runnable, load
 from conformance.programs.strategies import CORE, programs
 from conformance.reproducers.script import script
@@ -112,10 +112,10 @@ def test_programs_that_mix_everything_are_valid(seed: int) -> None:
 
 
 @pytest.mark.parametrize("side", [2, 3])
-@pytest.mark.parametrize("operator", DISTRIBUTIONS)
-def test_what_is_drawn_from_a_distribution_fits_tensors_of_any_size(operator: str, side: int) -> None:
+@pytest.mark.parametrize("operator", DISTRIBUTIONS, ids=lambda operator: operator.template)
+def test_what_is_drawn_from_a_distribution_fits_tensors_of_any_size(operator: Operator, side: int) -> None:
     x = torch.ones(side, side, dtype=torch.float64)
-    assert eval(operator.format("x"), {"torch": torch, "x": x, "device": "cpu"}).shape == x.shape
+    assert eval(operator.template.format("x"), {"torch": torch, "x": x, "device": "cpu"}).shape == x.shape
 
 
 # Runs scripts one after the other, and tells of each its status and what it printed.

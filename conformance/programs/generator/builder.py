@@ -13,14 +13,22 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 
 from conformance.programs.generator.containers import CONTAINERS
-from conformance.programs.generator.operators import CONJUGATES, LACKING, LINEAR, MODULE_TERMS, OPERATORS, order, terms
-from conformance.programs.generator.rewrites import SAVE_INPUTS, hidden
+from conformance.programs.generator.operators import (
+    CONJUGATES,
+    MODULE_TERMS,
+    OPERATORS,
+    PRODUCT,
+    SAVE_INPUTS,
+    SAVE_MANY,
+    SIN,
+    Operator,
+)
+from conformance.programs.generator.rewrites import hidden
 from conformance.programs.notes import Note, Role
 from conformance.programs.program import Block, Line, Noted, Op, Region, Statement, mentioned
 from conformance.programs.rounding import Order
 
 T = TypeVar("T")
-PRODUCT = "{0} * {1}"
 
 
 @dataclass
@@ -61,7 +69,7 @@ class Author:
     """Draws one program. Holds the draw function, the feature switches and a counter for names."""
 
     def __init__(self, draw: Callable[[st.SearchStrategy[Any]], Any], always: frozenset[str], sometimes: frozenset[str],
-                 operators: tuple[str, ...], depth: int) -> None:  # fmt: skip
+                 operators: tuple[Operator, ...], depth: int) -> None:  # fmt: skip
         self.draw, self.always, self.sometimes, self.depth = draw, always, sometimes, depth
         self.operators = operators
         self.rows = 1  # of the matrices that are computed with
@@ -106,24 +114,29 @@ class Author:
         self.values.add(name)
         return name
 
-    def op(self, scope: Scope, template: str, module_terms: int = 0) -> str:
-        """One operator, or the call of a module of so many terms; the result is the new current value."""
-        other = self.pick(scope.tensors) if "{1}" in template else ""
-        target = self.value()
-        args = (scope.current, other) if other else (scope.current,)
-        scope.statements.append(Op(target, template, args, module_terms or self.terms(template)))
-        self.order = self.order if module_terms else self.order.and_of(order(template))
-        scope.bind(target, any(name in scope.grad for name in args))
-        return target
+    def op(self, scope: Scope, operator: Operator) -> str:
+        """One operator; the result is the new current value."""
+        args = (scope.current, self.pick(scope.tensors)) if operator.reads_another else (scope.current,)
+        self.order = self.order.and_of(operator.order)
+        return self.bind(scope, Op(self.value(), operator.template, args, self.roundings(operator)))
 
-    def terms(self, template: str) -> int:
+    def module(self, scope: Scope, template: str) -> str:
+        """A call of a module; the result is the new current value."""
+        return self.bind(scope, Op(self.value(), template, (scope.current,), MODULE_TERMS))
+
+    def bind(self, scope: Scope, op: Op) -> str:
+        scope.statements.append(op)
+        scope.bind(op.target, any(name in scope.grad for name in op.args))
+        return op.target
+
+    def roundings(self, operator: Operator) -> int:
         """The roundings of an operator on this program's matrices."""
-        return terms(template, self.rows, complex_numbers="complex" in self.used)
+        return operator.roundings(self.rows, complex_numbers="complex" in self.used)
 
     def body(self, scope: Scope, depth: int, first: bool) -> None:
         """Statements of one body: operators and regions in a drawn order, then what features demand."""
         if not any(isinstance(one, Op) and len(one.args) > 1 for one in scope.statements):  # else one saves what it reads
-            self.op(scope, self.pick([template for template in self.operators if template not in LINEAR] or self.operators))
+            self.op(scope, self.pick([one for one in self.operators if one.saves != "nothing"] or self.operators))
         for _ in range(self.draw(st.integers(0, 2))):
             if depth and self.draw(st.booleans()):
                 self.region(scope, depth)
@@ -137,34 +150,33 @@ class Author:
 
     def demanded(self, scope: Scope) -> None:
         """Statements that features demand of every body."""
-        lacking = {text for dtype, texts in LACKING.items() if dtype in self.used for text in texts}
-        for feature, texts in OPERATORS.items():
-            there = [text for text in texts if text not in lacking]
+        for feature, operators in OPERATORS.items():
+            there = [one for one in operators if one.lacking.isdisjoint(self.used)]
             if (there or feature in self.always) and self.has(feature):
                 self.op(scope, self.pick(there))
         if "complex" in self.used:
             self.op(scope, self.pick(CONJUGATES))
         if self.modules:
-            self.op(scope, f"{self.pick(self.modules)}({{0}})", MODULE_TERMS)
+            self.module(scope, f"{self.pick(self.modules)}({{0}})")
         if self.has("no-grad"):
             constant = self.value()
-            scope.statements.append(Block("with torch.no_grad():", (Op(constant, "torch.sin({0})", (scope.current,)),)))
+            scope.statements.append(Block("with torch.no_grad():", (Op(constant, SIN.template, (scope.current,), SIN.terms),)))
             target = self.value()
-            scope.statements.append(Op(target, PRODUCT, (scope.current, constant), self.terms(PRODUCT)))
+            scope.statements.append(Op(target, PRODUCT.template, (scope.current, constant), self.roundings(PRODUCT)))
             scope.bind(target)
         if self.has("corrupted"):
-            self.op(scope, "torch.sin({0})")  # one tensor at least has been saved, and it is not this one
+            self.op(scope, SIN)  # one tensor at least has been saved, and it is not this one
             names = [name for name in scope.tensors[:-1] if name in self.values]
             scope.statements.append(Line("{0}.mul_(0.5)", (self.pick(names),)))
             if self.draw(st.booleans()):
-                self.op(scope, "torch.sin({0})")
+                self.op(scope, SIN)
         if self.has("long"):
             chain = self.draw(st.booleans())
             for _ in range(self.draw(st.integers(12, 16)) if chain else 1):
-                self.op(scope, "torch.sin({0})" if chain else "SaveMany.apply({0})")
+                self.op(scope, SIN if chain else SAVE_MANY)
         if self.has("hooks"):
             scope.statements.append(Line("{0}.register_hook(lambda grad: grad * 2)", (scope.current,)))
-            self.op(scope, "torch.sin({0})")
+            self.op(scope, SIN)
 
     def save_hidden(self, scope: Scope) -> None:
         """Operators, unless they are there, of which one saves a tensor that is made in the body and will not be returned."""
@@ -241,19 +253,19 @@ class Author:
         kept = self.fresh("kept")
         outer.statements.append(Line(f"{kept} = []"))
         scope.statements.append(Line(f"{kept}.append({{0}})", (scope.current,)))
-        self.op(scope, "torch.sin({0})")
+        self.op(scope, SIN)
         return [f"{kept}[0]"]
 
     def join(self, scope: Scope, other: str) -> None:
         target = self.value()
-        scope.statements.append(Op(target, PRODUCT, (scope.current, other), self.terms(PRODUCT)))
+        scope.statements.append(Op(target, PRODUCT.template, (scope.current, other), self.roundings(PRODUCT)))
         scope.bind(target)
 
     def depend(self, scope: Scope, first: str, second: str) -> None:
         """Compute with two arguments that are no tensors: that they are what was passed shows in the values alone."""
         target = self.value()
         factor = f"len({second}) if {first} is None else {first} + ({second} is torch.float32)"
-        scope.statements.append(Op(target, f"{{0}} * ({factor})", (scope.current,)))
+        scope.statements.append(Op(target, f"{{0}} * ({factor})", (scope.current,), PRODUCT.terms))
         scope.bind(target, scope.current in scope.grad)
 
     def call(self, passed: tuple[str, ...]) -> Call:
