@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 from conformance.programs.generator import driver
 from conformance.programs.generator.builder import Author, Scope
-from conformance.programs.generator.containers import PREAMBLE
+from conformance.programs.generator.containers import DEFINITIONS
 from conformance.programs.generator.features import known
 from conformance.programs.generator.leaves import UNLIKE, made
 from conformance.programs.generator.operators import BINARY, DTYPES, UNARY, Operator
 from conformance.programs.nesting_switch import allows_nesting, if_nesting
 from conformance.programs.program import Named, Program, mentioned, render
 from conformance.programs.rounding import DEFAULT, KnownSums, Order, known_sums
+from conformance.programs.syntax import definitions_for
 
 CORE = frozenset({"nesting"})
 SECOND_ORDER = 3  # forward and back, and back through both
@@ -65,7 +66,7 @@ def programs(
     text = "\n".join(render((*scope.statements, *steps)))
     there = mentioned((*scope.statements, *steps))
     leaves = [leaf for leaf in leaves if leaf.grad or leaf.name in there]
-    preamble = tuple(line for key, code in PREAMBLE.items() if key in text for line in (*code.splitlines(), ""))
+    preamble = tuple(line for code in definitions_for(text, DEFINITIONS) for line in (*code.splitlines(), ""))
     seed, used = draw(st.integers(0, 3)), frozenset(author.used)
     times, order = (SECOND_ORDER, Order.SAME_ON_CPU) if "create-graph" in used else (1, author.order)
     return Program(tuple(leaves), tuple(scope.statements), tuple(outputs), steps, seed, preamble, used, order, times)

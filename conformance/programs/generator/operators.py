@@ -85,7 +85,7 @@ OPERATORS: dict[str, tuple[Operator, ...]] = {
     "inplace": (
         without_sums("({0} + 1).mul_(0.5)"),
         without_sums("torch.neg({0}).add_({1})"),
-        without_sums("torch.cos(({0} * 2).add_(1))"),
+        Operator("torch.cos(({0} * 2).add_(1))", 6, 0, Order.SAME),
     ),
     "dropout": (DROPOUT, without_sums("{0} * torch.rand_like({0})")),
     "late-noise": (
