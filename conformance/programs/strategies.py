@@ -42,13 +42,13 @@ def programs(
     if depth < 2 and "nesting" in author.always:
         raise ValueError(f"depth is {depth}; it must be 2 at least where 'nesting' is in always")
     dtype = DTYPES.get(author.one_of(DTYPES) or "", "torch.float64")
-    layout = ".t()" if author.has("non-contiguous") else ""
+    layout = ".t()" if author.draw_feature("non-contiguous") else ""
     author.rows = draw(st.sampled_from((2, 3)))
     leaves = made(author, author.rows, dtype, layout)
     unlike = next((leaf.name for leaf in leaves if leaf.name == UNLIKE), "")
     alike = [leaf for leaf in leaves if leaf.name not in (*author.modules, unlike)]
     scope = Scope([leaf.name for leaf in alike], {leaf.name for leaf in alike if leaf.grad}, unlike=unlike)
-    author.region(scope, depth if depth > 1 and allows_nesting() and author.has("nesting") else 1, first=True)
+    author.region(scope, depth if depth > 1 and allows_nesting() and author.draw_feature("nesting") else 1, first=True)
     if draw(st.booleans()):
         author.op(scope, author.pick(operators))
     if draw(st.booleans()):
@@ -56,7 +56,7 @@ def programs(
     for _ in range(draw(st.integers(0, 2)) if author.modules else 0):
         author.module(scope, f"checkpoint({author.pick(author.modules)}, {{0}})")
     outputs = [scope.current]
-    partial = author.has("partial")
+    partial = author.draw_feature("partial")
     if partial and not author.computed(scope)[:-1]:
         outputs.append(author.op(scope, author.pick(operators)))
     elif (others := author.computed(scope)[:-1]) and (partial or draw(st.booleans())):

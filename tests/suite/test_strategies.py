@@ -24,7 +24,7 @@ from conformance.laws.test_rng import DISTRIBUTIONS
 from conformance.programs.generator.builder import Author
 from conformance.programs.generator.features import FEATURES
 from conformance.programs.generator.operators import DTYPES, Operator
-from conformance.programs.program import Named, Program, Runnable, load
+from conformance.programs.program import Named, Noted, Program, Runnable, load
 from conformance.programs.strategies import CORE, programs
 from conformance.reproducers.script import script
 from impls import Implementation, get
@@ -48,13 +48,13 @@ def always(feature: str) -> tuple[Program, ...]:
 
 def test_every_feature_has_a_name_that_laws_can_switch_on(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: set[str] = set()
-    has = Author.has
+    draw_feature = Author.draw_feature
 
     def noting(author: Author, feature: str) -> bool:
         asked.add(feature)
-        return has(author, feature)
+        return draw_feature(author, feature)
 
-    monkeypatch.setattr(Author, "has", noting)
+    monkeypatch.setattr(Author, "draw_feature", noting)
     for seed in range(3):
         given = Explorer("cpu", Profile(12, 0, False), seed).given
         given(programs(sometimes=set(FEATURES) - DTYPES.keys()), 12, (Phase.generate,), lambda _: None)
@@ -89,6 +89,12 @@ def test_a_feature_that_is_sometimes_on_occurs_and_does_not(feature: str) -> Non
     assert all(shows(feature, program) for program in used)
     if feature not in BY_CHANCE:
         assert not any(shows(feature, program) for program in found if program not in used)
+
+
+def test_random_numbers_are_drawn_after_forward_and_after_backward_or_nowhere() -> None:
+    drivers = [program.driver for program in drawn((), (*CORE, "stream"))]
+    noted = [sum(isinstance(step, Noted) and "stream" in step.note.words for step in driver) for driver in drivers]
+    assert {*noted} == {0, 2}
 
 
 @pytest.mark.parametrize("feature", FEATURES)

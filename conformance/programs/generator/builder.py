@@ -83,8 +83,8 @@ class Author:
         self.names = 0
         self.used: set[str] = set()
 
-    def has(self, feature: str) -> bool:
-        """Whether the feature is used here and now."""
+    def draw_feature(self, feature: str) -> bool:
+        """Draw whether the feature is used here; each call draws anew, unless it is always used or never."""
         on = feature in self.always or (feature in self.sometimes and self.draw(st.booleans()))
         if on:
             self.used.add(feature)
@@ -145,36 +145,36 @@ class Author:
         if first and "nesting" in self.used and not any(isinstance(one, Region) for one in scope.statements):
             self.region(scope, depth)
         self.demanded(scope)
-        if first and self.has("saves-hidden"):
+        if first and self.draw_feature("saves-hidden"):
             self.save_hidden(scope)
 
     def demanded(self, scope: Scope) -> None:
         """Statements that features demand of every body."""
         for feature, operators in OPERATORS.items():
             there = [one for one in operators if one.lacking.isdisjoint(self.used)]
-            if (there or feature in self.always) and self.has(feature):
+            if (there or feature in self.always) and self.draw_feature(feature):
                 self.op(scope, self.pick(there))
         if "complex" in self.used:
             self.op(scope, self.pick(CONJUGATES))
         if self.modules:
             self.module(scope, f"{self.pick(self.modules)}({{0}})")
-        if self.has("no-grad"):
+        if self.draw_feature("no-grad"):
             constant = self.value()
             scope.statements.append(Block("with torch.no_grad():", (Op(constant, SIN.template, (scope.current,), SIN.terms),)))
             target = self.value()
             scope.statements.append(Op(target, PRODUCT.template, (scope.current, constant), self.roundings(PRODUCT)))
             scope.bind(target)
-        if self.has("corrupted"):
+        if self.draw_feature("corrupted"):
             self.op(scope, SIN)  # one tensor at least has been saved, and it is not this one
             names = [name for name in scope.tensors[:-1] if name in self.values]
             scope.statements.append(Line("{0}.mul_(0.5)", (self.pick(names),)))
             if self.draw(st.booleans()):
                 self.op(scope, SIN)
-        if self.has("long"):
+        if self.draw_feature("long"):
             chain = self.draw(st.booleans())
             for _ in range(self.draw(st.integers(12, 16)) if chain else 1):
                 self.op(scope, SIN if chain else SAVE_MANY)
-        if self.has("hooks"):
+        if self.draw_feature("hooks"):
             scope.statements.append(Line("{0}.register_hook(lambda grad: grad * 2)", (scope.current,)))
             self.op(scope, SIN)
 
@@ -191,11 +191,11 @@ class Author:
         """
         name = self.fresh("f")
         passed, after = [outer.current], []
-        if self.has("no-input-grad"):
+        if self.draw_feature("no-input-grad"):
             passed, after = ["c0"], self.computed(outer)[-1:]
         elif (others := outer.tensors[:-1]) and self.draw(st.booleans()):
             passed.append(self.pick(others))
-        repeated = self.has("repeated-inputs")
+        repeated = self.draw_feature("repeated-inputs")
         if repeated:
             passed.append(passed[0])
         also = [outer.unlike] if outer.unlike and passed[0] != "c0" else []
@@ -206,7 +206,7 @@ class Author:
         scope = Scope(inside[::-1], grad, unlike=unlike)
         if not scope.grad:
             scope.bind(self.closed_over(outer))
-        elif self.has("closure"):
+        elif self.draw_feature("closure"):
             scope.bind(self.closed_over(outer))
             if self.draw(st.booleans()):  # else nothing may come of what it is passed, and it gets no gradient
                 self.join(scope, inside[0])
@@ -224,7 +224,7 @@ class Author:
 
     def closed_over(self, outer: Scope) -> str:
         """A tensor requiring grad that the function reads without being passed it."""
-        if self.has("closure-intermediates"):
+        if self.draw_feature("closure-intermediates"):
             self.closed.append(self.pick(self.computed(outer) or [self.op(outer, self.pick(self.operators))]))
         else:
             self.closed.append(self.pick(self.parameters))
@@ -237,18 +237,18 @@ class Author:
     def changes(self, outer: Scope) -> tuple[Line, ...]:
         """Lines after forward that change tensors in place: some that no function reads by closure, or one that is so read."""
         names: list[str] = []
-        if self.has("mutated"):
+        if self.draw_feature("mutated"):
             others = [name for name in outer.tensors if name not in self.closed and name not in self.regional]
             there = mentioned(outer.statements)
             others = [name for name in others if name in there] or others
             names += self.draw(st.lists(st.sampled_from(others), min_size=1, max_size=2, unique=True))
-        if (self.closed or "mutated-closure" in self.always) and self.has("mutated-closure"):
+        if (self.closed or "mutated-closure" in self.always) and self.draw_feature("mutated-closure"):
             names.append(self.pick(self.closed))
         return tuple(Line("with torch.no_grad(): {0}.mul_(0.5)", (name,)) for name in names)
 
     def escape(self, outer: Scope, scope: Scope) -> list[str]:
         """What the function hands out past its results, if anything."""
-        if not self.has("escaping"):
+        if not self.draw_feature("escaping"):
             return []
         kept = self.fresh("kept")
         outer.statements.append(Line(f"{kept} = []"))
@@ -271,10 +271,11 @@ class Author:
     def call(self, passed: tuple[str, ...]) -> Call:
         """How these tensors are passed, and what besides them."""
         inside = [self.fresh("a") for _ in passed]
-        extra = [("None", "'text'"), ("3", "torch.float32")][self.draw(st.integers(0, 1))] if self.has("non-tensors") else ()
+        passes_others = self.draw_feature("non-tensors")
+        extra = [("None", "'text'"), ("3", "torch.float32")][self.draw(st.integers(0, 1))] if passes_others else ()
         others = [self.fresh("s") for _ in extra]
         unpack: tuple[tuple[str, str], ...] = ()
-        if self.has("containers"):
+        if self.draw_feature("containers"):
             box = self.fresh("box")
             text, paths = self.pick(CONTAINERS)(passed)
             unpack = tuple((new, box + path) for new, path in zip(inside, paths, strict=True))
@@ -282,7 +283,7 @@ class Author:
         else:
             tensors, texts = inside, [*extra, *passed]
         parameters = [*others, *tensors]
-        if self.has("keyword"):
+        if self.draw_feature("keyword"):
             last = tensors[0] if self.draw(st.booleans()) else tensors[-1]
             at = parameters.index(last)
             texts = [f"{p}={t}" if i >= at else t for i, (p, t) in enumerate(zip(parameters, texts, strict=True))]
@@ -298,17 +299,17 @@ class Author:
             useful = 2
         more = {"view-outputs": f"{scope.current}.t()", "input-outputs": call.inside[0], "repeated-outputs": scope.current}
         for feature, text in more.items():
-            if self.has(feature):
+            if self.draw_feature(feature):
                 returned.append(text)
                 useful += 1
-        if self.has("unused-outputs"):
+        if self.draw_feature("unused-outputs"):
             returned.append(f"torch.tanh({scope.current})")
-        silent = [f"{scope.current}.detach()", f"({scope.current}.abs() > 0)"] if self.has("no-grad-outputs") else []
-        literal = ["None", "7"] if self.has("non-tensor-outputs") else []
+        silent = [f"{scope.current}.detach()", f"({scope.current}.abs() > 0)"] if self.draw_feature("no-grad-outputs") else []
+        literal = ["None", "7"] if self.draw_feature("non-tensor-outputs") else []
         texts = [*returned, *silent, *literal]
         targets = [self.value() for _ in texts]
         self.regional.update(targets)
-        contained = self.has("container-outputs")
+        contained = self.draw_feature("container-outputs")
         if contained:
             result, paths = self.pick(CONTAINERS)(texts)
         elif len(texts) == 1:
