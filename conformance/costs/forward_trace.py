@@ -5,30 +5,46 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from conformance.programs.generator.operators import (
+    COS,
+    DIFFERENCE,
+    MATRIX_PRODUCT,
+    NEGATIVE,
+    PRODUCT,
+    SIN,
+    SUM,
+    TANH,
+    Operator,
+    uncounted,
+)
 from conformance.programs.program import Line, Noted, Op, Program, Region, Statement
 
+Costs = tuple[str, tuple[str, ...]]
 # The kernel of an operator, and what its node saves, in this order: operands before the kernel runs, or what it gives, after.
 # "crosswise": each operand, if the other one requires grad.
-OPERATORS = {
-    "torch.sin({0})": ("sin", ("operands",)),
-    "torch.cos({0})": ("cos", ("operands",)),
-    "torch.tanh({0})": ("tanh", ("result",)),
-    "torch.neg({0})": ("neg", ()),
-    "{0} * {1}": ("mul", ("crosswise",)),
-    "{0} + {1}": ("add", ()),
-    "torch.sub({0}, {1}, alpha=2)": ("sub", ()),
-    "{0} @ {1}": ("mm", ("crosswise",)),
+OPERATORS: dict[Operator, Costs] = {
+    SIN: ("sin", ("operands",)),
+    COS: ("cos", ("operands",)),
+    TANH: ("tanh", ("result",)),
+    NEGATIVE: ("neg", ()),
+    PRODUCT: ("mul", ("crosswise",)),
+    SUM: ("add", ()),
+    DIFFERENCE: ("sub", ()),
+    MATRIX_PRODUCT: ("mm", ("crosswise",)),
 }
 # Those that save last what does not require grad, whatever they are computed from: a "constant" that is made for them
 # before the kernel runs, or a "statistic" that the kernel gives besides its result.
-SAVING_CONSTANTS = {
-    "torch.nn.functional.layer_norm({0}, {0}.shape[1:])": ("native_layer_norm", ("operands", "statistic", "statistic")),
-    "torch.nn.functional.max_pool1d({0}, 1)": ("max_pool2d_with_indices", ("operands", "statistic")),
-    "torch.nn.functional.embedding(torch.zeros_like({0}[0], dtype=torch.long), {0})": ("embedding", ("constant",)),
-    "torch.where({0} > 0, {0}, {1})": ("where", ("constant",)),
-    "torch.nn.functional.mse_loss({0}, {1}, reduction='none')": ("mse_loss", ("operands",)),
+SAVING_CONSTANTS: dict[Operator, Costs] = {
+    uncounted("torch.nn.functional.layer_norm({0}, {0}.shape[1:])"): (
+        "native_layer_norm",
+        ("operands", "statistic", "statistic"),
+    ),
+    uncounted("torch.nn.functional.max_pool1d({0}, 1)"): ("max_pool2d_with_indices", ("operands", "statistic")),
+    uncounted("torch.nn.functional.embedding(torch.zeros_like({0}[0], dtype=torch.long), {0})"): ("embedding", ("constant",)),
+    uncounted("torch.where({0} > 0, {0}, {1})"): ("where", ("constant",)),
+    uncounted("torch.nn.functional.mse_loss({0}, {1}, reduction='none')"): ("mse_loss", ("operands",)),
 }
-_COSTS = OPERATORS | SAVING_CONSTANTS
+_COSTS = {operator.template: cost for operator, cost in (OPERATORS | SAVING_CONSTANTS).items()}
 
 
 @dataclass(eq=False)

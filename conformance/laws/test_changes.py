@@ -12,6 +12,7 @@ from conformance.judging.judge import Case
 from conformance.judging.law import law
 from conformance.judging.refusals import CAPABILITIES
 from conformance.judging.verdicts import Diverges, Measured
+from conformance.programs.generator.operators import SIN, uncounted
 from conformance.programs.nesting_switch import if_nesting
 from conformance.programs.scenarios import in_place_changes
 from conformance.programs.strategies import named, programs
@@ -58,7 +59,7 @@ def test_changes_between_forward_and_backward(case: Case) -> None:
     case.equals_plain_or_refuses()
 
 
-SAVING = ("torch.sin({0})", "{0} * {0}", "torch.sin({0}) * torch.cos({1})")  # these save what they read
+SAVING = (SIN, uncounted("{0} * {0}"), uncounted("torch.sin({0}) * torch.cos({1})"))  # these save what they read
 
 
 @for_readers("adversarial", "wrong gradient", "in place, optimizer step")

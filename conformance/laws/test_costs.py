@@ -16,7 +16,7 @@ from conformance.judging.law import law
 from conformance.judging.verdicts import Diverges, Measured
 from conformance.meters.meter import Calls, Kernels, Storages
 from conformance.programs.backward_calls import Request
-from conformance.programs.generator.operators import SAVED_LAST, terms
+from conformance.programs.generator.operators import SAVED_LAST, SIN, Operator
 from conformance.programs.generator.rewrites import ending_in_a_region
 from conformance.programs.nesting_switch import allows_nesting, if_nesting
 from conformance.programs.notes import WHOLE_FORWARD, Note, Role, read
@@ -131,7 +131,7 @@ def tail(h):
 """
 
 
-def _before_a_tail(template: str) -> Program:
+def _before_a_tail(operator: Operator) -> Program:
     """A region of an operator, and one after it that saves nothing."""
     made = "torch.{}(3, 3, dtype=torch.float64, device=device{})"
     leaves = (
@@ -139,9 +139,9 @@ def _before_a_tail(template: str) -> Program:
         Leaf("x", made.format("randn", ", requires_grad=True"), True),
     )
     body = (
-        Op("h", "torch.sin({0})", ("x",)),
-        Op("last", template, ("h", "c"), terms(template, 3)),
-        Op("end", "tail({0})", ("last",)),
+        Op("h", SIN.template, ("x",), SIN.terms),
+        Op("last", operator.template, ("h", "c"), operator.roundings(3)),
+        Op("end", "tail({0})", ("last",), 5),
     )
     region = Region("f", ("x",), (), "x", ("x",), body, "end", ("end",), (("y", ""),))
     tail = Noted(Note(Role.EXPECTED, ("tail",)), "1"), Noted(Note(Role.SEEN, ("tail",)), "len(ran)")
@@ -290,12 +290,13 @@ def test_recomputed_tensors_die_as_they_are_unpacked(case: Case) -> None:
 @st.composite
 def _branches(draw: st.DrawFn) -> Program:
     """A region of two outputs that share nothing but its input, and a backward of each, without retaining the graph."""
-    unary = sorted(template for template in _OPERATORS if "{1}" not in template)
+    unary = sorted((one for one in _OPERATORS if not one.reads_another), key=lambda one: one.template)
     body: list[Statement] = []
     for branch in ("left", "right"):
-        ops = ["torch.sin({0})", *draw(st.lists(st.sampled_from(unary), max_size=3))]
+        ops = [SIN, *draw(st.lists(st.sampled_from(unary), max_size=3))]
         names = ["x", *(f"{branch}{i}" for i in range(1, len(ops))), f"{branch}_end"]
-        lines = [Op(target, op, (source,), terms(op, 2)) for op, source, target in zip(ops, names, names[1:], strict=False)]
+        steps = zip(ops, names, names[1:], strict=False)
+        lines = [Op(target, op.template, (source,), op.roundings(2)) for op, source, target in steps]
         inner = (Region(branch, ("x",), (), "x", ("x",), tuple(lines), names[-1], (names[-1],), ((names[-1], ""),)),)
         body += inner if draw(if_nesting(st.booleans(), False)) else lines
     ends = ("left_end", "right_end")

@@ -11,7 +11,7 @@ from conformance.judging.judge import Case, execute
 from conformance.judging.law import law
 from conformance.judging.verdicts import Diverges, Measured, Refuses
 from conformance.meters.meter import Calls, Kernels
-from conformance.programs.generator.operators import UNARY
+from conformance.programs.generator.operators import MATRIX_PRODUCT, UNARY
 from conformance.programs.program import Named
 from conformance.programs.scenarios import contexts, errors
 from conformance.programs.scenarios.regions import visible_operators
@@ -169,7 +169,7 @@ def test_a_context_that_swallows_is_refused(case: Case) -> None:
 
 @for_readers("advanced", "wrong gradient", "SAC, selective activation checkpointing, context_fn, policy")
 @law(
-    programs(sometimes=["closure"], operators=(*UNARY, "{0} @ {1}"), depth=1),
+    programs(sometimes=["closure"], operators=(*UNARY, MATRIX_PRODUCT), depth=1),
     needs=["context-fn"],
     floor=8,
     context_fn=contexts.selective,

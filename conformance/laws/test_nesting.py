@@ -16,6 +16,7 @@ from conformance.judging.refusals import REQUIRES_GRAD
 from conformance.judging.verdicts import Diverges, Measured, difference
 from conformance.meters.saved_tensors import Packs
 from conformance.programs.backward_calls import Request, listed
+from conformance.programs.generator.operators import PRODUCT
 from conformance.programs.nesting_switch import if_nesting, nesting
 from conformance.programs.notes import Note, Role
 from conformance.programs.program import Noted, Op, Program, Region, gradients, walk
@@ -48,7 +49,7 @@ def _saving_is_noted(program: Program) -> Program:
 
     Its one output is computed with a parameter, so that backward runs even where a region has lost its inputs.
     """
-    end = Op("end", "{0} * {1}", (program.outputs[0], "p0"))
+    end = Op("end", PRODUCT.template, (program.outputs[0], "p0"), PRODUCT.terms)
     driver = (Request(("end",)), gradients("0", program.leaves))
     ended = replace(program, body=(*program.body, end), outputs=("end",), driver=driver)
     return replace(ended, body=(*ended.body, Noted(Note(Role.SAVED), listed(costs(ended).saved[""]))))

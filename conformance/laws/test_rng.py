@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from conformance.judging.judge import Case
 from conformance.judging.law import law
 from conformance.judging.verdicts import Diverges, Measured
-from conformance.programs.generator.operators import BINARY, OPERATORS, UNARY
+from conformance.programs.generator.operators import BINARY, OPERATORS, UNARY, uncounted
 from conformance.programs.scenarios import contexts
 from conformance.programs.scenarios.regions import structure
 from conformance.programs.scenarios.state import rng
@@ -17,7 +17,7 @@ from conformance.programs.sums import Sums
 from conformance.rows.for_readers import for_readers
 
 MIXED = (*UNARY, *BINARY, *OPERATORS["dropout"])
-DISTRIBUTIONS = (
+_DISTRIBUTIONS = (
     "{0} * torch.randn(3, device=device).sum()",  # an odd number: normal ones come in pairs, and one is kept for later
     "{0} * torch.randn_like({0})",
     "{0} * torch.randint(1, 5, {0}.shape, device=device)",
@@ -31,6 +31,7 @@ DISTRIBUTIONS = (
     "torch.nn.functional.alpha_dropout({0}, 0.5, training=True)",
     "torch.nn.functional.gumbel_softmax({0})",
 )
+DISTRIBUTIONS = tuple(map(uncounted, _DISTRIBUTIONS))
 
 
 @for_readers("everyday", "wrong gradient", "dropout, GPT, BERT, transformer, drop path, stochastic depth")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,8 +19,9 @@ from conformance.programs.model_parts import HERE_ALONE, LAYERS, WIDTHS, Piece, 
 from conformance.programs.program import Named
 from conformance.programs.scenarios.offload import building_blocks as offload_modules
 from conformance.programs.sums import KnownSums, Order, Sums, known_sums
+from conformance.programs.syntax import definitions_for
 
-# Definitions that a program needs, by the name whose occurrence in its text asks for them.
+# Definitions that a program needs, by the name in its text that asks for them.
 DEFINITIONS = {
     "second": "from conformance.simulated_device.device import second",
     "OrderedDict": "from collections import OrderedDict",
@@ -101,13 +101,7 @@ def _sums(program: Named, away: bool, *, split: bool) -> Sums:
 
 def defined(text: str) -> str:
     """The text of a program after the definitions that it and they ask for."""
-    needed: set[str] = set()
-    asking = text
-    while asking:
-        found = {name for name in DEFINITIONS.keys() - needed if re.search(rf"\b{name}\b", asking)}
-        asking = "\n".join(DEFINITIONS[name] for name in found)
-        needed |= found
-    lines = [line for name, definition in DEFINITIONS.items() if name in needed for line in (definition, "")]
+    lines = [line for definition in definitions_for(text, DEFINITIONS) for line in (definition, "")]
     return "\n".join(["import torch", "", *lines, text])
 
 

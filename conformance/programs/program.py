@@ -69,7 +69,7 @@ class Op:
     target: str
     template: str
     args: tuple[str, ...]
-    terms: int = 5
+    terms: int
 
     @property
     def code(self) -> str:

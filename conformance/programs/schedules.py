@@ -24,10 +24,6 @@ from conformance.programs.program import Line, Noted, Op, Program, Step, gradien
 from conformance.programs.strategies import CORE, programs
 from conformance.programs.sums import Order, Sums
 
-# What a step may be. "whole" and "create-graph" ask for all outputs, "some", "inputs" and "grad" for asides; these all
-# retain the graph; "backward" frees it, "part" frees a part of it.
-ERRORS = ("error in forward", "error in backward")
-KINDS = ("forward", "whole", "some", "part", "spent", "again", "drop", "inputs", "grad", "create-graph", *ERRORS)
 ASKING = frozenset({"some", "part", "spent", "inputs", "grad"})  # kinds that ask for asides
 WHOLE, PART, FREED = "whole", "part", "freed"
 
@@ -151,7 +147,7 @@ class _Planner:
     def take(self, kind: str) -> None:
         """One step, and the note of what is held after it."""
         self.steps += 1
-        getattr(self, kind.replace(" ", "_").replace("-", "_"))()
+        _STEPS[kind](self)
         self.note(Role.HELD if self.graphs else Role.EMPTY, listed(self.graphs))
 
     def add(self, request: Request) -> None:
@@ -219,6 +215,26 @@ class _Planner:
     def fail(self, call: str) -> None:
         target = self.draw(st.sampled_from(breakable(self.program)))
         self.taken.append(Failure(target, self.draw(st.sampled_from(("Planned", "Interrupt"))), call))
+
+
+# What a step may be. "whole" and "create-graph" ask for all outputs, "some", "inputs" and "grad" for asides; these all
+# retain the graph; "backward" frees it, "part" frees a part of it.
+_STEPS: dict[str, Callable[[_Planner], None]] = {
+    "forward": _Planner.forward,
+    "whole": _Planner.whole,
+    "some": _Planner.some,
+    "part": _Planner.part,
+    "spent": _Planner.spent,
+    "again": _Planner.again,
+    "drop": _Planner.drop,
+    "inputs": _Planner.inputs,
+    "grad": _Planner.grad,
+    "create-graph": _Planner.create_graph,
+    "error in forward": _Planner.error_in_forward,
+    "error in backward": _Planner.error_in_backward,
+    "backward": _Planner.backward,
+}
+KINDS = tuple(kind for kind in _STEPS if kind != "backward")  # that may be drawn; a schedule ends with "backward"
 
 
 def _bodies(sometimes: Collection[str], depth: int, more: bool) -> st.SearchStrategy[Program]:

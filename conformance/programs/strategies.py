@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 from conformance.programs.generator import driver
 from conformance.programs.generator.builder import Author, Scope
-from conformance.programs.generator.containers import PREAMBLE
+from conformance.programs.generator.containers import DEFINITIONS
 from conformance.programs.generator.features import known
 from conformance.programs.generator.leaves import UNLIKE, made
-from conformance.programs.generator.operators import BINARY, DTYPES, MODULE_TERMS, UNARY
+from conformance.programs.generator.operators import BINARY, DTYPES, UNARY, Operator
 from conformance.programs.nesting_switch import allows_nesting, if_nesting
 from conformance.programs.program import Named, Program, mentioned, render
 from conformance.programs.sums import DEFAULT, KnownSums, Order, known_sums
+from conformance.programs.syntax import definitions_for
 
 CORE = frozenset({"nesting"})
 SECOND_ORDER = 3  # forward and back, and back through both
@@ -30,7 +31,7 @@ def programs(
     draw: Any,
     always: Iterable[str] = (),
     sometimes: Iterable[str] = CORE,
-    operators: tuple[str, ...] = (*UNARY, *BINARY),
+    operators: tuple[Operator, ...] = (*UNARY, *BINARY),
     depth: int = 2,
 ) -> Program:
     """Programs with the given features; ``depth`` bounds how deep regions nest.
@@ -41,21 +42,21 @@ def programs(
     if depth < 2 and "nesting" in author.always:
         raise ValueError(f"depth is {depth}; it must be 2 at least where 'nesting' is in always")
     dtype = DTYPES.get(author.one_of(DTYPES) or "", "torch.float64")
-    layout = ".t()" if author.has("non-contiguous") else ""
+    layout = ".t()" if author.draw_feature("non-contiguous") else ""
     author.rows = draw(st.sampled_from((2, 3)))
     leaves = made(author, author.rows, dtype, layout)
     unlike = next((leaf.name for leaf in leaves if leaf.name == UNLIKE), "")
     alike = [leaf for leaf in leaves if leaf.name not in (*author.modules, unlike)]
     scope = Scope([leaf.name for leaf in alike], {leaf.name for leaf in alike if leaf.grad}, unlike=unlike)
-    author.region(scope, depth if depth > 1 and allows_nesting() and author.has("nesting") else 1, first=True)
+    author.region(scope, depth if depth > 1 and allows_nesting() and author.draw_feature("nesting") else 1, first=True)
     if draw(st.booleans()):
         author.op(scope, author.pick(operators))
     if draw(st.booleans()):
         author.region(scope, 1)
     for _ in range(draw(st.integers(0, 2)) if author.modules else 0):
-        author.op(scope, f"checkpoint({author.pick(author.modules)}, {{0}})", MODULE_TERMS)
+        author.module(scope, f"checkpoint({author.pick(author.modules)}, {{0}})")
     outputs = [scope.current]
-    partial = author.has("partial")
+    partial = author.draw_feature("partial")
     if partial and not author.computed(scope)[:-1]:
         outputs.append(author.op(scope, author.pick(operators)))
     elif (others := author.computed(scope)[:-1]) and (partial or draw(st.booleans())):
@@ -65,7 +66,7 @@ def programs(
     text = "\n".join(render((*scope.statements, *steps)))
     there = mentioned((*scope.statements, *steps))
     leaves = [leaf for leaf in leaves if leaf.grad or leaf.name in there]
-    preamble = tuple(line for key, code in PREAMBLE.items() if key in text for line in (*code.splitlines(), ""))
+    preamble = tuple(line for code in definitions_for(text, DEFINITIONS) for line in (*code.splitlines(), ""))
     seed, used = draw(st.integers(0, 3)), frozenset(author.used)
     times, order = (SECOND_ORDER, Order.SAME_ON_CPU) if "create-graph" in used else (1, author.order)
     return Program(tuple(leaves), tuple(scope.statements), tuple(outputs), steps, seed, preamble, used, order, times)

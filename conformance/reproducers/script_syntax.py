@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import ast
 import builtins
-import functools
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from conformance.programs.notes import Role, read
+from conformance.programs.syntax import nodes, tree_of
 
 WIDTH = 128  # of a line
 THREADS = ("threading", "concurrent.futures")
@@ -26,20 +26,6 @@ class Subject:
 
     implementation: str
     law: str
-
-
-@functools.lru_cache(maxsize=256)
-def tree_of(text: str) -> ast.Module | None:
-    """The syntax tree of a script, not to be changed; None if it is not Python."""
-    try:
-        return ast.parse(text)
-    except (SyntaxError, ValueError):  # ValueError: it has null bytes
-        return None
-
-
-def _nodes(text: str) -> list[ast.AST]:
-    tree = tree_of(text)
-    return [] if tree is None else list(ast.walk(tree))
 
 
 def subject(script: str) -> Subject | None:
@@ -55,7 +41,7 @@ def subject(script: str) -> Subject | None:
 def modules(text: str) -> frozenset[str]:
     """The modules that a text imports anywhere, and what it imports from them, by their whole names."""
     found: set[str] = set()
-    for node in _nodes(text):
+    for node in nodes(text):
         match node:
             case ast.Import(names):
                 found |= {one.name for one in names}
@@ -76,7 +62,7 @@ def has_threads(program: str) -> bool:
 
 def dotted_names(text: str) -> frozenset[str]:
     """The names in a text, and attributes with what is before their dots: ``a``, ``a.b``, ``a.b.c``."""
-    return frozenset(filter(None, map(_dotted, _nodes(text))))
+    return frozenset(filter(None, map(_dotted, nodes(text))))
 
 
 def _dotted(node: ast.AST) -> str:
@@ -88,19 +74,9 @@ def _dotted(node: ast.AST) -> str:
     return ""
 
 
-def identifiers(code: str | ast.stmt) -> frozenset[str]:
-    """Every name in a text or a statement, including those of attributes, keywords and imports."""
-    found: set[str] = set()
-    for node in _nodes(code) if isinstance(code, str) else ast.walk(code):
-        match node:
-            case ast.Name(name) | ast.Attribute(_, name) | ast.alias(name) | ast.keyword(str() as name):
-                found.add(name)
-    return frozenset(found)
-
-
 def notes_costs(program: str) -> bool:
     """Whether a program notes measurements, which are not plain's."""
-    for node in _nodes(program):
+    for node in nodes(program):
         match node:
             case ast.Call(ast.Name("note"), [ast.Constant(str() as label), *_]) if read(label).role is Role.COST:
                 return True
@@ -141,8 +117,8 @@ def frame(script: str) -> list[ast.stmt]:
 
 def frame_calls(script: str, name: str) -> bool:
     """Whether the frame of a script calls the function of this dotted name."""
-    nodes = [node for one in frame(script) for node in ast.walk(one)]
-    return any(isinstance(node, ast.Call) and _dotted(node.func) == name for node in nodes)
+    inside = (node for one in frame(script) for node in ast.walk(one))
+    return any(isinstance(node, ast.Call) and _dotted(node.func) == name for node in inside)
 
 
 def unparse(tree: ast.AST) -> str:
@@ -216,7 +192,7 @@ def is_bound(script: str) -> bool:
 def waits(script: str) -> list[str]:
     """The statements by which threads wait for one another, and loops made of one: without it two runs may differ."""
     found = []
-    for node in _nodes(script) if has_threads(script) else ():
+    for node in nodes(script) if has_threads(script) else ():
         match node:
             case (
                 ast.Expr(ast.Call(ast.Attribute(_, "join" | "wait" | "set" | "acquire" | "release")))

@@ -20,7 +20,7 @@ LEAF = Leaf("x0", "torch.randn(2, device=device, requires_grad=True)", True)
 
 def layers(first: int, last: int) -> list[Statement]:
     """Layers that save exactly their input: layer i makes x(i + 1) of x(i)."""
-    return [Op(f"x{i + 1}", "torch.sin({0})", (f"x{i}",)) for i in range(first, last)]
+    return [Op(f"x{i + 1}", "torch.sin({0})", (f"x{i}",), 5) for i in range(first, last)]
 
 
 def region(first: int, last: int, body: list[Statement]) -> Region:
@@ -101,7 +101,7 @@ def test_each_region_saves_what_is_its_own() -> None:
 
 
 def test_an_input_that_is_passed_twice_is_saved_once() -> None:
-    body = (Op("h", "{0} * {1}", ("a", "b")),)
+    body = (Op("h", "{0} * {1}", ("a", "b"), 5),)
     twice = Region("f", ("a", "b"), (), "x0, x0", ("x0", "x0"), body, "h", ("h",), (("x1", ""),))
     assert costs(program(1, [twice])).saved == {"": ("x0",), "f": ("a", "b")}
 
@@ -120,10 +120,10 @@ def test_a_second_backward_recomputes_once_more() -> None:
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
-        pytest.param(Op("x1", "torch.exp({0})", ("x0",)), "no costs of 'torch.exp", id="operator"),
-        pytest.param(region(0, 1, [Op("y", "torch.sin({0})", ("z",))]), "through a closure", id="closure"),
+        pytest.param(Op("x1", "torch.exp({0})", ("x0",), 5), "no costs of 'torch.exp", id="operator"),
+        pytest.param(region(0, 1, [Op("y", "torch.sin({0})", ("z",), 5)]), "through a closure", id="closure"),
     ],
 )
 def test_what_the_oracle_does_not_know_is_refused(statement: Statement, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        costs(program(1, [Op("z", "torch.sin({0})", ("x0",)), Line("pass"), statement]))
+        costs(program(1, [Op("z", "torch.sin({0})", ("x0",), 5), Line("pass"), statement]))

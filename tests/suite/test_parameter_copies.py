@@ -76,6 +76,11 @@ def test_a_text_gets_the_definitions_of_its_definitions() -> None:
     assert "class Tied" not in text
 
 
+def test_a_word_in_a_string_or_a_comment_asks_for_no_definition() -> None:
+    text = "def run():\n    return 'Tied at a time'  # a second First\n"
+    assert defined(text) == defined("def run(): pass\n").replace("def run(): pass\n", text)
+
+
 @pytest.mark.parametrize("name", sorted(DEFINITIONS))
 def test_a_definition_stands_on_its_own(name: str) -> None:
     class Text:

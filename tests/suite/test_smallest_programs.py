@@ -16,7 +16,7 @@ from conformance.judging.law import Law, Profile
 from conformance.judging.verdicts import Diverges, Verdict
 from conformance.programs.backward_calls import Request
 from conformance.programs.generator.features import FEATURES
-from conformance.programs.generator.operators import BINARY, LINEAR, UNARY
+from conformance.programs.generator.operators import BINARY, UNARY
 from conformance.programs.program import Block, Noted, Op, Program, Region, Statement, Step
 from conformance.programs.strategies import CORE, programs
 from conformance.reproducers.script_syntax import is_bound
@@ -93,7 +93,7 @@ def may_be_drawn(program: Program) -> bool:
 
     Before it there may be what reads arguments that are no tensors.
     """
-    saving = {*UNARY, *BINARY} - LINEAR
+    saving = {one.template for one in (*UNARY, *BINARY) if one.saves != "nothing"}
     bodies = [
         [one for one in region.body if not (isinstance(one, Op) and "is None" in one.template)] for region in program.regions
     ]
@@ -130,7 +130,7 @@ def test_what_is_too_much_is_noticed() -> None:
     feature = "keyword"
     found = smallest(feature)
     asked, output = found.driver[0], found.outputs[0]
-    more = replace(found, body=(*found.body, Op("more", "torch.cos({0})", (output,))), outputs=("more",))
+    more = replace(found, body=(*found.body, Op("more", "torch.cos({0})", (output,), 5)), outputs=("more",))
     more = replace(more, driver=(renamed(asked, output, "more"), *found.driver[1:]))
     unused = replace(found, leaves=(*found.leaves, replace(found.leaves[0], name="unused")))
     for program in (more, unused):

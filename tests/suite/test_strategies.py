@@ -23,8 +23,8 @@ from conformance.laws.test_gradients import ALONE
 from conformance.laws.test_rng import DISTRIBUTIONS
 from conformance.programs.generator.builder import Author
 from conformance.programs.generator.features import FEATURES
-from conformance.programs.generator.operators import DTYPES
-from conformance.programs.program import Named, Program, Runnable, load
+from conformance.programs.generator.operators import DTYPES, Operator
+from conformance.programs.program import Named, Noted, Program, Runnable, load
 from conformance.programs.strategies import CORE, programs
 from conformance.reproducers.script import script
 from impls import Implementation, get
@@ -48,13 +48,13 @@ def always(feature: str) -> tuple[Program, ...]:
 
 def test_every_feature_has_a_name_that_laws_can_switch_on(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: set[str] = set()
-    has = Author.has
+    draw_feature = Author.draw_feature
 
     def noting(author: Author, feature: str) -> bool:
         asked.add(feature)
-        return has(author, feature)
+        return draw_feature(author, feature)
 
-    monkeypatch.setattr(Author, "has", noting)
+    monkeypatch.setattr(Author, "draw_feature", noting)
     for seed in range(3):
         given = Explorer("cpu", Profile(12, 0, False), seed).given
         given(programs(sometimes=set(FEATURES) - DTYPES.keys()), 12, (Phase.generate,), lambda _: None)
@@ -91,6 +91,12 @@ def test_a_feature_that_is_sometimes_on_occurs_and_does_not(feature: str) -> Non
         assert not any(shows(feature, program) for program in found if program not in used)
 
 
+def test_random_numbers_are_drawn_after_forward_and_after_backward_or_nowhere() -> None:
+    drivers = [program.driver for program in drawn((), (*CORE, "stream"))]
+    noted = [sum(isinstance(step, Noted) and "stream" in step.note.words for step in driver) for driver in drivers]
+    assert {*noted} == {0, 2}
+
+
 @pytest.mark.parametrize("feature", FEATURES)
 def test_every_program_is_valid(feature: str) -> None:
     proofs = 0
@@ -112,10 +118,10 @@ def test_programs_that_mix_everything_are_valid(seed: int) -> None:
 
 
 @pytest.mark.parametrize("side", [2, 3])
-@pytest.mark.parametrize("operator", DISTRIBUTIONS)
-def test_what_is_drawn_from_a_distribution_fits_tensors_of_any_size(operator: str, side: int) -> None:
+@pytest.mark.parametrize("operator", DISTRIBUTIONS, ids=lambda operator: operator.template)
+def test_what_is_drawn_from_a_distribution_fits_tensors_of_any_size(operator: Operator, side: int) -> None:
     x = torch.ones(side, side, dtype=torch.float64)
-    assert eval(operator.format("x"), {"torch": torch, "x": x, "device": "cpu"}).shape == x.shape
+    assert eval(operator.template.format("x"), {"torch": torch, "x": x, "device": "cpu"}).shape == x.shape
 
 
 # Runs scripts one after the other, and tells of each its status and what it printed.

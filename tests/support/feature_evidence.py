@@ -128,7 +128,7 @@ def shows(feature: str, program: Program) -> bool:
         return re.search(TEXTS[feature], program.source) is not None
     if feature in DTYPES:
         return DTYPES[feature] in program.source
-    texts = (re.escape(template) for template in OPERATORS[feature])
+    texts = (re.escape(one.template) for one in OPERATORS[feature])
     return any(re.search(re.sub(r"\\\{[01]\\\}", r"\\w+", text), program.source) for text in texts)
 
 

@@ -22,7 +22,10 @@ EXACT = {
     "zero_", "zeros_like",
 }  # fmt: skip
 MADE = {"empty", "full", "linspace", "normal_", "ones", "rand", "rand_like", "randint", "randn", "random_", "uniform_", "zeros"}
-ARITHMETIC = {"add", "add_", "addcdiv_", "addcmul_", "div", "div_", "lerp_", "mul", "mul_", "reciprocal", "sqrt", "sub", "sub_"}
+ARITHMETIC = {
+    "add", "add_", "addcdiv_", "addcmul_", "div", "div_", "lerp_", "mul", "mul_", "reciprocal", "rrelu_with_noise",
+    "rrelu_with_noise_backward", "rsub", "sqrt", "sub", "sub_",
+}  # fmt: skip
 
 
 class RoundingMeter(TorchDispatchMode):
@@ -81,4 +84,5 @@ def _real(name: str, args: Any, made: Sequence[torch.Tensor], given: Sequence[to
         return 2
     if name in ("sigmoid_backward", "tanh_backward"):
         return 3
-    return 8 + max((max(one.shape, default=1) for one in [*made, *given]), default=1)
+    largest = max((max(one.shape, default=1) for one in [*made, *given]), default=1)
+    return largest if name in ("index_add", "index_put") else 8 + largest

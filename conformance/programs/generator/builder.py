@@ -13,14 +13,22 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 
 from conformance.programs.generator.containers import CONTAINERS
-from conformance.programs.generator.operators import CONJUGATES, LACKING, LINEAR, MODULE_TERMS, OPERATORS, order, terms
-from conformance.programs.generator.rewrites import SAVE_INPUTS, hidden
+from conformance.programs.generator.operators import (
+    CONJUGATES,
+    MODULE_TERMS,
+    OPERATORS,
+    PRODUCT,
+    SAVE_INPUTS,
+    SAVE_MANY,
+    SIN,
+    Operator,
+)
+from conformance.programs.generator.rewrites import hidden
 from conformance.programs.notes import Note, Role
 from conformance.programs.program import Block, Line, Noted, Op, Region, Statement, mentioned
 from conformance.programs.sums import Order
 
 T = TypeVar("T")
-PRODUCT = "{0} * {1}"
 
 
 @dataclass
@@ -61,7 +69,7 @@ class Author:
     """Draws one program. Holds the draw function, the feature switches and a counter for names."""
 
     def __init__(self, draw: Callable[[st.SearchStrategy[Any]], Any], always: frozenset[str], sometimes: frozenset[str],
-                 operators: tuple[str, ...], depth: int) -> None:  # fmt: skip
+                 operators: tuple[Operator, ...], depth: int) -> None:  # fmt: skip
         self.draw, self.always, self.sometimes, self.depth = draw, always, sometimes, depth
         self.operators = operators
         self.rows = 1  # of the matrices that are computed with
@@ -75,8 +83,8 @@ class Author:
         self.names = 0
         self.used: set[str] = set()
 
-    def has(self, feature: str) -> bool:
-        """Whether the feature is used here and now."""
+    def draw_feature(self, feature: str) -> bool:
+        """Draw whether the feature is used here; each call draws anew, unless it is always used or never."""
         on = feature in self.always or (feature in self.sometimes and self.draw(st.booleans()))
         if on:
             self.used.add(feature)
@@ -106,24 +114,29 @@ class Author:
         self.values.add(name)
         return name
 
-    def op(self, scope: Scope, template: str, module_terms: int = 0) -> str:
-        """One operator, or the call of a module of so many terms; the result is the new current value."""
-        other = self.pick(scope.tensors) if "{1}" in template else ""
-        target = self.value()
-        args = (scope.current, other) if other else (scope.current,)
-        scope.statements.append(Op(target, template, args, module_terms or self.terms(template)))
-        self.order = self.order if module_terms else self.order.and_of(order(template))
-        scope.bind(target, any(name in scope.grad for name in args))
-        return target
+    def op(self, scope: Scope, operator: Operator) -> str:
+        """One operator; the result is the new current value."""
+        args = (scope.current, self.pick(scope.tensors)) if operator.reads_another else (scope.current,)
+        self.order = self.order.and_of(operator.order)
+        return self.bind(scope, Op(self.value(), operator.template, args, self.roundings(operator)))
 
-    def terms(self, template: str) -> int:
+    def module(self, scope: Scope, template: str) -> str:
+        """A call of a module; the result is the new current value."""
+        return self.bind(scope, Op(self.value(), template, (scope.current,), MODULE_TERMS))
+
+    def bind(self, scope: Scope, op: Op) -> str:
+        scope.statements.append(op)
+        scope.bind(op.target, any(name in scope.grad for name in op.args))
+        return op.target
+
+    def roundings(self, operator: Operator) -> int:
         """The roundings of an operator on this program's matrices."""
-        return terms(template, self.rows, complex_numbers="complex" in self.used)
+        return operator.roundings(self.rows, complex_numbers="complex" in self.used)
 
     def body(self, scope: Scope, depth: int, first: bool) -> None:
         """Statements of one body: operators and regions in a drawn order, then what features demand."""
         if not any(isinstance(one, Op) and len(one.args) > 1 for one in scope.statements):  # else one saves what it reads
-            self.op(scope, self.pick([template for template in self.operators if template not in LINEAR] or self.operators))
+            self.op(scope, self.pick([one for one in self.operators if one.saves != "nothing"] or self.operators))
         for _ in range(self.draw(st.integers(0, 2))):
             if depth and self.draw(st.booleans()):
                 self.region(scope, depth)
@@ -132,39 +145,38 @@ class Author:
         if first and "nesting" in self.used and not any(isinstance(one, Region) for one in scope.statements):
             self.region(scope, depth)
         self.demanded(scope)
-        if first and self.has("saves-hidden"):
+        if first and self.draw_feature("saves-hidden"):
             self.save_hidden(scope)
 
     def demanded(self, scope: Scope) -> None:
         """Statements that features demand of every body."""
-        lacking = {text for dtype, texts in LACKING.items() if dtype in self.used for text in texts}
-        for feature, texts in OPERATORS.items():
-            there = [text for text in texts if text not in lacking]
-            if (there or feature in self.always) and self.has(feature):
+        for feature, operators in OPERATORS.items():
+            there = [one for one in operators if one.lacking.isdisjoint(self.used)]
+            if (there or feature in self.always) and self.draw_feature(feature):
                 self.op(scope, self.pick(there))
         if "complex" in self.used:
             self.op(scope, self.pick(CONJUGATES))
         if self.modules:
-            self.op(scope, f"{self.pick(self.modules)}({{0}})", MODULE_TERMS)
-        if self.has("no-grad"):
+            self.module(scope, f"{self.pick(self.modules)}({{0}})")
+        if self.draw_feature("no-grad"):
             constant = self.value()
-            scope.statements.append(Block("with torch.no_grad():", (Op(constant, "torch.sin({0})", (scope.current,)),)))
+            scope.statements.append(Block("with torch.no_grad():", (Op(constant, SIN.template, (scope.current,), SIN.terms),)))
             target = self.value()
-            scope.statements.append(Op(target, PRODUCT, (scope.current, constant), self.terms(PRODUCT)))
+            scope.statements.append(Op(target, PRODUCT.template, (scope.current, constant), self.roundings(PRODUCT)))
             scope.bind(target)
-        if self.has("corrupted"):
-            self.op(scope, "torch.sin({0})")  # one tensor at least has been saved, and it is not this one
+        if self.draw_feature("corrupted"):
+            self.op(scope, SIN)  # one tensor at least has been saved, and it is not this one
             names = [name for name in scope.tensors[:-1] if name in self.values]
             scope.statements.append(Line("{0}.mul_(0.5)", (self.pick(names),)))
             if self.draw(st.booleans()):
-                self.op(scope, "torch.sin({0})")
-        if self.has("long"):
+                self.op(scope, SIN)
+        if self.draw_feature("long"):
             chain = self.draw(st.booleans())
             for _ in range(self.draw(st.integers(12, 16)) if chain else 1):
-                self.op(scope, "torch.sin({0})" if chain else "SaveMany.apply({0})")
-        if self.has("hooks"):
+                self.op(scope, SIN if chain else SAVE_MANY)
+        if self.draw_feature("hooks"):
             scope.statements.append(Line("{0}.register_hook(lambda grad: grad * 2)", (scope.current,)))
-            self.op(scope, "torch.sin({0})")
+            self.op(scope, SIN)
 
     def save_hidden(self, scope: Scope) -> None:
         """Operators, unless they are there, of which one saves a tensor that is made in the body and will not be returned."""
@@ -179,11 +191,11 @@ class Author:
         """
         name = self.fresh("f")
         passed, after = [outer.current], []
-        if self.has("no-input-grad"):
+        if self.draw_feature("no-input-grad"):
             passed, after = ["c0"], self.computed(outer)[-1:]
         elif (others := outer.tensors[:-1]) and self.draw(st.booleans()):
             passed.append(self.pick(others))
-        repeated = self.has("repeated-inputs")
+        repeated = self.draw_feature("repeated-inputs")
         if repeated:
             passed.append(passed[0])
         also = [outer.unlike] if outer.unlike and passed[0] != "c0" else []
@@ -194,7 +206,7 @@ class Author:
         scope = Scope(inside[::-1], grad, unlike=unlike)
         if not scope.grad:
             scope.bind(self.closed_over(outer))
-        elif self.has("closure"):
+        elif self.draw_feature("closure"):
             scope.bind(self.closed_over(outer))
             if self.draw(st.booleans()):  # else nothing may come of what it is passed, and it gets no gradient
                 self.join(scope, inside[0])
@@ -212,7 +224,7 @@ class Author:
 
     def closed_over(self, outer: Scope) -> str:
         """A tensor requiring grad that the function reads without being passed it."""
-        if self.has("closure-intermediates"):
+        if self.draw_feature("closure-intermediates"):
             self.closed.append(self.pick(self.computed(outer) or [self.op(outer, self.pick(self.operators))]))
         else:
             self.closed.append(self.pick(self.parameters))
@@ -225,44 +237,45 @@ class Author:
     def changes(self, outer: Scope) -> tuple[Line, ...]:
         """Lines after forward that change tensors in place: some that no function reads by closure, or one that is so read."""
         names: list[str] = []
-        if self.has("mutated"):
+        if self.draw_feature("mutated"):
             others = [name for name in outer.tensors if name not in self.closed and name not in self.regional]
             there = mentioned(outer.statements)
             others = [name for name in others if name in there] or others
             names += self.draw(st.lists(st.sampled_from(others), min_size=1, max_size=2, unique=True))
-        if (self.closed or "mutated-closure" in self.always) and self.has("mutated-closure"):
+        if (self.closed or "mutated-closure" in self.always) and self.draw_feature("mutated-closure"):
             names.append(self.pick(self.closed))
         return tuple(Line("with torch.no_grad(): {0}.mul_(0.5)", (name,)) for name in names)
 
     def escape(self, outer: Scope, scope: Scope) -> list[str]:
         """What the function hands out past its results, if anything."""
-        if not self.has("escaping"):
+        if not self.draw_feature("escaping"):
             return []
         kept = self.fresh("kept")
         outer.statements.append(Line(f"{kept} = []"))
         scope.statements.append(Line(f"{kept}.append({{0}})", (scope.current,)))
-        self.op(scope, "torch.sin({0})")
+        self.op(scope, SIN)
         return [f"{kept}[0]"]
 
     def join(self, scope: Scope, other: str) -> None:
         target = self.value()
-        scope.statements.append(Op(target, PRODUCT, (scope.current, other), self.terms(PRODUCT)))
+        scope.statements.append(Op(target, PRODUCT.template, (scope.current, other), self.roundings(PRODUCT)))
         scope.bind(target)
 
     def depend(self, scope: Scope, first: str, second: str) -> None:
         """Compute with two arguments that are no tensors: that they are what was passed shows in the values alone."""
         target = self.value()
         factor = f"len({second}) if {first} is None else {first} + ({second} is torch.float32)"
-        scope.statements.append(Op(target, f"{{0}} * ({factor})", (scope.current,)))
+        scope.statements.append(Op(target, f"{{0}} * ({factor})", (scope.current,), PRODUCT.terms))
         scope.bind(target, scope.current in scope.grad)
 
     def call(self, passed: tuple[str, ...]) -> Call:
         """How these tensors are passed, and what besides them."""
         inside = [self.fresh("a") for _ in passed]
-        extra = [("None", "'text'"), ("3", "torch.float32")][self.draw(st.integers(0, 1))] if self.has("non-tensors") else ()
+        passes_others = self.draw_feature("non-tensors")
+        extra = [("None", "'text'"), ("3", "torch.float32")][self.draw(st.integers(0, 1))] if passes_others else ()
         others = [self.fresh("s") for _ in extra]
         unpack: tuple[tuple[str, str], ...] = ()
-        if self.has("containers"):
+        if self.draw_feature("containers"):
             box = self.fresh("box")
             text, paths = self.pick(CONTAINERS)(passed)
             unpack = tuple((new, box + path) for new, path in zip(inside, paths, strict=True))
@@ -270,7 +283,7 @@ class Author:
         else:
             tensors, texts = inside, [*extra, *passed]
         parameters = [*others, *tensors]
-        if self.has("keyword"):
+        if self.draw_feature("keyword"):
             last = tensors[0] if self.draw(st.booleans()) else tensors[-1]
             at = parameters.index(last)
             texts = [f"{p}={t}" if i >= at else t for i, (p, t) in enumerate(zip(parameters, texts, strict=True))]
@@ -286,17 +299,17 @@ class Author:
             useful = 2
         more = {"view-outputs": f"{scope.current}.t()", "input-outputs": call.inside[0], "repeated-outputs": scope.current}
         for feature, text in more.items():
-            if self.has(feature):
+            if self.draw_feature(feature):
                 returned.append(text)
                 useful += 1
-        if self.has("unused-outputs"):
+        if self.draw_feature("unused-outputs"):
             returned.append(f"torch.tanh({scope.current})")
-        silent = [f"{scope.current}.detach()", f"({scope.current}.abs() > 0)"] if self.has("no-grad-outputs") else []
-        literal = ["None", "7"] if self.has("non-tensor-outputs") else []
+        silent = [f"{scope.current}.detach()", f"({scope.current}.abs() > 0)"] if self.draw_feature("no-grad-outputs") else []
+        literal = ["None", "7"] if self.draw_feature("non-tensor-outputs") else []
         texts = [*returned, *silent, *literal]
         targets = [self.value() for _ in texts]
         self.regional.update(targets)
-        contained = self.has("container-outputs")
+        contained = self.draw_feature("container-outputs")
         if contained:
             result, paths = self.pick(CONTAINERS)(texts)
         elif len(texts) == 1:

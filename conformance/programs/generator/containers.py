@@ -35,16 +35,16 @@ def _dataclass(texts: Sequence[str]) -> Written:
 
 CONTAINERS: tuple[Callable[[Sequence[str]], Written], ...] = (_list, _tuple, _dict, _nested, _namedtuple, _dataclass)
 
-# Definitions that a program needs, by the word whose occurrence in its text asks for them.
-PREAMBLE = {
-    "Pair(": """from collections import namedtuple
+# Definitions that a program needs, by the name in its text that asks for them.
+DEFINITIONS = {
+    "Pair": """from collections import namedtuple
 Pair = namedtuple("Pair", "left right")""",
-    "Box(": """from dataclasses import dataclass
+    "Box": """from dataclasses import dataclass
 @dataclass
 class Box:
     value: object
     others: list""",
-    "SaveInput.": """class SaveInput(torch.autograd.Function):
+    "SaveInput": """class SaveInput(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
         ctx.save_for_backward(x)
@@ -53,7 +53,7 @@ class Box:
     def backward(ctx, grad):
         x, = ctx.saved_tensors
         return grad * 2 * x""",
-    "SaveOutput.": """class SaveOutput(torch.autograd.Function):
+    "SaveOutput": """class SaveOutput(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
         y = torch.tanh(x)
@@ -63,7 +63,7 @@ class Box:
     def backward(ctx, grad):
         _, y = ctx.saved_tensors
         return grad * (1 - y * y)""",
-    "SaveBetween.": """class SaveBetween(torch.autograd.Function):
+    "SaveBetween": """class SaveBetween(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, y):
         between = torch.cos(x)
@@ -73,7 +73,7 @@ class Box:
     def backward(ctx, grad):
         between, x, y = ctx.saved_tensors
         return grad * between * y, grad * torch.sin(x)""",
-    "SaveMany.": """class SaveMany(torch.autograd.Function):
+    "SaveMany": """class SaveMany(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
         ctx.save_for_backward(*[x + number for number in range(12)])
@@ -81,7 +81,7 @@ class Box:
     @staticmethod
     def backward(ctx, grad):
         return grad * sum((number + 1) * torch.cos(saved) for number, saved in enumerate(ctx.saved_tensors))""",
-    "ReadTwice.": """class ReadTwice(torch.autograd.Function):
+    "ReadTwice": """class ReadTwice(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
         ctx.save_for_backward(x)

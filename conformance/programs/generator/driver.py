@@ -15,7 +15,7 @@ _DIFFERENTIATE = "if isinstance(squares, torch.Tensor): squares.backward(retain_
 
 def _subset(author: Author, leaves: tuple[str, ...]) -> tuple[str, ...]:
     """The leaves that a request is for."""
-    if not author.has("through-regions"):
+    if not author.draw_feature("through-regions"):
         return tuple(author.draw(st.lists(st.sampled_from(leaves), min_size=1, unique=True)))
     *others, passed = leaves  # the first region is passed the last one
     return (passed, *(author.draw(st.lists(st.sampled_from(others), unique=True)) if others else ()))
@@ -36,28 +36,29 @@ def steps(author: Author, outputs: tuple[str, ...], asked: tuple[Leaf, ...]) -> 
         made.extend((request, gradients(str(turn), asked)))
         turn += 1
 
-    if author.has("stream"):
+    stream = author.draw_feature("stream")
+    if stream:
         made.append(_stream("forward"))
         turn += 1
-    if author.has("grad"):
+    if author.draw_feature("grad"):
         made.append(Request(outputs, _subset(author, leaves), retain=True, gives=True))
         made.append(Noted(Note(Role.GRAD, (str(2 * turn),)), "gradients"))
         turn += 1
-    if author.has("create-graph"):
+    if author.draw_feature("create-graph"):
         made.append(Request(outputs, leaves, create_graph=True, gives=True))
         made.append(Noted(Note(Role.FIRST, ("order", str(2 * turn))), "gradients"))
         made += [Line(_SQUARES), Line(_DIFFERENTIATE), gradients("of second order", asked)]
         turn += 3
-    if author.has("inputs"):
+    if author.draw_feature("inputs"):
         step(Request(outputs, _subset(author, leaves), retain=True))
     if "partial" in author.used:
         step(Request(outputs[-1:], retain=True))
-    if author.has("retain"):
+    if author.draw_feature("retain"):
         for _ in range(author.draw(st.integers(1, 2))):
             step(Request(outputs, retain=True))
     step(Request(outputs))
-    if author.has("again"):
+    if author.draw_feature("again"):
         step(Request(outputs))
-    if author.has("stream"):
+    if stream:
         made.append(_stream("backward"))
     return tuple(made)

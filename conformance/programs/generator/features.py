@@ -7,7 +7,7 @@ from collections.abc import Collection
 from conformance.programs.generator.operators import DTYPES, OPERATORS
 
 FEATURES: dict[str, str] = {
-    **{name: f"a body has an operator like {texts[0]}" for name, texts in OPERATORS.items()},
+    **{name: f"a body has an operator like {operators[0].template}" for name, operators in OPERATORS.items()},
     **{name: f"tensors are of {dtype}" for name, dtype in DTYPES.items()},
     "again": "a second backward over a graph that was not retained",
     "closure": "a function reads a tensor that it is not passed",

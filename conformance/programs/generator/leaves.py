@@ -30,7 +30,7 @@ def made(author: Author, size: int, dtype: str, layout: str) -> list[Leaf]:
 
 def _unlike(author: Author, size: int, dtype: str) -> list[Leaf]:
     """A leaf of another shape and, where that can be, of another dtype."""
-    if not author.has("unlike-leaves"):
+    if not author.draw_feature("unlike-leaves"):
         return []
     shape = author.pick(_SHAPES).format(size)
     other = author.pick(_LOWER) if dtype == "torch.float64" else dtype
@@ -39,7 +39,7 @@ def _unlike(author: Author, size: int, dtype: str) -> list[Leaf]:
 
 def _modules(author: Author, size: int, dtype: str) -> list[Leaf]:
     """One module, or two that share parameters."""
-    if not author.has("modules"):
+    if not author.draw_feature("modules"):
         return []
     options = f"dtype={dtype}, device=device"
     texts = [author.pick(_MODULES[:1] if "complex" in author.used else _MODULES).format(size, options)]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
+from conformance.programs.generator.operators import SAVE_INPUTS, SIN
 from conformance.programs.program import Block, Line, Op, Program, Region, Statement
 
-SAVE_INPUTS = ("torch.sin({0})", "torch.cos({0})", "{0} * {1}", "{0} @ {1}")
+_SAVING_INPUTS = frozenset(one.template for one in SAVE_INPUTS)
 
 
 def bound(program: Program) -> tuple[str, ...]:
@@ -51,7 +52,7 @@ def hidden(body: Iterable[Statement], returned: Collection[str]) -> list[Op]:
     found: list[Op] = []
     for statement in body:
         if isinstance(statement, Op):
-            if statement.template in SAVE_INPUTS and made.intersection(statement.args).difference(returned):
+            if statement.template in _SAVING_INPUTS and made.intersection(statement.args).difference(returned):
                 found.append(statement)
             made.add(statement.target)
     return found
@@ -74,7 +75,7 @@ def ending_in_a_region(program: Program) -> Program:
     """
     index, first = next((index, one) for index, one in enumerate(program.body) if isinstance(one, Region))
     inner, outer, result = (f"{first.name}_{name}" for name in ("inner", "outer", "result"))
-    body = (Op(result, "torch.sin({0})", (inner,)),)
+    body = (Op(result, SIN.template, (inner,), SIN.terms),)
     passed = first.returned[0]
     last = Region(f"{first.name}_last", (inner,), (), passed, (passed,), body, result, (result,), ((outer, ""),))
     returned = (outer, *first.returned[1:])
