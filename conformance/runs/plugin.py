@@ -222,9 +222,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
     header = results_file.header(options.seed, options.profile, options.device, origin.suite)
     header["versions"] |= _distributions(row["impl"] for row in rows)
     rows = [{**row, "fingerprints": measured_code.of_row(origin.sources, row, header)} for row in rows]
+    results_file.write(path, header, rows)  # before what takes time, may be interrupted, or may fail
     if published and (other := torch_releases.counterpart(Results(path, header, tuple(rows), {}), _published_already())):
         rows = torch_releases.without_repeated_programs(rows, other)
-    results_file.write(path, header, rows)  # before what takes time and may be interrupted
     declared: list[str] = []
     try:
         if not interrupted:

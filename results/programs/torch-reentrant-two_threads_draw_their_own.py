@@ -13,10 +13,9 @@ def run(checkpoint, note, device):
     calls = []
     def f(h):
         calls.append(None)
-        if len(calls) == 3:
+        if calls == 3:
             inside.set()
-            over.wait(5)
-        elif len(calls) == 4: over.set()
+        elif calls == 4: over.wait(0.2)
         return torch.nn.functional.dropout(h.sin(), 0.3).exp()
     def back(y): y.backward(y, retain_graph=False)
     outputs = [checkpoint(f, leaf * 1) for leaf in leaves]
