@@ -169,6 +169,16 @@ def test_a_removed_hook_is_not_called(case: Case) -> None:
     case.as_expected()
 
 
+@for_readers("advanced", "poor error", "register_multi_grad_hook, parameters()")
+@graph_law(
+    named(handles.from_any_iterable, kind=st.sampled_from(["list", "dict", "ParameterList"]), mode=MODE),
+    gradients=False,
+)
+def test_tensors_come_in_any_iterable(case: Case) -> None:
+    """The tensors that a hook watches may come in any iterable, such as a ParameterList or the values of a dict."""
+    case.as_expected()
+
+
 @for_readers("advanced", "leaked or late memory", "register_multi_grad_hook, memory leak")
 @graph_law(named(handles.let_go, mode=MODE, leaf=BOTH, used=BOTH, copied=BOTH), gradients=False)
 def test_a_removed_hook_is_let_go(case: Case) -> None:

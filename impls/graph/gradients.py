@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -132,7 +132,7 @@ class _Handle(RemovableHandle):
 
 
 def register_multi_grad_hook(
-    tensors: Sequence[torch.Tensor],
+    tensors: Iterable[torch.Tensor],
     fn: Callable[[list[torch.Tensor | None]], None] | Callable[[torch.Tensor], None],
     *,
     mode: Literal["all", "any"] = "all",
@@ -147,11 +147,12 @@ def register_multi_grad_hook(
     Where a tensor that takes no part is dead, or was changed in place since, or is a leaf while ``torch.autograd.grad``
     runs, ``fn`` is called at the end of the backward instead of with the last gradient.
 
-    Raises TypeError when ``tensors`` is no sequence of tensors or ``fn`` is not callable; ValueError for an unknown mode
+    Raises TypeError when ``tensors`` is no iterable of tensors or ``fn`` is not callable; ValueError for an unknown mode
     and when no tensor requires grad. Source: ``torch.autograd.graph.register_multi_grad_hook``.
     """
-    if isinstance(tensors, torch.Tensor) or not isinstance(tensors, Sequence):
-        raise TypeError(f"tensors is a {type(tensors).__name__}; it must be a sequence of tensors")
+    if isinstance(tensors, torch.Tensor) or not isinstance(tensors, Iterable):
+        raise TypeError(f"tensors is a {type(tensors).__name__}; it must be an iterable of tensors")
+    tensors = tuple(tensors)
     for index, tensor in enumerate(tensors):
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"tensors[{index}] is a {type(tensor).__name__}; it must be a torch.Tensor")

@@ -176,6 +176,17 @@ def keeps_what_was_removed(copy: Copy) -> None:
     copy.call_before("graph.gradients", "_Handle.remove", remove)
 
 
+@mutant("graph.gradients", "gradient_hooks", "tensors_come_in_any_iterable")
+def takes_sequences_alone(copy: Copy) -> None:
+    """Tensors that come in anything but a list or a tuple are refused."""
+
+    def change(given: dict[str, Any]) -> None:
+        if not isinstance(given["tensors"], list | tuple):
+            raise TypeError("tensors must be a sequence of tensors")
+
+    copy.change_arguments("graph.gradients", "register_multi_grad_hook", change)
+
+
 @mutant("graph.gradients", "gradient_hooks", "hooks_that_come_and_go_leave_nothing_behind")
 def leaves_removed_hooks_on_tensors(copy: Copy) -> None:
     """What was attached to tensors stays there when a hook is removed."""

@@ -164,6 +164,21 @@ def wrong(graph: Any, note: Any, device: str, *, kind: str, mode: str) -> None:
     note("seen calls", len(calls))
 
 
+def from_any_iterable(graph: Any, note: Any, device: str, *, kind: str, mode: str) -> None:
+    leaves = {name: torch.nn.Parameter(torch.randn(2, 2, device=device)) for name in "pq"}
+    note("leaves", tuple(leaves.values()))
+    tensors = {
+        "list": lambda: list(leaves.values()),
+        "dict": leaves.values,
+        "ParameterList": lambda: torch.nn.ParameterList(leaves.values()),
+    }[kind]()
+    calls = []
+    graph.register_multi_grad_hook(tensors, lambda grads: calls.append(len(grads)), mode=mode)
+    note("expected calls", [2])
+    (leaves["p"].sin() * leaves["q"]).sum().backward()
+    note("seen calls", calls)
+
+
 def let_go(graph: Any, note: Any, device: str, *, mode: str, leaf: bool, used: bool, copied: bool) -> None:
     import copy
     import weakref
