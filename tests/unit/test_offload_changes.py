@@ -336,3 +336,35 @@ def test_a_recomputation_that_ends_early_changes_nothing(region: Callable[..., t
     x = torch.ones(2, 4, requires_grad=True)
     region(model, x).sum().backward()
     assert next(model.buffers()) == 1
+
+
+def _with_a_hook_on(index: int, **options: Any) -> OffloadModel:
+    """A hook halves the weight of the last module, by a reference that it took before."""
+    modules: list[nn.Module] = [nn.Identity(), nn.PReLU(4, init=0.5)]
+    weight = modules[1].get_parameter("weight")
+
+    def halve(*_: Any) -> None:
+        weight.data.mul_(0.5)
+
+    modules[index].register_forward_hook(halve)
+    return OffloadModel(modules, "cpu", num_slices=2, **options)
+
+
+def test_a_hook_on_a_slice_without_parameters_changes_the_next_slice() -> None:
+    model, x = _with_a_hook_on(0), torch.randn(2, 4)
+    assert model._cut == (("0",), ("1",))
+    with torch.no_grad():
+        assert torch.equal(model(x), nn.functional.prelu(x, torch.full((4,), 0.25)))
+
+
+def test_a_weight_that_a_hook_halves_is_refused_in_the_next_microbatch() -> None:
+    x = torch.randn(4, 4)
+    _with_a_hook_on(1, checkpoint_activation=True)(x)
+    with pytest.raises(RuntimeError, match="changed in forward by one name and is used by another"):
+        _with_a_hook_on(1, checkpoint_activation=True, num_microbatches=2)(x)
+
+
+def test_a_hook_does_not_change_a_weight_again_in_backward() -> None:
+    y = _with_a_hook_on(0, checkpoint_activation=True)(torch.randn(2, 4, requires_grad=True) * 1)
+    with pytest.raises(RuntimeError, match="once more"):
+        y.sum().backward()
