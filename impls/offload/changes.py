@@ -33,14 +33,19 @@ class SharedMemory:
     """Which parameters and buffers of a model share memory; looked for once in a call of it, if one of them changes."""
 
     def __init__(self) -> None:
-        self.uses: list[SliceUse] = []
+        self.slices: list[Tensors] = []
+
+    @property
+    def in_use(self) -> bool:
+        """Whether the model has any parameters or buffers."""
+        return any(self.slices)
 
     @functools.cached_property
     def tensors(self) -> dict[int, dict[str, torch.Tensor]]:
         """Parameters and buffers by name, by the number of their storage."""
         found: dict[int, dict[str, torch.Tensor]] = {}
-        for use in self.uses:
-            for name, tensor in use.tensors.items():
+        for slice_ in self.slices:
+            for name, tensor in slice_.items():
                 if (number := storage_number(tensor)) is not None:
                     found.setdefault(number, {})[name] = tensor
         return found
@@ -49,9 +54,14 @@ class SharedMemory:
         """The name of another tensor that reads some of the same bytes; "" if none does."""
         number = storage_number(tensor)
         for name, other in self.tensors.get(-1 if number is None else number, {}).items():
-            if other is not tensor and any(one.overlaps(two) for one in spans(tensor) for two in spans(other)):
+            if other is not tensor and overlap(tensor, other):
                 return name
         return ""
+
+
+def overlap(one: torch.Tensor, two: torch.Tensor) -> bool:
+    """Whether two tensors read some of the same bytes."""
+    return any(a.overlaps(b) for a in spans(one) for b in spans(two))
 
 
 class Changes:

@@ -40,7 +40,7 @@ class SliceRun:
         self.copies: Tensors = {}
         self.stale: set[str] = set()  # copies whose originals a microbatch has changed by another name
         self.changes = Changes(self.title, self.use, chain, memory)
-        memory.uses.append(self.use)
+        memory.slices.append(self.use.tensors)
         self.reading: list[Any] = []
 
     def load(self) -> None:
@@ -106,10 +106,14 @@ class SliceRun:
         start = self.changes.starts[-1] if self.use.recomputed else Start()
         given = dict(self.copies)
         before = {name: CopyState(copy._version, copy.grad_fn, storage_number(copy)) for name, copy in given.items()}
-        twins = Twins(self.memory.tensors, self.use.tensors, self.copies, self.stale)
+        twins = Twins(self.memory, self.use.tensors, self.copies)
+        for name in self.stale:
+            twins.note_stale_copy(name)
+        for name in self.changes.names - self.changes.assigned.keys():
+            twins.note_stale_original(name)
         statistics = WriteRecorder(twins)
         try:
-            with statistics if given else nullcontext():
+            with statistics if self.memory.in_use else nullcontext():
                 value = execute(self.use, self.chain, given, start, args, kwargs)
         except BaseException as error:
             if not isinstance(error, EARLY_STOPS):
@@ -117,11 +121,22 @@ class SliceRun:
                     self.changes.note(self.copies, before, given, statistics.updated, start)
                     self.write_back(given)
             raise
+        self.refuse_other_data()
         if self.use.recomputed:
             self.refuse_new_buffers()
         self.changes.note(self.copies, before, given, statistics.updated, start)
-        self.copies, self.stale = given, twins.stale_copies()
+        self.copies, self.stale = given, twins.stale_copies
         return value
+
+    def refuse_other_data(self) -> None:
+        """A hook that has a reference to an original may give it other data, which the copy has not."""
+        for name, stamp in self.use.stamps.items():
+            then = None if stamp.storage is None else stamp.storage.cdata
+            if storage_number(self.use.tensors[name]) != then:
+                raise RuntimeError(
+                    f"parameter or buffer {name!r} of an offloaded model was given other data while {self.title} ran with a "
+                    "copy of it, by a reference that was taken before. Use the attribute of the module"
+                )
 
     def refuse_new_buffers(self) -> None:
         """A recomputation would start with the buffers that forward has made, and make or change them again."""
@@ -154,6 +169,7 @@ class _Region:
         self.start = run.changes.starts[-1]
         self.flags = {name: tensor.requires_grad for name, tensor in run.use.tensors.items()}
         self.has_tangents = boundary.has_tangents or any(tangent_of(tensor) is not None for tensor in run.use.tensors.values())
+        self.memory = run.memory
         self.modes = [(module, module.training) for module in self.chain.modules()]
         self.first: Callable[[], Any] | None = None
         self.thread: int | None = None  # on which forward runs, until it is over
@@ -189,7 +205,8 @@ class _Region:
         args, kwargs = self.boundary.restore(nowhere)
         try:
             # A dispatch mode has composite operators call others, which save other tensors: forward ran inside of one.
-            with self.use.residence.exclusive(), in_modes(self.modes), WriteRecorder() if given else nullcontext():
+            writes = WriteRecorder(Twins(self.memory, {}, {}, again=self.__qualname__)) if self.memory.in_use else nullcontext()
+            with self.use.residence.exclusive(), in_modes(self.modes), writes:
                 return execute(self.use, self.chain, given, self.start, args, kwargs)
         finally:
             nowhere.over = True

@@ -6,7 +6,9 @@ gradients and what forward changed, which it reads. Elsewhere the same calls cop
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -39,6 +41,28 @@ class Arrival:
             self.wait()
 
 
+class _Loading(threading.local):
+    """Whether this thread is loading, in which it reads originals that programs must not."""
+
+    active = False
+
+    @contextmanager
+    def on(self) -> Iterator[None]:
+        before, self.active = self.active, True
+        try:
+            yield
+        finally:
+            self.active = before
+
+
+_loading = _Loading()
+
+
+def is_loading() -> bool:
+    """Whether what runs on this thread is part of a load."""
+    return _loading.active
+
+
 class Route:
     """Both directions between two devices; picklable, since streams belong to the process."""
 
@@ -57,7 +81,7 @@ class Route:
         before is used again, and no more is held than was asked for, however far the host runs ahead.
         """
         side = self.copy_streams
-        with torch.inference_mode(False), torch.no_grad():
+        with torch.inference_mode(False), torch.no_grad(), _loading.on():
             copies = {name: torch.empty_like(tensor, device=self.device) for name, tensor in originals.items()}
             if side is None:
                 for name, tensor in originals.items():

@@ -6,12 +6,14 @@ although their schemas do not say so.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import Any, NamedTuple
+import functools
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 
-from impls.graph.storage_spans import spans
+from impls.offload.changes import SharedMemory, Tensors, overlap
+from impls.offload.route import is_loading
 from impls.offload.saved_tensors import storage_number
 from impls.offload.slice_use import count_silent_change
 from impls.torch_private import TorchDispatchMode, tree_leaves
@@ -19,79 +21,75 @@ from impls.torch_private import TorchDispatchMode, tree_leaves
 _RUNNING = ("running_mean", "running_var")
 
 
-class _Twin(NamedTuple):
-    """A parameter or buffer, or the copy of one that a slice computes with, and the other of the two if there is any."""
-
-    name: str
-    tensor: torch.Tensor
-    other: torch.Tensor | None
-    is_original: bool
-
-
 class Twins:
-    """The parameters and buffers of a model, and the copies of some that a slice computes with.
+    """Parameters and buffers of a model, and the copies of some that a slice computes with.
 
-    Programs reach an original by a name that they took before, as by the closure of a hook. What they write to it is not in
-    the copy, which is stale then, and must not be read while the slice runs. Not seen: an original that is read by such a
-    name after its copy was changed.
+    Programs reach an original by a name that they took before, as by the closure of a hook. Once one of the two is written,
+    the other is stale, and must not be read or written while the slice runs. Not seen: other ``.data`` that a copy is given.
     """
 
-    def __init__(
-        self,
-        originals: dict[int, dict[str, torch.Tensor]],
-        copied: dict[str, torch.Tensor],
-        copies: dict[str, torch.Tensor],
-        stale: Collection[str],
-    ) -> None:
-        """``originals`` by storage; those in ``copied`` have ``copies``, of which an earlier microbatch made some ``stale``."""
-        self.stale: dict[int, list[_Twin]] = {}
-        self.twins = {
-            number: [_Twin(name, it, copies[name] if copied.get(name) is it else None, True) for name, it in named.items()]
-            for number, named in originals.items()
-        }
-        for name, copy in copies.items():
-            if (number := storage_number(copy)) is not None:
-                twin = _Twin(name, copy, copied[name], False)
-                self.twins.setdefault(number, []).append(twin)
-                if name in stale:
-                    self.stale.setdefault(number, []).append(twin)
+    def __init__(self, memory: SharedMemory, originals: Tensors, copies: Tensors, again: str = "") -> None:
+        """``again`` is the title of a slice that runs again, when it must change no original: it has done that in forward."""
+        self.memory, self.originals, self.copies, self.again = memory, originals, copies, again
+        self.stale: dict[int, list[tuple[str, torch.Tensor]]] = {}
+        self.stale_copies: set[str] = set()
 
-    def stale_copies(self) -> set[str]:
-        """The names of copies that are stale."""
-        return {twin.name for twins in self.stale.values() for twin in twins if not twin.is_original}
+    @functools.cached_property
+    def names_of_copies(self) -> dict[int, list[str]]:
+        """The names of copies by the number of their storage."""
+        found: dict[int, list[str]] = {}
+        for name, copy in self.copies.items():
+            if (number := storage_number(copy)) is not None:
+                found.setdefault(number, []).append(name)
+        return found
+
+    def note_stale_copy(self, name: str) -> None:
+        """The original was written by another name than its module's."""
+        self.stale_copies.add(name)
+        self._note_stale(name, self.copies[name])
+
+    def note_stale_original(self, name: str) -> None:
+        """The copy was written; it is copied back when the slice has run."""
+        self._note_stale(name, self.originals[name])
 
     def note_write(self, written: torch.Tensor, number: int) -> None:
         """An operator is about to write a tensor."""
-        for twin in self.twins.get(number, ()):
-            if not _overlap(written, twin.tensor):
-                continue
-            if twin.is_original:
-                count_silent_change(twin.tensor)
-                number_of_copy = None if twin.other is None else storage_number(twin.other)
-                if twin.other is not None and number_of_copy is not None:
-                    self.stale.setdefault(number_of_copy, []).append(_Twin(twin.name, twin.other, None, False))
+        for name, original in self.memory.tensors.get(number, {}).items():
+            if overlap(written, original):
+                if self.again:
+                    raise RuntimeError(
+                        f"{self.again} runs again in backward, where it changes {name!r} of an offloaded model once more, by a "
+                        "reference that was taken before, by a hook for example. Pass checkpoint_activation=False"
+                    )
+                count_silent_change(original)
+                if self.originals.get(name) is original:
+                    self.note_stale_copy(name)
+        for name in self.names_of_copies.get(number, ()):
+            if overlap(written, self.copies[name]):
+                self.note_stale_original(name)
 
     def refuse_stale(self, values: Iterable[Any]) -> None:
-        """Raise RuntimeError if an operator is about to read what is stale."""
+        """Raise RuntimeError if an operator is about to read or write what is stale."""
         for value in values:
             number = storage_number(value) if isinstance(value, torch.Tensor) else None
-            for twin in self.stale.get(-1 if number is None else number, ()):
-                if _overlap(value, twin.tensor):
+            for name, tensor in self.stale.get(-1 if number is None else number, ()):
+                if overlap(value, tensor):
                     raise RuntimeError(
-                        f"parameter or buffer {twin.name!r} of an offloaded model was changed in forward by one name and is "
-                        "read by another: modules have a copy while they run, and a reference that was taken before, by a hook "
-                        "for example, is to the original. Use the attribute of the module for both"
+                        f"parameter or buffer {name!r} of an offloaded model was changed in forward by one name and is used by "
+                        "another: modules have a copy while they run, and a reference that was taken before, by a hook for "
+                        "example, is to the original. Use the attribute of the module for both"
                     )
 
-
-def _overlap(one: torch.Tensor, two: torch.Tensor) -> bool:
-    return any(a.overlaps(b) for a in spans(one) for b in spans(two))
+    def _note_stale(self, name: str, tensor: torch.Tensor) -> None:
+        number = storage_number(tensor)
+        if number is not None and all(tensor is not other for _, other in self.stale.get(number, ())):
+            self.stale.setdefault(number, []).append((name, tensor))
 
 
 class WriteRecorder(TorchDispatchMode):
     """Collects, by the number of their storages, tensors that operators inside write to, running statistics among them."""
 
-    def __init__(self, twins: Twins | None = None) -> None:
+    def __init__(self, twins: Twins) -> None:
         super().__init__()
         self.updated: set[int] = set()
         self.twins = twins
@@ -102,7 +100,7 @@ class WriteRecorder(TorchDispatchMode):
         return True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if self.twins is not None and self.twins.stale:
+        if self.twins.stale and not is_loading():
             self.twins.refuse_stale(tree_leaves((args, kwargs)))
         arguments = func._schema.arguments
         names = [argument.name for argument in arguments]
@@ -121,5 +119,4 @@ class WriteRecorder(TorchDispatchMode):
             number = storage_number(value) if isinstance(value, torch.Tensor) else None
             if number is not None:
                 self.updated.add(number)
-                if self.twins is not None:
-                    self.twins.note_write(value, number)
+                self.twins.note_write(value, number)

@@ -336,3 +336,50 @@ def test_a_recomputation_that_ends_early_changes_nothing(region: Callable[..., t
     x = torch.ones(2, 4, requires_grad=True)
     region(model, x).sum().backward()
     assert next(model.buffers()) == 1
+
+
+def _halving(weight: torch.Tensor) -> Callable[..., None]:
+    def halve(*_: Any) -> None:
+        weight.data.mul_(0.5)
+
+    return halve
+
+
+def _with_a_hook_on(index: int, **options: Any) -> OffloadModel:
+    """A hook halves the weight of the last module, by a reference that it took before."""
+    modules: list[nn.Module] = [nn.PReLU(4, init=1.0), nn.PReLU(4, init=0.5)]
+    weight = modules[1].get_parameter("weight")
+
+    modules[index].register_forward_hook(_halving(weight))
+    return OffloadModel(modules, "cpu", num_slices=2, **options)
+
+
+def test_a_hook_on_one_slice_changes_the_next() -> None:
+    model, x = _with_a_hook_on(0), torch.randn(2, 4)
+    with torch.no_grad():
+        assert torch.equal(model(x), nn.functional.prelu(x, torch.full((4,), 0.25)))
+
+
+def test_a_weight_that_a_hook_halves_is_refused_in_the_next_microbatch() -> None:
+    x = torch.randn(4, 4)
+    _with_a_hook_on(1, checkpoint_activation=True)(x)
+    with pytest.raises(RuntimeError, match="changed in forward by one name and is used by another"):
+        _with_a_hook_on(1, checkpoint_activation=True, num_microbatches=2)(x)
+
+
+def test_a_hook_that_changes_another_slice_is_refused_when_it_runs_again() -> None:
+    first, second = nn.PReLU(4), nn.PReLU(4)
+    weight = second.weight
+    first.register_forward_pre_hook(_halving(weight))
+    y = OffloadModel([first, second], "cpu", num_slices=2, checkpoint_activation=True)(torch.randn(2, 4))
+    with pytest.raises(RuntimeError, match="once more"):
+        y.sum().backward()
+
+
+def test_a_hook_of_a_slice_without_parameters_is_noticed() -> None:
+    first, last = nn.PReLU(4), nn.Identity()
+    weight = first.weight
+    last.register_forward_pre_hook(_halving(weight))
+    y = OffloadModel([first, last], "cpu", num_slices=2, checkpoint_activation=True)(torch.randn(2, 4))
+    with pytest.raises(RuntimeError, match="changed by a later forward, or by a hook"):
+        y.sum().backward()
