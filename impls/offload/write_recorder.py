@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from impls.offload.changes import SharedMemory, Tensors, overlap
-from impls.offload.route import is_loading
 from impls.offload.saved_tensors import storage_number
 from impls.offload.slice_use import count_silent_change
+from impls.offload.transfers import is_loading
 from impls.torch_private import TorchDispatchMode, tree_leaves
 
 _RUNNING = ("running_mean", "running_var")
