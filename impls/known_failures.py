@@ -68,6 +68,15 @@ CACHED: dict[str, Known] = known(
     "weights_cached_around_forward",
 )
 
+# Whatever counts what an inner region is passed in containers among the outer one's tensors.
+COUNTED: dict[str, Known] = known(
+    "refuses",
+    "the tensors in a container that an inner region is passed are saved by the outer region, so another number of them in the "
+    "recomputation leaves the ones after them without their places",
+    "seen here",
+    "containers_that_an_inner_region_alone_is_passed",
+)
+
 # Of PyTorch's selective policies, before torch 2.14.
 BYPASSED: dict[str, Known] = known(
     "refuses",

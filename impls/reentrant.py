@@ -165,6 +165,12 @@ IMPLEMENTATION = Implementation(
     | STATISTICS_REQUIRE_GRAD
     | RUNS_TO_THE_END
     | PEAKS_WITH_OUTPUTS
+    | known(
+        "refuses",
+        "containers with tensors are refused as arguments",
+        "seen here",
+        "containers_that_an_inner_region_alone_is_passed",
+    )
     | known("diverges", "forward runs without grad mode", "see grad_mode_is_forwards", "backward_in_inference_mode")
     | known(
         "diverges",

@@ -292,3 +292,14 @@ _SHARED = {"kind": st.sampled_from(["list", "dict"]), "calls": st.integers(2, 3)
 def test_containers_that_the_function_reads_by_another_name(case: Case) -> None:
     """A function that fills a container that it is passed, and reads it by another name, gets plain's gradients."""
     case.equals_plain()
+
+
+_INSIDE = {"held": st.integers(0, 2), "calls": st.integers(1, 2), "ends": st.booleans(), "first": st.booleans()}
+_CHANGE = st.sampled_from(["inside", "later", "never"])
+
+
+@for_readers("adversarial", "wrong gradient", "list, append, KV cache, attribute, closure")
+@law(named(owned_objects.passed_inside_alone, change=_CHANGE, **_INSIDE), needs=["non-tensor-arguments", "nesting"], floor=8)
+def test_containers_that_an_inner_region_alone_is_passed(case: Case) -> None:
+    """A container that grows after forward, and is passed to an inner region alone, leaves the outer one's gradients right."""
+    case.equals_plain()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -26,6 +27,29 @@ ReusedContainer = tuple[Container, Any, list[Any]]
 Call = tuple[tuple[Any, ...], dict[str, Any], list[torch.Tensor], Sequence[ReusedContainer], Sequence[ReusedContainer]]
 
 
+class Saving(Protocol):
+    """A region whose function is under way, or its recomputation."""
+
+    def saved_count(self) -> int:
+        """How many tensors it has saved so far."""
+
+
+# The tensors that a call was passed, each once: the way to it among the arguments, and how many were saved after it.
+Places = list[tuple[Any, int]]
+
+
+def count_alike(some: Places, others: Places) -> int:
+    """How many tensors two calls save before the first that one of them has elsewhere, or has not."""
+    alike = 0
+    for one, other in zip(some, others, strict=False):
+        if one[0] != other[0]:
+            break
+        alike = min(one[1], other[1])
+        if one != other:  # one of the two has more attributes, which are saved too
+            break
+    return alike
+
+
 def capture_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs | FlatInputs:
     """The arguments of a call, in the cheapest way that will do: taking them apart costs more than all else that is fixed."""
     flat = _NO_CONTAINERS.issuperset(map(type, args)) and _NO_CONTAINERS.issuperset(map(type, kwargs.values()))
@@ -34,6 +58,13 @@ def capture_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs | Fl
         if inputs.versions is not None:
             return inputs
     return Inputs(args, kwargs)
+
+
+def capture_inner_inputs(args: tuple[Any, ...], kwargs: dict[str, Any], enclosing: Saving) -> tuple[Inputs, Places]:
+    """The arguments of a call inside another region or its recomputation, and what that one has saved of them."""
+    inputs = Inputs(args, kwargs, enclosing)
+    places, inputs.places = inputs.places, []
+    return inputs, places
 
 
 def _hooks_are_active() -> bool:
@@ -100,10 +131,10 @@ class Inputs:
     objects are kept as they are: a tensor inside one is not watched.
     """
 
-    __slots__ = ("__weakref__", "args", "captured", "containers", "generators", "hooks_were_active", "indices",
-                 "kwargs", "packed", "passed", "probes", "versions")  # fmt: skip
+    __slots__ = ("__weakref__", "args", "captured", "containers", "enclosing", "generators", "hooks_were_active", "indices",
+                 "kwargs", "packed", "passed", "place", "places", "probes", "saved_before", "versions")  # fmt: skip
 
-    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any], enclosing: Saving | None = None) -> None:
         self.packed: list[Packed | torch.Tensor] | None = []
         # Where nobody watches what is saved, autograd would keep the tensor itself, and so does this.
         self.hooks_were_active = _hooks_are_active()
@@ -114,12 +145,24 @@ class Inputs:
         self.passed: list[PassedContainer] = []  # those that forward may change, while it runs
         self.indices: dict[int, _Position] = {}
         self.captured: dict[int, Container] = {}
-        self.args = [self._capture(one) for one in args]
-        self.kwargs = {name: self._capture(one) for name, one in kwargs.items()}
+        self.places: Places = []
+        self.place: Any = None  # where the capture has got to
+        self.enclosing, self.saved_before = enclosing, 0 if enclosing is None else enclosing.saved_count()
+        self.args = self._capture_all(args, itertools.count())
+        self.kwargs = dict(zip(kwargs, self._capture_all(kwargs.values(), kwargs), strict=True))
+        self.enclosing = self.place = None
         for each in (self.indices, self.captured):
             each.clear()  # identities are valid only while the arguments are alive
         if self.containers:
             _recheck_earlier_inputs(self)
+
+    def _capture_all(self, values: Iterable[Any], names: Iterable[Any]) -> list[Any]:
+        """What stands for values that are found under these names where the capture has got to."""
+        here, captured = self.place, []
+        for value, name in zip(values, names, strict=False):
+            self.place = here, name
+            captured.append(self._capture(value))
+        return captured
 
     def _capture(self, value: Any) -> Any:
         kind = type(value)
@@ -134,7 +177,8 @@ class Inputs:
         parts = flatten_once(value)
         if parts is None:
             return value
-        container = self.captured[id(value)] = Container(value, [self._capture(one) for one in parts.children], parts.form)
+        children = self._capture_all(parts.children, itertools.count())
+        container = self.captured[id(value)] = Container(value, children, parts.form)
         if container.original is not GONE and not isinstance(value, tuple):
             self.passed.append(PassedContainer(container, value, parts.children))
         if self._keeps(container):
@@ -153,6 +197,10 @@ class Inputs:
                 self.packed.append(tensor)
                 self.probes.append(tensor)
             self.versions.append(self.probes[-1]._version)
+            if self.enclosing is not None:
+                count = self.enclosing.saved_count() - self.saved_before
+                if count > (self.places[-1][1] if self.places else 0):  # parameters are not saved
+                    self.places.append((self.place, count))
         return position
 
     def _original(self, child: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from impls.nested.inputs import Inputs, Places, capture_inner_inputs, count_alike
 from impls.nested.operator_log import OperatorLog
 from impls.nested.user_hooks import HookOwner, push_hooks_of
 from impls.state.modes import Modes, process_wide
@@ -80,10 +81,11 @@ class Recomputation(HookOwner):
     """What one run is to recompute, and what it has recomputed.
 
     ``slots`` stand for the tensors that forward saved, as (index, probe, metadata); ``wanted`` has None in place of those that
-    are not needed. ``inner_versions`` are those of tensors that regions inside saved, ``origins`` those of tensors that may
-    have been there before, by index; by -1, -2 and so on for those inside. ``complete`` says whether that is all or forward has
-    not ended yet. ``unpack`` gives the tensor of a slot once this run is over. After ``run``, which returns the recomputed
-    tensors, ``mismatch`` says in what the run was not what forward was, or is None.
+    are not needed. ``inner_versions`` are those of tensors that regions inside saved, ``inner_places`` where those were passed
+    tensors, ``origins`` those of tensors that may have been there before, by index; by -1, -2 and so on for those inside.
+    ``complete`` says whether that is all or forward has not ended yet. ``unpack`` gives the tensor of a slot once this run is
+    over. After ``run``, which returns the recomputed tensors, ``mismatch`` says in what the run was not what forward was, or is
+    None.
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class Recomputation(HookOwner):
         wanted: Sequence[Any],
         slots: Sequence[Any],
         inner_versions: Sequence[int],
+        inner_places: Sequence[Places],
         origins: Mapping[int, Origin],
         unpack: Callable[[Any], torch.Tensor],
         *,
@@ -100,6 +103,8 @@ class Recomputation(HookOwner):
         log: bool,
     ) -> None:
         self.wanted, self.slots, self.inner_versions, self.origins = wanted, slots, inner_versions, origins
+        self.inner_places, self.inner_calls = inner_places, 0
+        self.put_off: list[str | None] | None = None  # what stop() was called for while it has to wait
         self.unpack_slot = unpack
         self.complete, self.check = complete, check
         self.slot_count = len(wanted)  # a forward on another thread may save more meanwhile
@@ -158,6 +163,34 @@ class Recomputation(HookOwner):
         if self.check and (self.wanted[index] is not None or others):
             self.stop(f"saved tensor {index} was {describe(expected)}, came back as {describe(tensor_metadata(tensor))}")
 
+    def saved_count(self) -> int:
+        return self.count
+
+    def capture_inner(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
+        """The arguments of a region inside. If they hold more tensors than in forward, or fewer, later slots are others'.
+
+        That shows when all are saved: until then the run is not ended, as one tensor too many would do.
+        """
+        start, self.put_off = self.count, []
+        try:
+            inputs, places = capture_inner_inputs(args, kwargs, self)
+        finally:
+            put_off, self.put_off = self.put_off, None
+        self.inner_calls += 1
+        if self.inner_calls <= len(self.inner_places):
+            self.compare_places(start, self.inner_places[self.inner_calls - 1], places)
+        if put_off:
+            self.stop(put_off[0])
+        return inputs
+
+    def compare_places(self, start: int, before: Places, now: Places) -> None:
+        """End the run if there are more tensors or fewer, and one is needed from the first on that is elsewhere."""
+        count, expected = (each[-1][1] if each else 0 for each in (now, before))
+        if count != expected and start + count_alike(before, now) <= self.last:
+            self.stop(f"checkpoint was called inside it (call {self.inner_calls}) with {expected} tensors in its arguments, "
+                      f"now with {count}. A list or other container that was passed inside alone may have changed since: pass "
+                      "it to the region around, too")  # fmt: skip
+
     def on_inner_save(self, tensor: torch.Tensor, origin: Origin | None) -> None:
         """A tensor was saved in a region inside this one."""
         index, self.inner_count = self.inner_count, self.inner_count + 1
@@ -199,7 +232,9 @@ class Recomputation(HookOwner):
         A function that has set process-wide modes runs on to its end, where it sets them back; so does one that is inside of a
         module with hooks that torch calls after any Exception, which this is not.
         """
-        if not self.stopped:
+        if self.put_off is not None:
+            self.put_off.append(mismatch)
+        elif not self.stopped:
             self.stopped, self.mismatch = True, mismatch
             self.runs_on = self.modes is not None and process_wide() != self.modes.process_wide
             self.runs_on = self.runs_on or is_inside_hooks_always_called(sys._getframe(1), _COLLECT)

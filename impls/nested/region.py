@@ -18,7 +18,15 @@ from typing import Any, NoReturn
 
 import torch
 
-from impls.nested.inputs import FlatInputs, Inputs, restore_containers, states_to_fill
+from impls.nested.inputs import (
+    FlatInputs,
+    Inputs,
+    Places,
+    capture_inner_inputs,
+    capture_inputs,
+    restore_containers,
+    states_to_fill,
+)
 from impls.nested.operator_log import OperatorLog, format_log
 from impls.nested.recomputation import Recomputation, RecomputedTensors
 from impls.nested.user_hooks import HookOwner
@@ -83,12 +91,18 @@ def _slots_of_same_node(slot: Slot) -> set[int]:
 class Region(HookOwner):
     """One call of ``checkpoint``: its inputs, its slots, and how to run it again."""
 
-    def __init__(self, function: Callable[..., Any], inputs: Inputs | FlatInputs, context: AbstractContextManager[Any]) -> None:
-        self.function, self.inputs, self.context = function, inputs, context
+    def __init__(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], context: AbstractContextManager[Any]
+    ) -> None:
+        self.function, self.context = function, context
         self.slots: list[Slot] = []
+        self.inner_places: list[Places] = []  # where regions inside were passed tensors, call by call
         self.last_metadata: TensorMetadata | None = None
         self.inner_versions: list[int] = []  # versions of the tensors that regions inside saved
         self.enclosing = _enclosing_region()
+        self.inputs: Inputs | FlatInputs = (
+            capture_inputs(args, kwargs) if self.enclosing is None else self.enclosing.capture_inner(args, kwargs)
+        )
         # Tensors from outside by the index of their slots; -1, -2 and so on, for those that regions inside saved.
         self.origins: dict[int, Origin] = {}
         self.candidates: dict[int, Origin] = {}  # of which forward's end tells whether they are from outside
@@ -127,6 +141,15 @@ class Region(HookOwner):
         if self.enclosing is not None:
             self.enclosing.on_inner_save(tensor, origin)
         return slot
+
+    def saved_count(self) -> int:
+        return len(self.slots)
+
+    def capture_inner(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
+        """The arguments of a region inside, whose tensors this one saves (rule 2)."""
+        inputs, places = capture_inner_inputs(args, kwargs, self)
+        self.inner_places.append(places)
+        return inputs
 
     def on_inner_save(self, tensor: torch.Tensor, origin: Origin | None) -> None:
         """Note the version of a tensor that a region inside saves, for comparison when this one is recomputed."""
@@ -241,8 +264,9 @@ class Region(HookOwner):
             self.refuse(f"input tensor {changed} was changed in place since it was passed, so forward cannot be repeated. "
                         "Clone it before changing it")  # fmt: skip
         args, kwargs, tensors, reused, filled = self.inputs.restore()  # rule 2: unpacking these recomputes the parent first
-        run = Recomputation(wanted, self.slots, self.inner_versions, self.origins, self.unpack, complete=complete,
-                            early_stop=self.early_stop, check=self.check, log=self.operator_log is not None)  # fmt: skip
+        run = Recomputation(wanted, self.slots, self.inner_versions, self.inner_places, self.origins, self.unpack,
+                            complete=complete, early_stop=self.early_stop, check=self.check,
+                            log=self.operator_log is not None)  # fmt: skip
         try:
             if any(map(_is_from_ended_vmap, tensors)):
                 self.refuse("it was called under torch.func.vmap, which is over, so forward cannot be repeated. Call vmap "

@@ -276,3 +276,37 @@ def test_hooks_that_a_release_cannot_respect_are_refused(monkeypatch: pytest.Mon
 def test_hooks_are_respected_or_not() -> None:
     with pytest.raises(TypeError, match="respect_saved_tensors_hooks is 'yes'; it must be True, False or None"):
         checkpoint(torch.sin, torch.ones(2, requires_grad=True), respect_saved_tensors_hooks="yes")  # type: ignore[arg-type]
+
+
+def _outer_gradient(
+    call: Callable[..., torch.Tensor], cache: list[torch.Tensor], ends: bool, first: bool = False
+) -> torch.Tensor:
+    def outer(x: torch.Tensor) -> torch.Tensor:
+        h = x.cos()
+        y = call(lambda given, h: h.exp(), cache, h) if first else call(lambda h, given: h.exp(), h, cache)
+        return y if ends else y.sin() * h
+
+    x = torch.ones(2, requires_grad=True)
+    y = call(outer, x)
+    cache.append(torch.zeros(2))
+    (gradient,) = torch.autograd.grad(y.sum(), x)
+    return gradient
+
+
+@pytest.mark.parametrize(("ends", "first"), [(False, False), (False, True), (True, True)])
+def test_a_container_of_an_inner_region_that_has_grown_is_refused(ends: bool, first: bool) -> None:
+    with pytest.raises(CheckpointError, match=r"with 2 tensors in its arguments, now with 3\."):
+        _outer_gradient(checkpoint, [torch.ones(2)], ends, first)
+
+
+def test_a_container_of_an_inner_region_may_grow_if_nothing_is_saved_after_it() -> None:
+    gradient = _outer_gradient(checkpoint, [torch.ones(2)], ends=True)
+    assert torch.equal(gradient, _outer_gradient(lambda function, *args: function(*args), [torch.ones(2)], ends=True))
+
+
+def test_attributes_of_a_tensor_count_among_the_arguments_of_an_inner_region() -> None:
+    w, x = torch.ones(2), torch.ones(2, requires_grad=True)
+    y = checkpoint(lambda x: checkpoint(lambda h, w: h.exp(), x.cos(), w).sin(), x)
+    w.memo = torch.zeros(2)  # type: ignore[attr-defined]
+    with pytest.raises(CheckpointError, match=r"with 2 tensors in its arguments, now with 3\."):
+        y.sum().backward()

@@ -122,6 +122,18 @@ def looks_for_no_names_in_closures(copy: Copy) -> None:
     copy.replace("tensors.other_names", "_function_leads_to", lambda function: iter(()))
 
 
+@mutant("nested.recomputation", "structure", "containers_that_an_inner_region_alone_is_passed")
+def compares_no_counts_of_inner_arguments(copy: Copy) -> None:
+    """An inner region may be passed more tensors than in forward, which takes the places of others."""
+    copy.replace("nested.recomputation", "Recomputation.compare_places", lambda self, start, before, now: None)
+
+
+@mutant("nested.recomputation", "structure", "containers_that_an_inner_region_alone_is_passed")
+def stops_before_inner_arguments_are_counted(copy: Copy) -> None:
+    """A recomputation ends as soon as it has as many tensors as it needs, also amid the arguments of an inner region."""
+    copy.set_before("nested.recomputation", "Recomputation.stop", put_off=lambda self: None)
+
+
 @mutant("nested.inputs", "structure", "containers_that_the_function_changes_for_a_while")
 def leaves_containers_as_the_stop_found_them(copy: Copy) -> None:
     """What a recomputation did to containers is not undone."""
@@ -201,11 +213,11 @@ def knows_the_fields_of_a_dataclass_alone(copy: Copy) -> None:
 def looks_for_repeated_containers_by_position_alone(copy: Copy) -> None:
     """A container that is passed by position and by keyword is taken for two."""
 
-    def changed(init: Any, self: Any, args: Any, kwargs: Any) -> None:
+    def changed(init: Any, self: Any, args: Any, kwargs: Any, *rest: Any) -> None:
         def by_position() -> Iterator[Any]:
             yield from args
             self.captured.clear()
 
-        init(self, by_position(), kwargs)
+        init(self, by_position(), kwargs, *rest)
 
     copy.call_instead("nested.inputs", "Inputs.__init__", changed)

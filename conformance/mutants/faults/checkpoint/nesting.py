@@ -94,8 +94,8 @@ def takes_the_reentrant_way_inside_a_region(copy: Copy) -> None:
 def saves_no_keyword_arguments(copy: Copy) -> None:
     """Arguments that are passed by keyword are kept as they are, not saved."""
 
-    def init(there: Any, self: Any, args: Any, kwargs: Any) -> None:
-        there(self, args, {})
+    def init(there: Any, self: Any, args: Any, kwargs: Any, *rest: Any) -> None:
+        there(self, args, {}, *rest)
         self.kwargs = dict(kwargs)
 
     copy.call_instead("nested.inputs", "Inputs.__init__", init)

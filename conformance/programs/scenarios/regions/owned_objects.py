@@ -55,3 +55,31 @@ def also_an_attribute(checkpoint: Any, note: Any, device: str, *, kind: str, cal
     note("forward", ys)
     torch.autograd.backward(ys, [torch.ones_like(y) for y in ys])
     note("gradients 0", [p.grad])
+
+
+def passed_inside_alone(
+    checkpoint: Any, note: Any, device: str, *, held: int, calls: int, ends: bool, change: str, first: bool
+) -> None:
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    cache = [p.detach() * number for number in range(held)]
+
+    def f(h, given):
+        if change == "inside":
+            given.append(h.sin())
+        return h.exp()
+
+    def g(given, h):
+        return f(h, given)
+
+    def outer(h):
+        h = h.cos()
+        y = checkpoint(g, cache, h) if first else checkpoint(f, h, cache)
+        return y if ends else y.sin() * h
+
+    ys = [checkpoint(outer, p * factor) for factor in range(1, calls + 1)]
+    if change == "later":
+        cache.append(p.detach())
+    note("forward", ys)
+    torch.autograd.backward(ys, [torch.ones_like(y) for y in ys])
+    note("gradients 0", [p.grad])

@@ -237,7 +237,7 @@ def replays_nothing_where_the_stream_did_not_move(copy: Copy) -> None:
 def replays_one_generator_alone(copy: Copy) -> None:
     """Of the generators that are arguments only the first is replayed."""
 
-    def changed(_: None, self: Any, args: Any, kwargs: Any) -> None:
+    def changed(_: None, self: Any, args: Any, kwargs: Any, *rest: Any) -> None:
         del self.generators[1:]
 
     copy.call_after("nested.inputs", "Inputs.__init__", changed)
@@ -247,7 +247,7 @@ def replays_one_generator_alone(copy: Copy) -> None:
 def overlooks_generators_by_keyword(copy: Copy) -> None:
     """A generator that is passed by keyword is not replayed."""
 
-    def changed(_: None, self: Any, args: Any, kwargs: Any) -> None:
+    def changed(_: None, self: Any, args: Any, kwargs: Any, *rest: Any) -> None:
         self.generators = [one for one in self.generators if not any(one is value for value in kwargs.values())]
 
     copy.call_after("nested.inputs", "Inputs.__init__", changed)
