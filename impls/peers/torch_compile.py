@@ -198,6 +198,7 @@ _INTERNAL |= known(
     "a value that a region inside a region hands out past its result ends in an internal error of Dynamo",
     _SEEN,
     "two_threads_ask_for_parts_of_nested_regions",
+    "containers_that_an_inner_region_alone_is_passed",
 )
 
 _INTERNAL |= known(

@@ -186,12 +186,12 @@ def changed(change: Callable[[Copy], None]) -> Any:
 def test_a_seam_is_replaced_in_the_copy_alone_and_wherever_it_was_imported() -> None:
     def says_so(copy: Copy) -> None:
         """It says so."""
-        copy.wrap("nested.inputs", "capture_inputs", lambda there: lambda *args: there(*args))
+        copy.wrap("nested.user_hooks", "push_hooks_of", lambda there: lambda *args: there(*args))
 
     made = changed(says_so)
     assert (made.name, made.summary) == ("says-so", "nested, but: It says so.")
-    parts = [made.checkpoint.__globals__["capture_inputs"], impls.get("nested").checkpoint.__globals__["capture_inputs"]]
-    assert [part.__name__ for part in parts] == ["<lambda>", "capture_inputs"]
+    parts = [made.checkpoint.__globals__["push_hooks_of"], impls.get("nested").checkpoint.__globals__["push_hooks_of"]]
+    assert [part.__name__ for part in parts] == ["<lambda>", "push_hooks_of"]
 
 
 @pytest.mark.parametrize(
