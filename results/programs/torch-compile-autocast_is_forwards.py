@@ -10,7 +10,6 @@ def checkpoint(function, *args, **kwargs):
     if torch.compiler.is_compiling(): return region(function, *args, **kwargs)  # belongs to what is being compiled
     with torch._dynamo.config.patch(skip_fwd_side_effects_in_bwd_under_checkpoint=True):
         return torch.compile(type(region)(region.__code__.replace(), globals()), backend="aot_eager")(function, *args, **kwargs)
-
 def run(checkpoint, note, device):
     torch.manual_seed(0)
     cache = False
@@ -19,9 +18,7 @@ def run(checkpoint, note, device):
         return torch.autocast(kind, enabled=name != 'off', dtype=getattr(torch, name, None), cache_enabled=cache)
     leaves = [torch.randn(2, 2, device=device, requires_grad=True) for _ in range(4)]
     x, u, v, w = leaves
-    def inner(h):
-        h = h @ v
-        return h.sin()
+    def inner(h): return (h @ v).sin()
     def outer(h):
         h = h @ u
         h = checkpoint(inner, h.float())

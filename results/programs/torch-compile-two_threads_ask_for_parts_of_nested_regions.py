@@ -10,7 +10,6 @@ def checkpoint(function, *args, **kwargs):
     if torch.compiler.is_compiling(): return region(function, *args, **kwargs)  # belongs to what is being compiled
     with torch._dynamo.config.patch(skip_fwd_side_effects_in_bwd_under_checkpoint=True):
         return torch.compile(type(region)(region.__code__.replace(), globals()), backend="aot_eager")(function, *args, **kwargs)
-
 def run(checkpoint, note, device):
     torch.manual_seed(0)
     p = torch.randn(2, 2, device=device, requires_grad=True)
@@ -21,9 +20,6 @@ def run(checkpoint, note, device):
         escaped.append(h.sin())
         return checkpoint(inner, escaped[-1])
     def outer(h): return checkpoint(middle, h.exp(), preserve_rng_state=False)
-    def waiting(h):
-        reached.set()
-        go.wait(10)
     def ask(name): reached.set()
     outputs = {'y': checkpoint(outer, p * 1)}
     threads = [threading.Thread(target=ask, args=(name,), daemon=True) for name in (*'ya',)]

@@ -19,6 +19,7 @@ def run(checkpoint, note, device):
         return f
     def there(index): outputs[index].backward(torch.ones_like(outputs[index]))
     outputs = [[checkpoint, checkpoint][index]([function(0), function(1)][index], leaves[index] * 1) for index in range(2)]
+    backward.append(True)
     threads = {index: threading.Thread(target=there, args=(index,), daemon=True) for index in (1, 0)}
     for index, thread in threads.items(): thread.start()
     for thread in threads.values(): thread.join()

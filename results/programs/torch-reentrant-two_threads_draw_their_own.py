@@ -13,9 +13,10 @@ def run(checkpoint, note, device):
     calls = []
     def f(h):
         calls.append(None)
-        if calls == 3:
+        if len(calls) == 3:
             inside.set()
-        elif calls == 4: over.wait(0.2)
+            over.wait(5)
+        elif len(calls) == 4: over.set()
         return torch.nn.functional.dropout(h.sin(), 0.3).exp()
     def back(y): y.backward(y, retain_graph=False)
     outputs = [checkpoint(f, leaf * 1) for leaf in leaves]

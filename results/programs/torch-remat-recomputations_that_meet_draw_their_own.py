@@ -7,18 +7,13 @@ import torch_remat
 def checkpoint(function, *args, **kwargs):
     options = {name: kwargs.pop(name) for name in ("determinism_check", "preserve_rng_state") if name in kwargs}
     return torch_remat.checkpoint(**options)(function)(*args, **kwargs)
-
 def run(checkpoint, note, device):
     torch.manual_seed(0)
     leaves = [torch.randn(4, 4, device=device, requires_grad=True) for _ in range(2)]
     inside, done = ([threading.Event(), threading.Event()] for _ in range(2))
-    failed, backward = ([], [])
     def function(index):
         def f(h):
             h = torch.nn.functional.dropout(h.cos(), 0.3)
-            if backward:
-                inside[index].set()
-                (done if inside[1 - index].is_set() else inside)[1 - index].wait(5)
             done[index].set()
             return h.exp()
         return f
