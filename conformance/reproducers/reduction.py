@@ -13,6 +13,7 @@ The suite starts it for itself, as ``python -m conformance.reproducers.reduction
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import sys
@@ -24,7 +25,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from conformance.reproducers import script_process
-from conformance.reproducers.reduction_steps import MOST, SCREEN, is_long, join_lines, smaller_ones
+from conformance.reproducers.reduction_steps import MOST, is_long, join_lines, laid_out, smaller_ones
 from conformance.reproducers.script_syntax import (
     OURS,
     first_modules,
@@ -193,7 +194,7 @@ def smallest(task: Task) -> str:
         best = with_modules(_with_fewer_waits(best, comparison), used_modules(best))
         if races or _races(best, evaluate):
             best = with_modules(best, first_modules(best), AGAIN)
-        return join_lines(best) if len(best.splitlines()) > SCREEN else best
+        return laid_out(best)
 
 
 def _with_fewer_waits(script: str, comparison: Comparison) -> str:
@@ -213,7 +214,7 @@ def _with_fewer_waits(script: str, comparison: Comparison) -> str:
 
 def _lines(script: str) -> int:
     """How many lines a script has as it is published."""
-    return len(join_lines(with_modules(script, used_modules(script))).splitlines())
+    return len(laid_out(with_modules(script, used_modules(script))).splitlines())
 
 
 def _laid_out(task: Task) -> str:
@@ -224,10 +225,10 @@ def _laid_out(task: Task) -> str:
 
 
 def _kept(script: str, binding: str) -> list[str]:
-    """The lines of a script that no reduction changes: what it is about, and how it measures."""
+    """The statements of a script that no reduction changes, however laid out: what it is about, and how it measures."""
     its = parts(join_lines(without_fakes(script)), join_lines(binding))
-    lines = [*its.head.splitlines(), *its.tail.splitlines()]
-    return [line for line in lines if line and not line.startswith("import ")]
+    statements = [*ast.parse(its.head).body, *ast.parse(its.tail).body]
+    return [ast.unparse(one) for one in statements if not isinstance(one, ast.Import)]
 
 
 def _is_shown(script: str, comparison: Comparison) -> bool:

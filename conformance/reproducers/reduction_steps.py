@@ -217,6 +217,41 @@ def join_lines(script: str) -> str:
     return shorter if ast.dump(ast.parse(shorter)) == ast.dump(tree) else text  # a string may have lines that are blank
 
 
+def laid_out(script: str) -> str:
+    """The script as it is published: as it is if it fits a screen, else in fewer lines, and only then with several on one.
+
+    Simple statements that follow one another, after what binds the implementation, share lines from the last ones on, until
+    there are no more than MOST.
+    """
+    if len(script.splitlines()) <= SCREEN:
+        return script
+    joined = join_lines(script)
+    begin, blank, rest = joined.partition("\n\n")
+    lines, above = rest.splitlines(), len(f"{begin}{blank}".splitlines())
+    place = len(lines) - 1
+    while place > 0 and above + len(lines) > MOST:
+        both = f"{lines[place - 1]}; {lines[place].strip()}"
+        alike = _indent(lines[place - 1]) == _indent(lines[place]) and len(both) <= WIDTH
+        if alike and _is_simple(lines[place - 1]) and _is_simple(lines[place]):
+            lines[place - 1 : place + 1] = [both]
+        place -= 1
+    packed = f"{begin}{blank}" + "\n".join(lines) + "\n"
+    return packed if ast.dump(ast.parse(packed)) == ast.dump(ast.parse(script)) else joined  # a line may be of a string
+
+
+def _is_simple(line: str) -> bool:
+    """Whether a line is simple statements alone, without a comment."""
+    try:
+        found = ast.parse(line.strip()).body
+    except SyntaxError:
+        return False
+    return bool(found) and "#" not in line and all(isinstance(one, SIMPLE) for one in found)
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
 def _heads(tree: ast.Module) -> Iterator[tuple[int, ast.stmt]]:
     """The line of the head, and the statement, of each block of one simple statement that no other block follows."""
     for node in ast.walk(tree):

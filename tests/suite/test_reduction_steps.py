@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from conformance.reproducers.reduction_steps import SCREEN, join_lines, smaller_ones
+from conformance.reproducers.reduction_steps import SCREEN, join_lines, laid_out, smaller_ones
 from conformance.reproducers.script_syntax import WIDTH
 
 
@@ -29,6 +29,19 @@ def test_a_block_of_one_statement_stands_behind_its_head(text: str, expected: st
     assert join_lines(text) == expected
     assert ast.dump(ast.parse(join_lines(text))) == ast.dump(ast.parse(text))
     assert join_lines(expected) == expected
+
+
+def test_statements_share_lines_only_where_a_script_would_be_too_long() -> None:
+    head, last = "checkpoint = 1\n\n", "def f(h):\n    use(h)\n    return h  # a word\nuse(f)\ndel f\n"
+    short, long = (head + "".join(f"if {number}: use()\n" for number in range(count)) + last for count in (36, 39))
+    assert laid_out(short) == join_lines(short)
+    assert laid_out(long) == join_lines(long).replace("use(f)\ndel f\n", "use(f); del f\n")
+    assert ast.dump(ast.parse(laid_out(long))) == ast.dump(ast.parse(long))
+
+
+def test_lines_of_a_string_and_of_blocks_do_not_share_one() -> None:
+    text = "checkpoint = 1\n\n" + "for x in y:\n    use(x)\n    use(x)\n" * SCREEN + 'use("""\na\nb\n""")\n'
+    assert ast.dump(ast.parse(laid_out(text))) == ast.dump(ast.parse(text))
 
 
 @pytest.mark.parametrize(
