@@ -14,7 +14,9 @@ The suite starts it for itself, as ``python -m conformance.reproducers.reduction
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -22,6 +24,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NoReturn
 
 from conformance.reproducers import script_process
 from conformance.reproducers.reduction_steps import MOST, SCREEN, is_long, join_lines, smaller_ones
@@ -39,6 +42,7 @@ from conformance.reproducers.script_syntax import (
 )
 from conformance.reproducers.stand_ins import without_fakes
 
+ENDED = 128 + signal.SIGTERM  # the status of a process that was asked to end
 EVALUATIONS = 500
 SECONDS_PER_RUN = 20.0
 SECONDS_PER_SCRIPT = 300.0  # for steps that hang: else the number of evaluations ends a reduction, on a busy machine too
@@ -231,8 +235,15 @@ def complaint(script: str, most: int = MOST) -> str:
     return f"{about}: the verdict stands, but its script {how}, so it is no proof of it\n"
 
 
+def _end(*_: object) -> NoReturn:
+    """End at once, with the script that runs now, and without a word: the run that has started this was interrupted."""
+    script_process.end_all()
+    os._exit(ENDED)
+
+
 def main() -> int:
     """Tasks from standard input, scripts to standard output; to standard error which of them do not show their fault."""
+    signal.signal(signal.SIGTERM, _end)
     tasks = [Task(**one) for one in json.load(sys.stdin)]
     scripts = [smallest(one) for one in tasks]
     for script, task in zip(scripts, tasks, strict=True):

@@ -61,21 +61,22 @@ def _read_by(read: Callable[[str], Any]) -> Callable[[str], Any]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("conformance")
-    group.addoption("--impl", action="append", default=[], help="a built-in or installed one, or pkg.mod:attr; repeatable")
-    group.addoption("--peers", action="store_true", help="judge the peers that are installed; without --impl")
-    group.addoption("--like", help=f"whose claims judge a callable that declares nothing: {DEFAULT} unless given")
-    group.addoption("--device", default="cpu", help="a device type: cpu, cuda, ...")
-    group.addoption("--profile", default="default", choices=list(PROFILES), help="how many cases a law is tried on")
-    group.addoption("--seed", type=_read_by(natural), default=0, help="seed of the programs that are drawn")
-    group.addoption("--until", type=float, help="begin no law from then on, in seconds since 1970", metavar="TIME")
-    group.addoption("--in-process", action="store_true", help="judge also what is not built in within this process")
+    told = "judge this one: a built-in or installed name, or pkg.mod:attr; repeatable"
+    group.addoption("--impl", action="append", default=[], help=told)
+    group.addoption("--peers", action="store_true", help="judge the installed peers instead of the built-in implementations")
+    group.addoption("--like", help=f"whose claims a callable must keep that declares nothing; {DEFAULT} by default")
+    group.addoption("--device", default="cpu", help="device type to run on: cpu, cuda, ...")
+    group.addoption("--profile", default="default", choices=list(PROFILES), help="how many programs to try for each law")
+    group.addoption("--seed", type=_read_by(natural), default=0, help="seed for drawing programs")
+    group.addoption("--until", type=float, help="start no law after this time, in seconds since 1970", metavar="TIME")
+    group.addoption("--in-process", action="store_true", help="judge code that is not built in without a process of its own")
     group.addoption(
         "--memory-limit",
         type=_read_by(gibibytes),
         metavar="GIB",
-        help=f"what is not built in may take, on Linux: {Setting.memory:g}",
+        help=f"memory that code that is not built in may use, on Linux; {Setting.memory:g} by default",
     )
-    told = "where to write the results; by default results/runs, or what is published"
+    told = "write the results to this file; by default below results/runs, or where they are published"
     group.addoption("--results", type=_read_by(destination.results_path), help=told)
 
 
@@ -181,20 +182,23 @@ def _hold(node: pytest.Item, subject: Subject, law: Law) -> None:
     row = subject.hold_apart_from_rounding(law)
     node.user_properties.append((PROPERTY, row))
     if is_unexpected(row):
-        pytest.fail(_unexpected(row, *_claims(subject, law)), pytrace=False)
+        pytest.fail(_unexpected(row, _expectation(subject, law)), pytrace=False)
 
 
-def _claims(subject: Subject, law: Law) -> tuple[bool, list[str]]:
-    """Whether an implementation declares anything, and the capabilities for the lack of which it must refuse under a law."""
-    missing = sorted(law.needs - subject.claims.capabilities) if law.name not in subject.claims.known else []
-    return subject.implementation.declared, missing
+def _expectation(subject: Subject, law: Law) -> str:
+    """What is expected of an implementation under a law, and why."""
+    claims = subject.claims
+    who = "it" if subject.implementation.declared else claims.name
+    expected = f"expected: {claims.expected(law.name, law.needs)}"
+    missing = sorted(law.needs - claims.capabilities)
+    if missing and law.name not in claims.known:
+        return f"{expected}, since the law needs {', '.join(missing)}, which {who} does not declare"
+    return f"{expected}, as {who} declares"
 
 
-def _unexpected(row: Row, declared: bool, missing: Sequence[str]) -> str:
-    claimed = "declared" if declared else "claimed by the implementation that it is judged like"
-    claimed = f"without capability {', '.join(missing)}, and so it must refuse" if missing else claimed
+def _unexpected(row: Row, expectation: str) -> str:
     times = f"in {row['counts'][row['verdict']]} of {row['cases']} cases"
-    found = "not tested:" if is_untested(row) else f"{claimed}: {row['expected']}; found: {row['verdict']} {times}"
+    found = "not tested:" if is_untested(row) else f"{expectation}; found: {row['verdict']} {times}"
     lines = [f"{row['impl']}: {row['statement']}", found, row["detail"]]
     lines += [f"checkpoint is called with {row['options']}"] if row["options"] else []
     return "\n".join([*filter(None, lines), "", row["program"]]).rstrip()
@@ -249,7 +253,8 @@ def _completed(
 ) -> list[Row]:
     """The rows with scripts as small as can be; sections and page are made anew where they are published."""
     if count := len(script_files.reducible(rows, every_fault=published)):
-        _announce(reporter, f"making scripts as small as can be: {count}, some seconds each")
+        scripts = "script" if count == 1 else "scripts"
+        _announce(reporter, f"making {count} {scripts} small, some seconds each; Ctrl-C skips this")
     rows = script_files.complete(path, header, rows, published=published)
     if published:
         _publish(reporter)
@@ -271,6 +276,7 @@ def _end_at_second_interrupt(config: pytest.Config) -> None:
     def end(*_: object) -> NoReturn:
         for one in config.stash[CHOSEN]:
             one.close()
+        script_files.end_reductions()
         os._exit(BY_SIGNAL)
 
     def restore() -> None:
@@ -300,7 +306,7 @@ def _tell_failures(
     like = config.getoption("--like") or DEFAULT
     run = Run(rows, path, functools.partial(_again, config), like, [*config.stash[WARNINGS]], declared)
     chosen = {one.implementation.name: one for one in config.stash[CHOSEN]}
-    for text in first_failures(run, lambda row: _unexpected(row, *_claims(chosen[row["impl"]], LAWS[row["law"]]))):
+    for text in first_failures(run, lambda row: _unexpected(row, _expectation(chosen[row["impl"]], LAWS[row["law"]]))):
         reporter.write_line(f"\n{text}\n")
     reporter.write_sep("=", "conformance")
     for line in summary(run):
@@ -414,7 +420,7 @@ def _declare(reporter: pytest.TerminalReporter, config: pytest.Config, path: Pat
         if len(mine) < due:
             told.append(f"declaration of {name}: only after a run of all {due} laws; this one held {len(mine)}")
             continue
-        _announce(reporter, f"declaring {name}: laws whose programs depend on what is claimed are held again by that")
+        _announce(reporter, f"making a declaration for {name}: some laws are judged again by what it claims")
         beside = path.with_name(_declared_in(path.stem, [one.implementation.name for one in config.stash[CHOSEN]], name))
         beside.write_text(subject.declaration(mine), encoding="utf-8")
         told.append(f"declaration of {name}: {beside}; judge it by that: {_judging(config, beside)}")

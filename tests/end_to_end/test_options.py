@@ -141,9 +141,9 @@ def test_the_status_is_zero_exactly_when_all_is_as_declared(name: str, status: i
 
 def test_an_unexpected_verdict_comes_with_its_program(judged: dict[str, tuple[int, str]]) -> None:
     _, output = judged["doubling"]
-    assert "agrees; found: diverges" in output
+    assert "expected: agrees, as nested declares; found: diverges in" in output
     assert "def run(checkpoint, note, device):" in output
-    assert output.index("making scripts as small as can be: 1, some seconds each") < output.index("results: ")
+    assert output.index("making 1 script small, some seconds each") < output.index("results: ")
 
 
 def test_one_that_is_named_twice_is_judged_once(judged: dict[str, tuple[int, str]]) -> None:
