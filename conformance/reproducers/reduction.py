@@ -230,7 +230,7 @@ def complaint(script: str, most: int = MOST) -> str:
     about = f"{its.implementation}, law {its.law}" if its else "a script"
     if shown.status == 1:
         lines = len(script.splitlines())
-        return f"{about}: its script has {lines} lines, and at most {most} are due\n" if lines > most else ""
+        return f"{about}: its script has {lines} lines, more than {most}\n" if lines > most else ""
     how = f"ends by another error, or not within {SECONDS_PER_RUN:.0f} s" if shown.status else "shows nothing"
     return f"{about}: the verdict stands, but its script {how}, so it is no proof of it\n"
 

@@ -23,16 +23,17 @@ import torch
 import impls
 from conformance.judging import cpu_kernels
 from conformance.judging.law import LAWS, PROFILES, Law, all_laws
+from conformance.judging.result import is_worse
 from conformance.judging.sandbox_worker import Setting
 from conformance.provenance import measured_code
 from conformance.provenance.measured_code import Origin
 from conformance.reports import matrix, page, report
-from conformance.reports.run_summary import Run, first_failures, nothing_selected, summary
+from conformance.reports.run_summary import Run, first_failures, nothing_selected, passed, program_in, summary
 from conformance.reproducers import script_files
 from conformance.rows import results_file, torch_releases
 from conformance.rows.option_values import gibibytes, natural
 from conformance.rows.results_file import Results, Row, is_unexpected, is_untested
-from conformance.runs import destination, device_check
+from conformance.runs import destination, device_check, option_probe
 from conformance.runs.progress import Live
 from conformance.runs.results_plugin import PROPERTY, RowCollector
 from conformance.runs.selection import DEFAULT, Subject, subjects
@@ -82,6 +83,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     cpu_kernels.hold()
+    if not {"", here := str(config.invocation_params.dir)} & {*sys.path}:
+        sys.path.insert(0, here)  # the user's modules are found where they are, as by python -m pytest
     # Its handler raises what a program's logger does wrong, which logging elsewhere writes to standard error.
     config.pluginmanager.set_blocked("logging-plugin")
     device = config.getoption("--device")
@@ -201,7 +204,7 @@ def _unexpected(row: Row, expectation: str) -> str:
     found = "not tested:" if is_untested(row) else f"{expectation}; found: {row['verdict']} {times}"
     lines = [f"{row['impl']}: {row['statement']}", found, row["detail"]]
     lines += [f"checkpoint is called with {row['options']}"] if row["options"] else []
-    return "\n".join([*filter(None, lines), "", row["program"]]).rstrip()
+    return "\n".join([*filter(None, lines), "", program_in(row["program"])]).rstrip()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:
@@ -240,7 +243,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
         config.stash[INTERRUPTED] = told
     if fault:
         terminalreporter.write_line(f"complete and as declared, but not published: {fault}")
-    _tell_failures(terminalreporter, config, path, rows, declared)
+    not_taken = {} if interrupted else _not_taken(config, rows)
+    _tell_failures(terminalreporter, config, path, rows, declared, not_taken)
 
 
 def _completed(
@@ -299,12 +303,25 @@ def _tell_all(reporter: pytest.TerminalReporter, rows: Sequence[Row]) -> None:
     reporter.write_line(matrix.pace(rows))
 
 
+def _not_taken(config: pytest.Config, rows: Sequence[Row]) -> dict[str, frozenset[str]]:
+    """The options that checkpoints do not take, of those that raise under a law that passes one."""
+    raising = {row["impl"] for row in rows if is_worse(row) and row["verdict"] in ("refuses", "crashes") and passed(row["law"])}
+    asked = [one for one in config.stash[CHOSEN] if one.implementation.name in raising]
+    asked = [one for one in asked if one.implementation.kind == "checkpoint"]
+    return {one.implementation.name: option_probe.not_taken(one.setting.name, config.getoption("--device")) for one in asked}
+
+
 def _tell_failures(
-    reporter: pytest.TerminalReporter, config: pytest.Config, path: Path, rows: Sequence[Row], declared: Sequence[str]
+    reporter: pytest.TerminalReporter,
+    config: pytest.Config,
+    path: Path,
+    rows: Sequence[Row],
+    declared: Sequence[str],
+    not_taken: Mapping[str, frozenset[str]],
 ) -> None:
     """The first failures with their scripts, and then the summary, which is the last that a user sees."""
     like = config.getoption("--like") or DEFAULT
-    run = Run(rows, path, functools.partial(_again, config), like, [*config.stash[WARNINGS]], declared)
+    run = Run(rows, path, functools.partial(_again, config), like, config.stash[WARNINGS], declared, not_taken)
     chosen = {one.implementation.name: one for one in config.stash[CHOSEN]}
     for text in first_failures(run, lambda row: _unexpected(row, _expectation(chosen[row["impl"]], LAWS[row["law"]]))):
         reporter.write_line(f"\n{text}\n")
@@ -418,12 +435,12 @@ def _declare(reporter: pytest.TerminalReporter, config: pytest.Config, path: Pat
         all_laws()
         due = sum(law.kind == kind and not law.lacks(config.getoption("--device")) for law in LAWS.values())
         if len(mine) < due:
-            told.append(f"declaration of {name}: only after a run of all {due} laws; this one held {len(mine)}")
+            told.append(f"no declaration of {name}: that takes a run of all {due} laws, and this one judged by {len(mine)}")
             continue
         _announce(reporter, f"making a declaration for {name}: some laws are judged again by what it claims")
         beside = path.with_name(_declared_in(path.stem, [one.implementation.name for one in config.stash[CHOSEN]], name))
         beside.write_text(subject.declaration(mine), encoding="utf-8")
-        told.append(f"declaration of {name}: {beside}; judge it by that: {_judging(config, beside)}")
+        told.append(f"declaration of {name}: {beside}; judge by it: {_judging(config, beside)}")
     return told
 
 

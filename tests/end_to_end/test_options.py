@@ -255,3 +255,12 @@ def test_a_command_is_one_that_works_where_it_is_printed(tmp_path: Path, monkeyp
     assert line == f"cd {ROOT} && {sys.executable} -m reprise merge 'out file' {tmp_path / 'a.jsonl'}"
     done = subprocess.run(option_values.command("report", "--help"), shell=True, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_users_module_is_found_where_pytest_is_called(tmp_path: Path) -> None:
+    write(tmp_path)
+    started = "import sys, pytest; sys.path.remove(''); sys.exit(pytest.main(sys.argv[1:]))"  # as by the command pytest
+    command = [sys.executable, "-c", started, str(ROOT / "conformance"), "--impl", "somebody:missing", "-p", "no:cacheprovider"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "'somebody' has no attribute 'missing'" in done.stderr
