@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import impls
 from conformance import laws
@@ -64,10 +65,20 @@ class Run:
 
     @functools.cached_property
     def failures(self) -> list[Row]:
-        """What is worse than declared and not told of in a line for many laws, in the order in which it is told."""
+        """What is worse than declared and not told of in a line for many laws, in the order in which it is told.
+
+        Of laws that are as ordinary and as bad, those of the family with the most failures come first: there is the fault.
+        """
         within = {id(row) for one in self.nearest.values() for row in one.within}
         told_apart = [row for row in self.rows if is_worse(row) and not self.option(row) and not row.get(ranking.ROUNDED)]
-        return sorted(told_apart, key=lambda row: (id(row) in within, *ranking.urgency(row)))
+        faults = Counter((id(row) in within, row.get("family"), ranking.effect(row)) for row in told_apart)
+
+        def place(row: Row) -> tuple[Any, ...]:
+            effect, tier, *size = ranking.urgency(row)
+            is_within = id(row) in within
+            return is_within, effect, tier, -faults[is_within, row.get("family"), ranking.effect(row)], *size
+
+        return sorted(told_apart, key=place)
 
     def option(self, row: Row) -> str:
         """What an implementation does not take, if that is why it raises in every case of a law; "" if it is not."""
@@ -97,7 +108,7 @@ def summary(run: Run) -> list[str]:
         if len(failures) > room:
             failures = [*failures[: room - 1], f"  and {len(failures) - room + 1} others"]
         near = run.nearest.get(run.names[0]) if len(run.names) == 1 else None
-        beyond = [f"beyond the limits of {near.name}"] if near and near.beyond else []
+        beyond = [f"first those beyond the limits of {near.name}"] if near and near.beyond else []
         lines += [f"failures, {', '.join([*beyond, 'worst and most ordinary'])} first:", *failures]
     return [*lines, *end]
 

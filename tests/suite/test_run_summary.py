@@ -71,6 +71,13 @@ def test_the_most_ordinary_failure_of_the_worst_consequence_comes_first() -> Non
     assert [found["law"] for found in run(*rows).failures] == [MASKS, PENALTY, UNSEEN, SEED, "trees_of_regions"]
 
 
+def test_of_laws_that_are_as_ordinary_those_of_the_family_with_most_failures_come_first() -> None:
+    argument = worse("a_function_that_changes_its_argument", family="errors", program="1")
+    masks = worse(MASKS, family="rng", program="12")
+    assert [one["law"] for one in run(argument, masks).failures] == [argument["law"], MASKS]
+    assert run(argument, masks, worse(SEED, family="rng")).failures[0]["law"] == MASKS
+
+
 def test_rounding_is_said_once_and_is_no_failure() -> None:
     found = run(worse(MASKS, rounding=True), worse(PENALTY, rounding=True))
     assert found.failures == []
