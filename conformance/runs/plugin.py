@@ -321,7 +321,7 @@ def _tell_failures(
 ) -> None:
     """The first failures with their scripts, and then the summary, which is the last that a user sees."""
     like = config.getoption("--like") or DEFAULT
-    run = Run(rows, path, functools.partial(_again, config), like, config.stash[WARNINGS], declared, not_taken)
+    run = Run(rows, path, functools.partial(_again, config), like, [*config.stash[WARNINGS]], declared, not_taken)
     chosen = {one.implementation.name: one for one in config.stash[CHOSEN]}
     for text in first_failures(run, lambda row: _unexpected(row, _expectation(chosen[row["impl"]], LAWS[row["law"]]))):
         reporter.write_line(f"\n{text}\n")
