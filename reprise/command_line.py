@@ -1,7 +1,7 @@
 """The command line: its subcommands, and how an error ends it.
 
-The status is 0 when all is well, 1 when what was judged, measured or compared is not as it must be, and 2 for bad input,
-with one line that says what is wrong.
+The status is 0 when all is well, 1 when what was judged, measured or compared is not as it must be, 2 for bad input,
+with one line that says what is wrong, and 130 after an interrupt.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ GROUPS = {
     "Measure": measuring.COMMANDS,
 }
 INVALID = 2
+INTERRUPTED = 130  # as a shell's command that an interrupt has ended
 EPILOGUE = "Example: reprise judge --impl mypkg.mod:checkpoint\n\nreprise COMMAND --help shows the options of a command."
 
 
@@ -75,6 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _end(INVALID, f"{name} needs the package {error.name}, which {sys.executable} lacks; install it")
     except (OSError, ValueError) as error:
         return _end(1, f"{name}: {error}")
+    except KeyboardInterrupt:
+        return _end(INTERRUPTED, f"{name}: interrupted")
 
 
 def _message(error: CycloptsError) -> str:

@@ -40,15 +40,15 @@ class Judged:
     """What is judged, and how; as in ``python -m pytest conformance``.
 
     Attributes:
-        impl: built in, installed, or pkg.mod:attr; repeatable. Without it, all that are built in.
-        peers: Judge the peers that are installed; without --impl.
-        like: By whose claims a callable is judged that declares nothing: nested, unless given.
-        device: Where the programs run: cpu, cuda, ...
-        seed: Another seed draws other programs.
-        in_process: Judge also what is not built in within this process.
-        memory_limit: What is not built in may take, on Linux: 4, unless given.
-        k: Laws and implementations whose names match, as in pytest.
-        n: Processes; 0 is this one. One for each core, unless given.
+        impl: Judge this one: a built-in or installed name, or pkg.mod:attr; repeatable. All built-in ones by default.
+        peers: Judge the installed peers instead of the built-in implementations.
+        like: Whose claims a callable must keep that declares nothing; nested by default.
+        device: Device type to run on: cpu, cuda, ...
+        seed: Seed for drawing programs.
+        in_process: Judge code that is not built in without a process of its own.
+        memory_limit: Memory that code that is not built in may use, on Linux; 4 by default.
+        k: Only laws and implementations whose names match, as in pytest.
+        n: Number of worker processes, or 0 for none; one per core by default.
     """
 
     impl: Names = ()
@@ -82,15 +82,16 @@ def judge(
     profile: Profile = "default",
     results: NewResults = None,
 ) -> int:
-    """Judge implementations by the laws, and print the matrix.
+    """Judge implementations by the laws.
 
-    The status is 0 exactly when every verdict is the declared one.
+    Prints the first failures with their scripts, and a summary; add -- -v for all verdicts.
+    The status is 0 exactly if every verdict is the declared one.
 
     Args:
-        pytest: More options of pytest, after --.
+        pytest: Further pytest options, after --.
         judged: What is judged, and how.
-        profile: How many programs a law is tried on.
-        results: Where the results go: a new file, or one of an earlier run.
+        profile: How many programs to try for each law.
+        results: Write the results to this file, new or from an earlier run.
     """
     if pytest and not pytest[0].startswith("-"):
         raise InvalidOption(f"{pytest[0]!r} is no option; accepted: --impl {pytest[0]}, and options of pytest after --")
@@ -115,15 +116,16 @@ def portability(
     judged: Judged = Judged(),
     profile: Profile = "quick",
 ) -> int:
-    """Judge under several settings of the processor, and compare the verdicts.
+    """Check that no verdict depends on the processor's kernels.
 
-    The status is 0 when every verdict is the same under each, 1 when one is not.
+    Judges once with each setting.
+    The status is 0 if the verdicts are the same with all of them, 1 if one differs.
 
     Args:
-        pytest: More options of pytest, after --.
-        settings: Two or more settings; all without it.
+        pytest: Further pytest options, after --.
+        settings: Two or more settings; all by default.
         judged: What is judged, and how.
-        profile: How many programs a law is tried on.
+        profile: How many programs to try for each law.
     """
     from conformance.runs.portability import compare
 
@@ -149,14 +151,14 @@ def soak(
     The status is 1 while a finding is open.
 
     Args:
-        minutes: Begin no law after that; to make findings small may take as long again.
-        n: Processes; 0 is this one. One for each core, unless given.
-        impl: built in, installed, or pkg.mod:attr; repeatable. Without it, all that are built in.
-        like: By whose claims a callable is judged that declares nothing: nested, unless given.
-        device: Where the programs run: cpu, cuda, ...
-        seed: Of the first round; the next has the next. Fresh, unless given.
-        profile: The size of a round.
-        findings: The database of findings: results/soak/findings.jsonl, unless given.
+        minutes: Start no law after this time; shrinking what was found may take as long again.
+        n: Number of worker processes, or 0 for none; one per core by default.
+        impl: Judge this one: a built-in or installed name, or pkg.mod:attr; repeatable. All built-in ones by default.
+        like: Whose claims a callable must keep that declares nothing; nested by default.
+        device: Device type to run on: cpu, cuda, ...
+        seed: Seed of the first round; each round adds 1. Random by default.
+        profile: How many programs a round tries for each law.
+        findings: File of findings; results/soak/findings.jsonl by default.
     """
     from conformance.soak import command
     from conformance.soak.findings import DATABASE
@@ -170,7 +172,7 @@ def soak(
 
 
 def operators() -> None:
-    """Count the operators of PyTorch's database that laws judge."""
+    """Count how many operators of PyTorch's test database the laws judge."""
     from conformance.programs.operator_database import counted
 
     print(counted())

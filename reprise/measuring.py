@@ -32,20 +32,21 @@ def compare(
 ) -> int:
     """Measure time, memory and work of implementations on workloads.
 
-    Each is shown beside plain and the ideal. On CUDA, the status is 1 when a limit is not reached.
+    Compares with plain training and with the least that checkpointing can cost.
+    On CUDA, the status is 1 if nested misses a limit.
 
     Args:
-        impl: A contender, an installed implementation, or pkg.mod:attr; repeatable.
-        workload: A workload, or the curves; repeatable.
-        size: S and M for the CPU, L for a GPU, XL for bytes and operations alone.
-        device: Where steps run: cpu, cuda, cuda:1, or fake for bytes and operations alone.
-        budget: Add the fastest plan within this budget; repeatable.
-        backend: Of torch.compile, such as inductor.
-        rounds: Rounds of each timing.
-        results: Where the results go.
-        write: Publish a complete run: results, plots, and the table of docs/comparison.md.
-        redraw: Measure nothing; plots, table and page anew from what is published.
-        check: Measure nothing; fail when docs/comparison.md has another table than the results.
+        impl: Measure this one: a contender, an installed name, or pkg.mod:attr; repeatable. All by default.
+        workload: Measure on this one; repeatable. All by default. sweeps: curves over saved tensors and depth.
+        size: Model size. S, M: for a CPU; L: for a GPU; XL: count bytes and FLOPs without running kernels.
+        device: Device to run on: cpu, cuda, cuda:1, ...; fake: count bytes and FLOPs without running kernels.
+        budget: Add the fastest plan within this much memory, in bytes or as a fraction of plain's; repeatable.
+        backend: Backend of torch.compile.
+        rounds: Number of rounds of each timing.
+        results: Write the results to this file.
+        write: Publish a complete run: results, plots, and the table in docs/comparison.md.
+        redraw: Measure nothing; make plots, table and page again from the published results.
+        check: Measure nothing; fail if the table in docs/comparison.md is not that of the results.
     """
     from benches.compare import command, report
 
@@ -76,18 +77,18 @@ def overhead(
     write: Flag = False,
     check: Flag = False,
 ) -> int:
-    """Measure what the nested checkpoint adds to the work that it repeats.
+    """Measure what nested adds to the work that any checkpoint repeats.
 
-    It is shown beside what PyTorch's adds. The status is 1 when a limit does not hold.
+    Compares with what PyTorch's checkpoint adds. The status is 1 if a limit does not hold.
 
     Args:
-        memory: Python memory per saved tensor alone.
-        growth: What must not grow, and depth, alone.
-        profile: The ladder of minimal checkpoints alone: what is left.
-        bytes: Peak bytes beside their predictions alone.
-        scale: So many times the usual number of rounds.
-        write: Measure everything and publish it: results, and the tables of docs/overhead.md.
-        check: Measure nothing; fail when docs/overhead.md has other tables than the results.
+        memory: Only Python's memory for each saved tensor.
+        growth: Only what must not grow with size, and how deep regions can nest.
+        profile: Only the overhead by ingredient, from minimal checkpoints up to nested.
+        bytes: Only peaks of memory, next to their predictions.
+        scale: Multiply the number of rounds by this.
+        write: Measure everything and publish it: results, and the tables in docs/overhead.md.
+        check: Measure nothing; fail if the tables in docs/overhead.md are not those of the results.
     """
     given = {"memory": memory, "growth": growth, "profile": profile, "bytes": bytes}
     parts = [name for name, is_given in given.items() if is_given]
@@ -104,13 +105,13 @@ def overhead(
 
 
 def budget(*, write: Flag = False, check: Flag = False) -> int:
-    """Train a network within memory budgets that it exceeds plain.
+    """Train a network within memory budgets that plain training exceeds.
 
-    The status is 1 when plain fits a budget, or a plan does not.
+    The status is 1 if plain training fits a budget, or a plan does not.
 
     Args:
-        write: Put the table into docs/comparison.md as well.
-        check: Measure nothing; fail when docs/comparison.md has another table than the results.
+        write: Put the table into docs/comparison.md, too.
+        check: Measure nothing; fail if the table in docs/comparison.md is not that of the results.
     """
     from benches.budget import command
 
@@ -122,14 +123,14 @@ def budget(*, write: Flag = False, check: Flag = False) -> int:
 
 
 def layer(*, device: Device = "cuda", rounds: Rounds = 15, write: Flag = False) -> int:
-    """Measure time and bytes of a transformer layer on CUDA.
+    """Measure time and memory of a transformer layer on CUDA.
 
-    None of it, its attention core or all of it is recomputed.
+    Recomputes nothing, the attention core, and all of it.
 
     Args:
-        device: cuda, or one such as cuda:1.
-        rounds: Rounds of the timing.
-        write: Publish results/layer-cuda.json; without it, results go to results/runs.
+        device: CUDA device: cuda, cuda:1, ...
+        rounds: Number of rounds of the timing.
+        write: Publish results/layer-cuda.json instead of writing to results/runs.
     """
     from benches.layer import run_bench
 
@@ -146,14 +147,14 @@ def offload(
 ) -> int:
     """Measure what OffloadModel costs on CUDA.
 
-    Its copies overlap with computation, or are waited for.
+    Compares copies that overlap with computation with copies that are waited for.
 
     Args:
-        device: cuda, or one such as cuda:1.
+        device: CUDA device: cuda, cuda:1, ...
         workload: The model.
-        size: Of the model.
-        rounds: Rounds of the timing.
-        write: Publish results/offload-DEVICE.json; without it, results go to results/runs.
+        size: The size of the model.
+        rounds: Number of rounds of the timing.
+        write: Publish results/offload-DEVICE.json instead of writing to results/runs.
     """
     from benches.offload import run_bench
 
@@ -162,13 +163,14 @@ def offload(
 
 
 def reproduce(*papers: Paper, output: File = None) -> int:
-    """Measure what papers claim, print it, and write results/papers.
+    """Measure what papers claim.
 
-    The status is 1 when a claim that must come out exactly does not, or when a trend fails.
+    Prints claims next to measurements and writes them to results/papers.
+    The status is 1 if a claim that must come out exactly does not, or a trend goes the other way.
 
     Args:
-        papers: The papers; all without any.
-        output: The directory for results; without it, what may not be published goes to results/runs.
+        papers: The papers; all by default.
+        output: Directory for the results; by default results/papers, or results/runs with uncommitted changes.
     """
     from benches.reproduce import reproduce_papers
 

@@ -20,17 +20,16 @@ def report(
     write: Flag = False,
     check: Flag = False,
 ) -> int:
-    """Show what an implementation does not keep, or make generated sections.
+    """Show an implementation's failures, or update the generated sections of README and docs.
 
-    With --show, each failure comes with the program that shows it.
+    Each failure comes with its reason and script.
 
     Args:
-        show: The implementation of which failures are printed.
-        law: With --show: this law only.
-        results: With --show: of this run, not of the published ones.
-        write: Write the sections of README.md and docs that show verdicts and laws, with marks at
-            what is older than the code.
-        check: Fail when a page has another section, or other scripts are written down.
+        show: Print the failures of this implementation.
+        law: With --show: of this law only.
+        results: With --show: from this run, not from the published results.
+        write: Write the sections of README.md and docs that show verdicts and laws.
+        check: Fail if a section or a published script is not that of the results.
     """
     from conformance.reports import report
 
@@ -50,7 +49,7 @@ def page(*, check: Flag = False) -> int:
     """Make the page of results, results/index.html.
 
     Args:
-        check: Write nothing; fail when the file is not the page of the results.
+        check: Write nothing; fail if the file is not the page of the published results.
     """
     from conformance.page import page
 
@@ -61,13 +60,13 @@ def page(*, check: Flag = False) -> int:
 
 
 def replay(file: ResultsFile, /, *more: ResultsFile) -> int:
-    """Run the scripts of results or of a soak's findings again.
+    """Run the scripts of a results file again.
 
-    Each has a process of its own. The status is 0 exactly when every script shows its fault.
+    Each runs in a process of its own. The status is 0 exactly if every script still shows its fault.
 
     Args:
-        file: Results of a conformance run, or findings of a soak.
-        more: More of them.
+        file: Results of a run, or findings of a soak.
+        more: Further files.
     """
     from conformance.reproducers.replay import replay_files
 
@@ -75,14 +74,14 @@ def replay(file: ResultsFile, /, *more: ResultsFile) -> int:
 
 
 def merge(out: MergedFile, file: ResultsFile, /, *more: ResultsFile) -> int:
-    """Merge results of several runs, and report where they contradict.
+    """Merge the results of several runs, and report contradictions.
 
-    The status is 1 when runs of the same versions do not agree; nothing is averaged.
+    The status is 1 if runs of the same versions have different verdicts.
 
     Args:
-        out: The merged file; - only reports.
+        out: File to write; - only reports.
         file: Results of a run, or a merged file.
-        more: More of them.
+        more: Further files.
     """
     from conformance.reports.merge import merge
 
@@ -92,11 +91,10 @@ def merge(out: MergedFile, file: ResultsFile, /, *more: ResultsFile) -> int:
 
 
 def scripts(file: Path, /) -> None:
-    """Go on making the scripts of published results small.
+    """Finish shrinking the scripts of published results.
 
     Args:
-        file: Published results whose run was interrupted. Those of peers need the packages
-            that were judged.
+        file: Published results of a run that was interrupted while it shrank scripts.
     """
     from conformance.reproducers.script_files import resume
 
@@ -104,13 +102,13 @@ def scripts(file: Path, /) -> None:
 
 
 def published(*, tell: Flag = False, mark: Flag = False) -> int:
-    """Tell which published results were measured on older code.
+    """List published results that were measured on older code.
 
-    Each comes with the command that measures it anew. The status is 1 when any was.
+    Each comes with the command that measures it again. The status is 1 if there are any.
 
     Args:
-        tell: End with status 0 though some were.
-        mark: Instead, write all generated sections and pages anew, with marks at what is older.
+        tell: Only list them; the status is 0.
+        mark: Mark them with † in all generated sections and pages.
     """
     from benches import staleness
 

@@ -83,8 +83,8 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture
 def browser(chromium: Browser) -> Iterator[Browser]:
-    """Chromium at 1280 pixels. Afterwards nobody may have complained, and nothing may have been asked of a network."""
-    chromium.look(1280, "light")
+    """Chromium at 1400 pixels. Afterwards nobody may have complained, and nothing may have been asked of a network."""
+    chromium.look(1400, "light")
     chromium.requests(), chromium.complaints()
     yield chromium
     assert chromium.complaints() == []

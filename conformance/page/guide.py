@@ -33,14 +33,23 @@ TOPICS = (
     Topic(
         "DistributedDataParallel",
         "DDP",
-        "Distributed training is not judged yet. These laws are about what it relies on.",
+        "Distributed training itself is not judged: no law runs DistributedDataParallel, FSDP or several processes. The law is "
+        "about hooks that it relies on. If regions share a parameter, DistributedDataParallel over a reentrant checkpoint "
+        "raises “Expected to mark a variable ready only once”.",
     ),
     Topic(
         "BatchNorm",
         "BatchNorm",
-        "A recomputation updates running statistics once more. Leave BatchNorm outside of regions, or in eval mode.",
+        "Gradients are right, but each recomputation updates the running statistics once more, so the model is another one in "
+        "eval mode. Leave BatchNorm outside of regions or in eval mode, or give it the momentum 1 - sqrt(1 - momentum), with "
+        "which two updates are one.",
     ),
-    Topic("LoRA and frozen inputs", "LoRA"),
+    Topic(
+        "LoRA and frozen inputs",
+        "LoRA",
+        "A region of which no input requires grad, as the first of a model whose embedding is frozen: a reentrant checkpoint "
+        "gives the parameters inside no gradient.",
+    ),
     Topic("Double backward, gradient penalties", "double backward"),
 )
 
@@ -59,6 +68,11 @@ class Answer:
     loud: Broken
     silent: Broken
     beyond: Answer | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """Every implementation that was judged by these laws."""
+        return [*self.keep, *(name for broken in (self.costly, self.loud, self.silent) for name, _ in broken)]
 
 
 def answers(edition: Edition) -> list[Answer]:

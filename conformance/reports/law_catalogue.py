@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from conformance.judging.law import Law, all_laws
 from conformance.mutants.mutant import UNBREAKABLE, mutants
+from conformance.rows import for_readers
 from impls import KINDS, Kind
 
 HEADINGS: Mapping[Kind, str] = {
@@ -28,6 +30,8 @@ class Column:
 COLUMNS = (
     Column("law", lambda law, _: f"`{law.name}`"),
     Column("what it states", lambda law, _: law.statement.replace("|", "\\|")),
+    Column("tier", lambda law, _: _guide(law, "tier")),
+    Column("if broken", lambda law, _: _guide(law, "consequence")),
     Column("needs", lambda law, _: ", ".join(_needs(law))),
     Column("mutants", lambda law, found: str(found[law.name]) if found[law.name] else f"none: {UNBREAKABLE[law.name]}"),
 )
@@ -50,6 +54,12 @@ def _table(laws: Iterable[Law], found: Mapping[str, int]) -> str:
     lines = [[column.heading for column in COLUMNS], ["---"] * len(COLUMNS)]
     lines += [[column.cell(law, found) for column in COLUMNS] for law in laws]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _guide(law: Law, what: Literal["tier", "consequence"]) -> str:
+    """What a law means to readers; "" of one that does not say so."""
+    found = for_readers.of_law(law.name)
+    return "" if found is None else getattr(found, what)
 
 
 def _needs(law: Law) -> list[str]:

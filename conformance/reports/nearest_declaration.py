@@ -17,6 +17,7 @@ from conformance.rows.results_file import Row
 from impls import Implementation
 
 CONTROL = "plain"  # does no checkpointing, so nothing is like it
+LEAST = 20
 
 
 @dataclass(frozen=True)
@@ -31,10 +32,10 @@ class Nearest:
 def nearest(rows: Sequence[Row], like: str) -> Nearest | None:
     """Whose declarations fit rows best that were judged by the claims of ``like``; None if no other's fit better.
 
-    None also for what declares its own limits, and where nothing failed.
+    None also for what declares its own limits, where nothing failed, and of fewer than ``LEAST`` laws, which tell nothing.
     """
     worse = [row for row in rows if is_worse(row) and row["law"] in LAWS]
-    if not worse or any(row.get("declared", True) for row in rows):
+    if not worse or len(rows) < LEAST or any(row.get("declared", True) for row in rows):
         return None
     names = [name for name in impls.names(rows[0].get("subject", "checkpoint")) if name != CONTROL]
     names = [like, *(name for name in names if name != like)]  # the first of those that fit as well

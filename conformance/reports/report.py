@@ -8,8 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import impls
+from conformance.page.tables import editions, entries
 from conformance.provenance.staleness import OLDER, Now
-from conformance.reports import law_catalogue, matrix, verdict_counts
+from conformance.reports import choice, law_catalogue, matrix, verdict_counts
 from conformance.reports.generated_section import Section
 from conformance.reports.merge import united
 from conformance.reproducers import script_files
@@ -21,9 +22,10 @@ DOCS = Path("docs")
 COUNTS = Section("counts", Path("README.md"))
 MATRIX = Section("matrix", DOCS / "matrix.md")
 ELSEWHERE = Section("elsewhere", DOCS / "devices-and-releases.md")
+CHOICE = Section("choice", DOCS / "which-one.md")
 LAWS = Section("laws", DOCS / "laws.md")
 SCRIPT = Section("script", DOCS / "verdicts-and-limits.md")
-SECTIONS = COUNTS, MATRIX, ELSEWHERE, LAWS, SCRIPT
+SECTIONS = COUNTS, MATRIX, ELSEWHERE, CHOICE, LAWS, SCRIPT
 NOTHING = "No results of another device or another release of torch are published."
 FEW, NEAREST = 24, 5  # so many names are all listed, and of more of them so many
 SHOWN = "torch-nonreentrant", "hooks_that_a_function_registers_on_its_argument"  # whose script is shown
@@ -161,6 +163,7 @@ def _sections(root: Path, found: Sequence[Results]) -> Iterator[tuple[Section, s
     yield COUNTS, verdict_counts.markdown(found[0])
     yield MATRIX, "\n\n".join(matrix.markdown(found[place]) for place in here)
     yield ELSEWHERE, "\n\n".join(elsewhere) or NOTHING
+    yield CHOICE, choice.markdown(editions(entries(found))[0])
     yield LAWS, law_catalogue.markdown()
     if SCRIPT.begin in (root / SCRIPT.page).read_text(encoding="utf-8"):
         yield SCRIPT, shown(row for one in found for row in one.rows)

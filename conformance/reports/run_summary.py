@@ -8,13 +8,13 @@ from __future__ import annotations
 import difflib
 import functools
 import importlib
-import inspect
 import pkgutil
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import impls
 from conformance import laws
@@ -23,14 +23,13 @@ from conformance.judging.result import is_worse
 from conformance.reports import ranking
 from conformance.reports.nearest_declaration import Nearest, nearest
 from conformance.reproducers import script_files
+from conformance.reproducers.script import binding_in
+from conformance.reproducers.script_syntax import parts
 from conformance.rows.option_values import command
 from conformance.rows.results_file import Row, claim, is_unexpected, is_untested
-from impls import nested
 
 LINES, SCRIPTS = 30, 3  # at most so many lines, and so many failures with their scripts above them
 NAMED = 4  # so many laws are named in a line
-OPTIONS = frozenset(inspect.signature(nested.checkpoint).parameters) - {"function", "args", "kwargs"}
-_NOT_TAKEN = re.compile(r"TypeError: .*got an unexpected keyword argument '(\w+)'")  # as Python says it
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class Run:
     """A run that is over: its rows, the file that they are in, and what can be done next.
 
     ``again`` makes the command of this run by the claims of another. ``like`` names those by which it judged what declares
-    nothing.
+    nothing. ``not_taken`` has the options of a checkpoint that an implementation does not take, by its name.
     """
 
     rows: Sequence[Row]
@@ -47,6 +46,7 @@ class Run:
     like: str
     warnings: Sequence[str] = ()
     declared: Sequence[str] = ()  # where each declaration is that was made of it
+    not_taken: Mapping[str, Set[str]] = field(default_factory=dict)
 
     @property
     def names(self) -> list[str]:
@@ -65,15 +65,37 @@ class Run:
 
     @functools.cached_property
     def failures(self) -> list[Row]:
-        """What is worse than declared and not told of in a line for many laws, in the order in which it is told."""
+        """What is worse than declared and not told of in a line for many laws, in the order in which it is told.
+
+        Of laws that are as ordinary and as bad, those of the family with the most failures come first: there is the fault.
+        """
         within = {id(row) for one in self.nearest.values() for row in one.within}
-        told_apart = [row for row in self.rows if is_worse(row) and not_taken(row) is None and not row.get(ranking.ROUNDED)]
-        return sorted(told_apart, key=lambda row: (id(row) in within, *ranking.urgency(row)))
+        told_apart = [row for row in self.rows if is_worse(row) and not self.option(row) and not row.get(ranking.ROUNDED)]
+        faults = Counter((id(row) in within, row.get("family"), ranking.effect(row)) for row in told_apart)
+
+        def place(row: Row) -> tuple[Any, ...]:
+            effect, tier, *size = ranking.urgency(row)
+            is_within = id(row) in within
+            return is_within, effect, tier, -faults[is_within, row.get("family"), ranking.effect(row)], *size
+
+        return sorted(told_apart, key=place)
+
+    def option(self, row: Row) -> str:
+        """What an implementation does not take, if that is why it raises in every case of a law; "" if it is not."""
+        raises = row["verdict"] in ("refuses", "crashes") and row.get("counts", {}).keys() <= {row["verdict"]}
+        refused = self.not_taken.get(row["impl"], ()) if raises else ()
+        return next((name for name in passed(row["law"]) if name in refused), "")
+
+
+def passed(law: str) -> list[str]:
+    """What programs of a law give a checkpoint beside positional arguments: options, also those that a capability is about."""
+    found = LAWS.get(law)
+    return [] if found is None else [*found.options, *(name.replace("-", "_") for name in sorted(found.needs))]
 
 
 def summary(run: Run) -> list[str]:
     """At most ``LINES`` lines: what is kept, what is not by tier and consequence, the failures, and the next command."""
-    lines = [f"before the first law: {warning}" for warning in run.warnings if any(map(is_unexpected, run.rows))]
+    lines = [f"smoke check: {warning}" for warning in run.warnings if any(map(is_unexpected, run.rows))]
     lines += _counts(run.names[0], run.rows) if len(run.names) == 1 else ranking.lines(run.rows)
     for name in run.names:
         lines += _notes(run, name)
@@ -81,20 +103,32 @@ def summary(run: Run) -> list[str]:
     failures = [_failure(run.results, row) for row in run.failures]
     if failures:
         broken = [*dict.fromkeys(row["impl"] for row in run.failures)][:SCRIPTS]
-        end += [f"more of {name}: {command('report', '--show', name, '--results', run.results)}" for name in broken]
+        end += [f"all failures of {name}: {command('report', '--show', name, '--results', run.results)}" for name in broken]
         room = max(LINES - len(lines) - len(end) - 1, 1)
         if len(failures) > room:
             failures = [*failures[: room - 1], f"  and {len(failures) - room + 1} others"]
-        lines += ["failures, worst and most ordinary first:", *failures]
+        near = run.nearest.get(run.names[0]) if len(run.names) == 1 else None
+        beyond = [f"first those beyond the limits of {near.name}"] if near and near.beyond else []
+        lines += [f"failures, {', '.join([*beyond, 'worst and most ordinary'])} first:", *failures]
     return [*lines, *end]
 
 
 def first_failures(run: Run, told: Callable[[Row], str]) -> list[str]:
     """The first failures in the order of the summary, each as ``told`` tells it, with its script."""
+    first = run.failures[:SCRIPTS]
+    ends = [f"\n\nscript: {_shown(path)}" if (path := script_files.file_of(run.results, row)) else "" for row in first]
     return [
-        f"{number}. {ranking.effect(row)}, {ranking.tier(row)}: law {row['law']}\n{told(row)}"
-        for number, row in enumerate(run.failures[:SCRIPTS], 1)
+        f"{number}. {ranking.effect(row)}, {ranking.tier(row)}: law {row['law']}\n{told(row)}{end}"
+        for number, (row, end) in enumerate(zip(first, ends, strict=True), 1)
     ]
+
+
+def program_in(script: str) -> str:
+    """The program of a script, without what binds and compares; all of a text that is no such script."""
+    try:
+        return parts(script, binding_in(script)).program
+    except ValueError:
+        return script
 
 
 def nothing_selected(expression: str) -> str:
@@ -106,12 +140,6 @@ def nothing_selected(expression: str) -> str:
     near = [name for word in asked for name in difflib.get_close_matches(word, names, 3, cutoff=0.4)]
     told = f"; nearest of {len(names)} names: {', '.join(dict.fromkeys(near))}" if near else ""
     return f"-k {expression!r} selects no law of these implementations{told}" if asked else ""
-
-
-def not_taken(row: Row) -> str | None:
-    """The option that an implementation does not take, by the error that it ended with; "" for an argument by keyword."""
-    found = _NOT_TAKEN.match(row["detail"]) if row["verdict"] in ("refuses", "crashes") else None
-    return None if found is None else found[1] if found[1] in OPTIONS else ""
 
 
 def _counts(name: str, rows: Sequence[Row]) -> list[str]:
@@ -126,9 +154,10 @@ def _notes(run: Run, name: str) -> list[str]:
     better = [row for row in run.of(name) if row["verdict"] != row["expected"] and not is_unexpected(row)]
     about = "" if len(run.names) == 1 else f"{name} "
     lines = [f"{about}better than {run.like}: {_named(better)}"] if better else []
-    options = Counter(found for row in unexpected if is_worse(row) and (found := not_taken(row)) is not None)
+    options = Counter(found for row in unexpected if is_worse(row) and (found := run.option(row)))
     if options:
-        told = [f"{option or 'arguments by keyword'} ({_laws(options[option])})" for option in sorted(options, reverse=True)]
+        named = ((option.replace("keyword_arguments", "arguments by keyword"), its) for option, its in options.most_common())
+        told = [f"{option} ({_laws(count)})" for option, count in named]
         lines.append(f"{about}does not take: {', '.join(told)}")
     if rounded := sum(bool(row.get(ranking.ROUNDED)) for row in unexpected):
         told_of = f"{_laws(rounded)} {'differs' if rounded == 1 else 'differ'} in the last bits only"

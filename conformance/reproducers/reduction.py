@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +25,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NoReturn
 
 from conformance.reproducers import script_process
 from conformance.reproducers.reduction_steps import MOST, is_long, join_lines, laid_out, smaller_ones
@@ -40,6 +43,7 @@ from conformance.reproducers.script_syntax import (
 )
 from conformance.reproducers.stand_ins import without_fakes
 
+ENDED = 128 + signal.SIGTERM  # the status of a process that was asked to end
 EVALUATIONS = 500
 SECONDS_PER_RUN = 20.0
 SECONDS_PER_SCRIPT = 300.0  # for steps that hang: else the number of evaluations ends a reduction, on a busy machine too
@@ -251,13 +255,20 @@ def complaint(script: str, most: int = MOST) -> str:
     about = f"{its.implementation}, law {its.law}" if its else "a script"
     if shown.status == 1:
         lines = len(script.splitlines())
-        return f"{about}: its script has {lines} lines, and at most {most} are due\n" if lines > most else ""
+        return f"{about}: its script has {lines} lines, more than {most}\n" if lines > most else ""
     how = f"ends by another error, or not within {SECONDS_PER_RUN:.0f} s" if shown.status else "shows nothing"
     return f"{about}: the verdict stands, but its script {how}, so it is no proof of it\n"
 
 
+def _end(*_: object) -> NoReturn:
+    """End at once, with the script that runs now, and without a word: the run that has started this was interrupted."""
+    script_process.end_all()
+    os._exit(ENDED)
+
+
 def main() -> int:
     """Tasks from standard input, scripts to standard output; to standard error which of them do not show their fault."""
+    signal.signal(signal.SIGTERM, _end)
     tasks = [Task(**one) for one in json.load(sys.stdin)]
     scripts = [smallest(one) for one in tasks]
     for script, task in zip(scripts, tasks, strict=True):

@@ -9,16 +9,18 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import impls
-from conformance.reproducers.reduction import Task
+from conformance.reproducers.reduction import ENDED, Task
 from conformance.reproducers.replay import standalone
 from conformance.reproducers.script import binding, binding_in, self_contained
 from conformance.reproducers.script_syntax import has_status, subject
@@ -29,6 +31,7 @@ from impls import Kind
 
 # An implementation that keeps the laws of a kind. If a smaller program goes wrong under it, the program itself is wrong.
 CONTROLS: Mapping[Kind, str] = {"checkpoint": "nested", "graph": "graph", "offload": "offload"}
+_REDUCTIONS: set[subprocess.Popen[str]] = set()  # those that run now
 
 
 def directory_of(results: Path) -> Path:
@@ -128,6 +131,12 @@ def _key(row: Row) -> tuple[str, str]:
     return row["impl"], row["law"]
 
 
+def end_reductions() -> None:
+    """End the processes that reduce scripts, as an interrupt must."""
+    for process in [*_REDUCTIONS]:
+        process.terminate()
+
+
 def _reduce(tasks: Mapping[tuple[str, str], Task]) -> dict[tuple[str, str], str]:
     """The reduced scripts of tasks, which as many processes as there are cores share; none of a process that fails."""
     command = [sys.executable, "-m", "conformance.reproducers.reduction"]
@@ -137,15 +146,24 @@ def _reduce(tasks: Mapping[tuple[str, str], Task]) -> dict[tuple[str, str], str]
 
     def run(part: list[tuple[str, str]]) -> dict[tuple[str, str], str]:
         told = json.dumps([asdict(tasks[key]) for key in part])
-        done = subprocess.run(command, input=told, stdout=subprocess.PIPE, text=True, env=environment, check=False)
-        if done.returncode == 0:
-            return dict(zip(part, json.loads(done.stdout), strict=True))
-        ended = f"{' '.join(command)} ended with status {done.returncode}"
-        sys.stderr.write(f"{len(part)} scripts stay long: {ended}\n")  # the verdicts are not lost for it
+        # In a group of its own: a terminal interrupts this process alone, which then ends that one.
+        with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True, env=environment, process_group=0) as process:
+            _REDUCTIONS.add(process)
+            output, _ = process.communicate(told)
+            _REDUCTIONS.discard(process)
+        if process.returncode == 0:
+            return dict(zip(part, json.loads(output), strict=True))
+        if process.returncode not in (ENDED, -signal.SIGTERM):
+            ended = f"{' '.join(command)} ended with status {process.returncode}"
+            sys.stderr.write(f"scripts that stay long: {len(part)}, because {ended}\n")  # the verdicts are not lost for it
         return {}
 
     with ThreadPoolExecutor(max(processes, 1)) as pool:
-        return {key: text for found in pool.map(run, parts) for key, text in found.items()}
+        try:
+            return {key: text for found in pool.map(run, parts) for key, text in found.items()}
+        except KeyboardInterrupt:
+            end_reductions()
+            raise
 
 
 def _is_refusal(row: Row) -> bool:

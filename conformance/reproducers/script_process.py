@@ -21,6 +21,7 @@ from typing import NoReturn
 from conformance.reproducers.script_syntax import ends_what_hangs, frame
 
 ERROR = 2  # the status of a script that raises, as it is if it is run alone
+RUNNING: set[int] = set()  # processes of scripts, each the leader of its group
 
 
 @dataclass(frozen=True)
@@ -48,18 +49,32 @@ def run(text: str, directory: Path, seconds: float) -> Ended:
         path.unlink(missing_ok=True)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()  # else the fork would write it, too
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until it is known what is to be ended
     child = os.fork()
     if child == 0:
         _become(script, **written)
+    RUNNING.add(child)
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         status = _wait(child, seconds)
     finally:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(child, signal.SIGKILL)
+        _end(child)
+        RUNNING.discard(child)
     texts = {name: path.read_text(encoding="utf-8", errors="replace") for name, path in written.items() if path.exists()}
     if status == 1 and "missing" not in texts and not ends_what_hangs(text):
         return Ended(ERROR, **texts | {"errors": "what is judged ended the process, so nothing was compared\n"})
     return Ended(status, **texts)
+
+
+def end_all() -> None:
+    """End the scripts that run now, with all that they have started."""
+    for child in RUNNING:
+        _end(child)
+
+
+def _end(child: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(child, signal.SIGKILL)
 
 
 def _wait(child: int, seconds: float) -> int:
@@ -77,6 +92,8 @@ def _become(script: Path, output: Path, errors: Path, missing: Path) -> NoReturn
     status, name = ERROR, ""
     gc.freeze()  # the collector would copy the memory of its parent
     os.setpgid(0, 0)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     for number, path in ((1, output), (2, errors)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
     sys.stdout, sys.stderr = (open(number, "w", encoding="utf-8", closefd=False) for number in (1, 2))  # noqa: SIM115

@@ -23,17 +23,18 @@ import torch
 import impls
 from conformance.judging import cpu_settings
 from conformance.judging.law import LAWS, PROFILES, Law, all_laws
+from conformance.judging.result import is_worse
 from conformance.judging.sandbox_worker import Setting
 from conformance.page import page
 from conformance.provenance import measured_code
 from conformance.provenance.measured_code import Origin
 from conformance.reports import matrix, report
-from conformance.reports.run_summary import Run, first_failures, nothing_selected, summary
+from conformance.reports.run_summary import Run, first_failures, nothing_selected, passed, program_in, summary
 from conformance.reproducers import script_files
 from conformance.rows import results_file, torch_releases
 from conformance.rows.option_values import gibibytes, natural
 from conformance.rows.results_file import Results, Row, is_unexpected, is_untested
-from conformance.runs import destination, device_check
+from conformance.runs import destination, device_check, option_probe
 from conformance.runs.progress import Live
 from conformance.runs.row_collector import PROPERTY, RowCollector
 from conformance.runs.selection import DEFAULT, Subject, subjects
@@ -62,26 +63,29 @@ def _read_by(read: Callable[[str], Any]) -> Callable[[str], Any]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("conformance")
-    group.addoption("--impl", action="append", default=[], help="a built-in or installed one, or pkg.mod:attr; repeatable")
-    group.addoption("--peers", action="store_true", help="judge the peers that are installed; without --impl")
-    group.addoption("--like", help=f"whose claims judge a callable that declares nothing: {DEFAULT} unless given")
-    group.addoption("--device", default="cpu", help="a device type: cpu, cuda, ...")
-    group.addoption("--profile", default="default", choices=list(PROFILES), help="how many cases a law is tried on")
-    group.addoption("--seed", type=_read_by(natural), default=0, help="seed of the programs that are drawn")
-    group.addoption("--until", type=float, help="begin no law from then on, in seconds since 1970", metavar="TIME")
-    group.addoption("--in-process", action="store_true", help="judge also what is not built in within this process")
+    told = "judge this one: a built-in or installed name, or pkg.mod:attr; repeatable"
+    group.addoption("--impl", action="append", default=[], help=told)
+    group.addoption("--peers", action="store_true", help="judge the installed peers instead of the built-in implementations")
+    group.addoption("--like", help=f"whose claims a callable must keep that declares nothing; {DEFAULT} by default")
+    group.addoption("--device", default="cpu", help="device type to run on: cpu, cuda, ...")
+    group.addoption("--profile", default="default", choices=list(PROFILES), help="how many programs to try for each law")
+    group.addoption("--seed", type=_read_by(natural), default=0, help="seed for drawing programs")
+    group.addoption("--until", type=float, help="start no law after this time, in seconds since 1970", metavar="TIME")
+    group.addoption("--in-process", action="store_true", help="judge code that is not built in without a process of its own")
     group.addoption(
         "--memory-limit",
         type=_read_by(gibibytes),
         metavar="GIB",
-        help=f"what is not built in may take, on Linux: {Setting.memory:g}",
+        help=f"memory that code that is not built in may use, on Linux; {Setting.memory:g} by default",
     )
-    told = "where to write the results; by default results/runs, or what is published"
+    told = "write the results to this file; by default below results/runs, or where they are published"
     group.addoption("--results", type=_read_by(destination.results_path), help=told)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     cpu_settings.hold()
+    if not {"", here := str(config.invocation_params.dir)} & {*sys.path}:
+        sys.path.insert(0, here)  # the user's modules are found where they are, as by python -m pytest
     # Its handler raises what a program's logger does wrong, which logging elsewhere writes to standard error.
     config.pluginmanager.set_blocked("logging-plugin")
     device = config.getoption("--device")
@@ -182,23 +186,26 @@ def _hold(node: pytest.Item, subject: Subject, law: Law) -> None:
     row = subject.hold_apart_from_rounding(law)
     node.user_properties.append((PROPERTY, row))
     if is_unexpected(row):
-        pytest.fail(_unexpected(row, *_claims(subject, law)), pytrace=False)
+        pytest.fail(_unexpected(row, _expectation(subject, law)), pytrace=False)
 
 
-def _claims(subject: Subject, law: Law) -> tuple[bool, list[str]]:
-    """Whether an implementation declares anything, and the capabilities for the lack of which it must refuse under a law."""
-    missing = sorted(law.needs - subject.claims.capabilities) if law.name not in subject.claims.known else []
-    return subject.implementation.declared, missing
+def _expectation(subject: Subject, law: Law) -> str:
+    """What is expected of an implementation under a law, and why."""
+    claims = subject.claims
+    who = "it" if subject.implementation.declared else claims.name
+    expected = f"expected: {claims.expected(law.name, law.needs)}"
+    missing = sorted(law.needs - claims.capabilities)
+    if missing and law.name not in claims.known:
+        return f"{expected}, since the law needs {', '.join(missing)}, which {who} does not declare"
+    return f"{expected}, as {who} declares"
 
 
-def _unexpected(row: Row, declared: bool, missing: Sequence[str]) -> str:
-    claimed = "declared" if declared else "claimed by the implementation that it is judged like"
-    claimed = f"without capability {', '.join(missing)}, and so it must refuse" if missing else claimed
+def _unexpected(row: Row, expectation: str) -> str:
     times = f"in {row['counts'][row['verdict']]} of {row['cases']} cases"
-    found = "not tested:" if is_untested(row) else f"{claimed}: {row['expected']}; found: {row['verdict']} {times}"
+    found = "not tested:" if is_untested(row) else f"{expectation}; found: {row['verdict']} {times}"
     lines = [f"{row['impl']}: {row['statement']}", found, row["detail"]]
     lines += [f"checkpoint is called with {row['options']}"] if row["options"] else []
-    return "\n".join([*filter(None, lines), "", row["program"]]).rstrip()
+    return "\n".join([*filter(None, lines), "", program_in(row["program"])]).rstrip()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:
@@ -237,7 +244,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
         config.stash[INTERRUPTED] = told
     if fault:
         terminalreporter.write_line(f"complete and as declared, but not published: {fault}")
-    _tell_failures(terminalreporter, config, path, rows, declared)
+    not_taken = {} if interrupted else _not_taken(config, rows)
+    _tell_failures(terminalreporter, config, path, rows, declared, not_taken)
 
 
 def _completed(
@@ -250,7 +258,8 @@ def _completed(
 ) -> list[Row]:
     """The rows with scripts as small as can be; sections and page are made anew where they are published."""
     if count := len(script_files.reducible(rows, every_fault=published)):
-        _announce(reporter, f"making scripts as small as can be: {count}, some seconds each")
+        scripts = "script" if count == 1 else "scripts"
+        _announce(reporter, f"making {count} {scripts} small, some seconds each; Ctrl-C skips this")
     rows = script_files.complete(path, header, rows, published=published)
     if published:
         _publish(reporter)
@@ -272,6 +281,7 @@ def _end_at_second_interrupt(config: pytest.Config) -> None:
     def end(*_: object) -> NoReturn:
         for one in config.stash[CHOSEN]:
             one.close()
+        script_files.end_reductions()
         os._exit(BY_SIGNAL)
 
     def restore() -> None:
@@ -294,14 +304,27 @@ def _tell_all(reporter: pytest.TerminalReporter, rows: Sequence[Row]) -> None:
     reporter.write_line(matrix.pace(rows))
 
 
+def _not_taken(config: pytest.Config, rows: Sequence[Row]) -> dict[str, frozenset[str]]:
+    """The options that checkpoints do not take, of those that raise under a law that passes one."""
+    raising = {row["impl"] for row in rows if is_worse(row) and row["verdict"] in ("refuses", "crashes") and passed(row["law"])}
+    asked = [one for one in config.stash[CHOSEN] if one.implementation.name in raising]
+    asked = [one for one in asked if one.implementation.kind == "checkpoint"]
+    return {one.implementation.name: option_probe.not_taken(one.setting.name, config.getoption("--device")) for one in asked}
+
+
 def _tell_failures(
-    reporter: pytest.TerminalReporter, config: pytest.Config, path: Path, rows: Sequence[Row], declared: Sequence[str]
+    reporter: pytest.TerminalReporter,
+    config: pytest.Config,
+    path: Path,
+    rows: Sequence[Row],
+    declared: Sequence[str],
+    not_taken: Mapping[str, frozenset[str]],
 ) -> None:
     """The first failures with their scripts, and then the summary, which is the last that a user sees."""
     like = config.getoption("--like") or DEFAULT
-    run = Run(rows, path, functools.partial(_again, config), like, [*config.stash[WARNINGS]], declared)
+    run = Run(rows, path, functools.partial(_again, config), like, [*config.stash[WARNINGS]], declared, not_taken)
     chosen = {one.implementation.name: one for one in config.stash[CHOSEN]}
-    for text in first_failures(run, lambda row: _unexpected(row, *_claims(chosen[row["impl"]], LAWS[row["law"]]))):
+    for text in first_failures(run, lambda row: _unexpected(row, _expectation(chosen[row["impl"]], LAWS[row["law"]]))):
         reporter.write_line(f"\n{text}\n")
     reporter.write_sep("=", "conformance")
     for line in summary(run):
@@ -413,12 +436,12 @@ def _declare(reporter: pytest.TerminalReporter, config: pytest.Config, path: Pat
         all_laws()
         due = sum(law.kind == kind and not law.lacks(config.getoption("--device")) for law in LAWS.values())
         if len(mine) < due:
-            told.append(f"declaration of {name}: only after a run of all {due} laws; this one held {len(mine)}")
+            told.append(f"no declaration of {name}: that takes a run of all {due} laws, and this one judged by {len(mine)}")
             continue
-        _announce(reporter, f"declaring {name}: laws whose programs depend on what is claimed are held again by that")
+        _announce(reporter, f"making a declaration for {name}: some laws are judged again by what it claims")
         beside = path.with_name(_declared_in(path.stem, [one.implementation.name for one in config.stash[CHOSEN]], name))
         beside.write_text(subject.declaration(mine), encoding="utf-8")
-        told.append(f"declaration of {name}: {beside}; judge it by that: {_judging(config, beside)}")
+        told.append(f"declaration of {name}: {beside}; judge by it: {_judging(config, beside)}")
     return told
 
 

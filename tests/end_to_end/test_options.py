@@ -141,9 +141,9 @@ def test_the_status_is_zero_exactly_when_all_is_as_declared(name: str, status: i
 
 def test_an_unexpected_verdict_comes_with_its_program(judged: dict[str, tuple[int, str]]) -> None:
     _, output = judged["doubling"]
-    assert "agrees; found: diverges" in output
+    assert "expected: agrees, as nested declares; found: diverges in" in output
     assert "def run(checkpoint, note, device):" in output
-    assert output.index("making scripts as small as can be: 1, some seconds each") < output.index("results: ")
+    assert output.index("making 1 script small, some seconds each") < output.index("results: ")
 
 
 def test_one_that_is_named_twice_is_judged_once(judged: dict[str, tuple[int, str]]) -> None:
@@ -255,3 +255,12 @@ def test_a_command_is_one_that_works_where_it_is_printed(tmp_path: Path, monkeyp
     assert line == f"cd {ROOT} && {sys.executable} -m reprise merge 'out file' {tmp_path / 'a.jsonl'}"
     done = subprocess.run(option_values.command("report", "--help"), shell=True, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_users_module_is_found_where_pytest_is_called(tmp_path: Path) -> None:
+    write(tmp_path)
+    started = "import sys, pytest; sys.path.remove(''); sys.exit(pytest.main(sys.argv[1:]))"  # as by the command pytest
+    command = [sys.executable, "-c", started, str(ROOT / "conformance"), "--impl", "somebody:missing", "-p", "no:cacheprovider"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "'somebody' has no attribute 'missing'" in done.stderr

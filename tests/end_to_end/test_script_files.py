@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
+import signal
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +192,39 @@ def test_nothing_is_lost_when_a_process_fails(monkeypatch: pytest.MonkeyPatch, c
     monkeypatch.setattr(sys, "executable", "/bin/false")
     rows = [written("one")]
     assert reduce_scripts(rows, every_fault=True) == rows
-    assert "1 scripts stay long" in capsys.readouterr().err
+    assert "scripts that stay long: 1, because" in capsys.readouterr().err
+
+
+SLEEPS = "import os, pathlib, sys, time\npathlib.Path({!r}).write_text(str(os.getpid()))\ntime.sleep(300)\nsys.exit(1)\n"
+
+
+def ended(process: int, seconds: float = 60.0) -> bool:
+    """Whether a process that nobody here waits for is gone, or will be in so many seconds."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_an_interrupt_ends_the_scripts_that_run(tmp_path: Path) -> None:
+    started, before = tmp_path / "started", signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def interrupt() -> None:
+        while not started.exists() or not started.read_text():
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            reduce_scripts([fault("one", "a", SLEEPS.format(str(started))) | {"verdict": "refuses"}], every_fault=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert ended(int(started.read_text()))
 
 
 def test_the_control_itself_is_compared_with_plain_alone(monkeypatch: pytest.MonkeyPatch) -> None:

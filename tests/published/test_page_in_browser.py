@@ -254,7 +254,7 @@ def test_light_and_dark_differ(browser: Browser, path: Path) -> None:
     browser.visit(path)
     color = "return getComputedStyle(document.body).backgroundColor"
     light = browser.run(color)
-    browser.look(1280, "dark")
+    browser.look(1400, "dark")
     assert browser.run(color) != light
 
 

@@ -92,3 +92,56 @@ def test_the_published_page_can_be_read(
     contrast = browser.run(CONTRAST)
     assert len(contrast) > 10
     assert [text for text, ratio in contrast if ratio < 4.5] == []
+
+
+@pytest.mark.parametrize(
+    ("searched", "law"),
+    [
+        ("BatchNorm", "a_module_updates_its_buffers_once"),
+        ("LoRA", "no_input_requires_grad"),
+        ("DDP", "accumulation_hooks_fire_once"),
+        ("frozen", "a_module_in_eval_gives_gradients"),
+        ("GPT", "dropout_masks_are_replayed"),
+        ("AMP", "autocast_is_forwards"),
+    ],
+)
+def test_a_use_case_finds_the_laws_that_matter_to_it(browser: Browser, published: Path, searched: str, law: str) -> None:
+    browser.visit(published)
+    browser.one("input[type='search']").send_keys(searched)
+    found = [one.replace("\n", "") for one in browser.laws()]
+    assert law in found
+    assert len(found) < 60
+
+
+REACHED = """
+const isShown = (element) => {
+  const { left, right, top, bottom } = element.getBoundingClientRect();
+  const hit = document.elementFromPoint((left + right) / 2, (top + bottom) / 2);
+  return left >= 0 && right <= innerWidth && element.contains(hit);
+};
+return [...document.querySelectorAll(".scroller table")].flatMap((table) => {
+  const row = [...table.querySelectorAll(".laws tr")].find((one) => one.checkVisibility());
+  return [...(row?.querySelectorAll("td") ?? [])].map((cell) => {
+    cell.scrollIntoView({ inline: "center", block: "center" });
+    return isShown(cell) && isShown(row.querySelector("th"));
+  });
+});
+"""
+
+
+@pytest.mark.parametrize("width", [400, 1400])
+def test_every_column_is_reached_beside_the_names_of_laws(browser: Browser, published: Path, width: int) -> None:
+    browser.look(width, "light")
+    browser.visit(published, "#family=rng")
+    reached = browser.run(REACHED)
+    assert len(reached) > 12
+    assert all(reached)
+
+
+def test_every_implementation_in_the_menu_has_a_summary(browser: Browser, published: Path) -> None:
+    browser.visit(published)
+    browser.one(".menu summary").click()
+    names, told = ([one.text for one in browser.all(f".menu .options {tag}")] for tag in ("b", "small"))
+    assert {"fairscale", "torch-remat", "deepspeed-reentrant", "torch-compile"} <= {*names}
+    assert len(told) == len(names)
+    assert all(told)

@@ -378,4 +378,4 @@ def test_a_script_that_shows_no_fault_is_complained_of(end: str, said: str) -> N
 def test_a_script_that_is_long_is_complained_of() -> None:
     script = '"""one, law two. Two is two."""\nimport sys\nsys.exit(1)\n'
     assert complaint(script, most=3) == ""
-    assert complaint(script, most=2) == "one, law two: its script has 3 lines, and at most 2 are due\n"
+    assert complaint(script, most=2) == "one, law two: its script has 3 lines, more than 2\n"

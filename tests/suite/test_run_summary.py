@@ -11,9 +11,11 @@ import pytest
 
 import impls
 from conformance.judging.law import LAWS, all_laws
+from conformance.judging.verdicts import VALUES
 from conformance.reports import ranking
-from conformance.reports.nearest_declaration import nearest
-from conformance.reports.run_summary import LINES, SCRIPTS, Run, first_failures, nothing_selected, summary
+from conformance.reports.nearest_declaration import LEAST, nearest
+from conformance.reports.run_summary import LINES, SCRIPTS, Run, first_failures, nothing_selected, program_in, summary
+from conformance.reproducers.script import script
 from tests.support.synthetic_results import row
 
 all_laws()
@@ -68,6 +70,13 @@ def test_the_most_ordinary_failure_of_the_worst_consequence_comes_first() -> Non
     assert [found["law"] for found in run(*rows).failures] == [MASKS, PENALTY, UNSEEN, SEED, "trees_of_regions"]
 
 
+def test_of_laws_that_are_as_ordinary_those_of_the_family_with_most_failures_come_first() -> None:
+    argument = worse("a_function_that_changes_its_argument", family="errors", program="1")
+    masks = worse(MASKS, family="rng", program="12")
+    assert [one["law"] for one in run(argument, masks).failures] == [argument["law"], MASKS]
+    assert run(argument, masks, worse(SEED, family="rng")).failures[0]["law"] == MASKS
+
+
 def test_rounding_is_said_once_and_is_no_failure() -> None:
     found = run(worse(MASKS, rounding=True), worse(PENALTY, rounding=True))
     assert found.failures == []
@@ -75,13 +84,17 @@ def test_rounding_is_said_once_and_is_no_failure() -> None:
 
 
 def test_options_that_are_not_taken_are_one_line() -> None:
-    error = "TypeError: checkpoint() got an unexpected keyword argument '{}'"
-    rows = [
-        worse(f"law{place}", "crashes", detail=error.format(name)) for place, name in enumerate(("early_stop", "debug", "x"))
-    ]
-    found = run(*rows, worse(MASKS))
+    rows = [worse(law, "crashes") for law in ("calls_without_early_stop", "kernels_without_early_stop", "keyword_arguments")]
+    found = replace(run(*rows, worse(MASKS)), not_taken={"mine": {"early_stop", "keyword_arguments"}})
     assert [one["law"] for one in found.failures] == [MASKS]
-    assert "does not take: early_stop (1 law), debug (1 law), arguments by keyword (1 law)" in summary(found)
+    assert "does not take: early_stop (2 laws), arguments by keyword (1 law)" in summary(found)
+
+
+def test_an_option_that_is_not_taken_excuses_nothing_else() -> None:
+    partly = worse("calls_without_early_stop", "crashes", counts={"crashes": 3, "diverges": 1})
+    silent, other = worse("kernels_without_early_stop"), worse("selective_checkpointing", "refuses")
+    found = replace(run(partly, silent, other), not_taken={"mine": {"early_stop"}})
+    assert {one["law"] for one in found.failures} == {partly["law"], silent["law"], other["law"]}
 
 
 def test_what_is_not_worse_is_named_and_is_no_failure() -> None:
@@ -92,7 +105,7 @@ def test_what_is_not_worse_is_named_and_is_no_failure() -> None:
 
 
 def test_warnings_are_said_again_where_laws_fail() -> None:
-    assert summary(replace(run(worse(MASKS)), warnings=["it drops keywords"]))[0] == "before the first law: it drops keywords"
+    assert summary(replace(run(worse(MASKS)), warnings=["it drops keywords"]))[0] == "smoke check: it drops keywords"
     assert "it drops keywords" not in told(replace(run(row(MASKS, "mine")), warnings=["it drops keywords"]))
 
 
@@ -109,6 +122,14 @@ def test_the_first_failures_come_with_what_is_told_of_them() -> None:
     assert len(shown) == SCRIPTS
     assert shown[0].startswith("1. wrong gradient, everyday: law ")
     assert shown[0].endswith(f"\nscript of {shown[0].splitlines()[0].rpartition(' ')[2]}")
+
+
+def test_of_a_script_the_program_alone_is_shown() -> None:
+    program = "def run(checkpoint, note, device):\n    note('forward', checkpoint(torch.sin, torch.ones(2)))"
+    text = script(program, impls.get("nested"), "law one. It holds.", VALUES)
+    assert text.count("def ") > 1
+    assert program_in(text) == program
+    assert program_in("print()") == "print()"
 
 
 def judged(name: str, **others: str) -> list[dict[str, Any]]:
@@ -144,6 +165,10 @@ def test_rounding_is_within_the_limits_of_what_does_not_claim_exact_sums() -> No
 def test_nothing_is_nearer_than_what_it_is_judged_by_if_that_fits() -> None:
     assert nearest(judged("nested", **{MASKS: "diverges"}), "nested") is None
     assert nearest([one | {"declared": True} for one in judged("reentrant")], "nested") is None
+
+
+def test_a_few_laws_do_not_tell_what_is_nearest() -> None:
+    assert nearest(judged("reentrant")[: LEAST - 1], "nested") is None
 
 
 def test_an_expression_that_selects_nothing_gets_names_like_it() -> None:

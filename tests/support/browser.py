@@ -26,7 +26,7 @@ FLAGS = [
     "hide-scrollbars",
 ]
 ESCAPE, ENTER, TAB, RIGHT, DOWN = "\ue00c", "\ue007", "\ue004", "\ue014", "\ue015"  # as WebDriver names keys
-WIDTHS = {360: 740, 1280: 900}
+WIDTHS = {360: 740, 400: 740, 1400: 900}
 PATIENCE = 20.0  # seconds in which a page has done what a key or a click started
 # The text that can be seen, and how far it stands out from what is behind it, by the formula of WCAG 2.
 CONTRAST = """

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from conformance.reports.docs_lists import PAGES
 from conformance.reports.generated_section import Section
-from conformance.reports.report import COUNTS, ELSEWHERE, LAWS, MATRIX, SCRIPT
+from conformance.reports.report import CHOICE, COUNTS, ELSEWHERE, LAWS, MATRIX, SCRIPT
 from tests.support.synthetic_results import LISTS
 
 
@@ -16,7 +16,7 @@ def place(section: Section) -> str:
     return f"before\n{section.begin}\nold\n{section.end}\nafter\n"
 
 
-def write_places(root: Path, sections: Iterable[Section] = (COUNTS, MATRIX, ELSEWHERE, LAWS)) -> None:
+def write_places(root: Path, sections: Iterable[Section] = (COUNTS, MATRIX, ELSEWHERE, CHOICE, LAWS)) -> None:
     """Write a page for each section, and those with the lists that the page of results shows."""
     (root / "docs").mkdir(parents=True, exist_ok=True)
     for section in sections:
