@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -64,16 +66,21 @@ class Plain:
     run: Run
     other: Run
 
-    @property
+    @functools.cached_property
     def spread(self) -> Comparison:
         """What differs between the two runs; nothing if the model is deterministic."""
         return compare_runs(self.run, self.other)
+
+    @property
+    def spread_if_any(self) -> Comparison | None:
+        """The spread by which runs are compared; None if they are compared to the last bit."""
+        return None if self.spread.agrees else self.spread
 
 
 def difference(name: str, expected: torch.Tensor, seen: torch.Tensor) -> Difference | None:
     """How two tensors differ; None if they are equal to the last bit, layout aside."""
     if expected.shape != seen.shape or expected.dtype != seen.dtype:
-        reason = f"{_look(seen)} where plain has {_look(expected)}"
+        reason = f"{_shape(seen)} where plain has {_shape(expected)}"
         return Difference(name, None, float("inf"), reason)
     if expected.layout != torch.strided:
         expected, seen = expected.to_dense(), seen.to_dense()
@@ -92,6 +99,21 @@ def bits(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
 
 
+def look(tensor: torch.Tensor) -> str:
+    """Shape, dtype and strides."""
+    strides = tensor.stride() if tensor.layout == torch.strided else tensor.layout
+    return f"{tuple(tensor.shape)} {tensor.dtype} {strides}"
+
+
+def digest(tensor: torch.Tensor) -> str:
+    """How a tensor looks, with a hash of its values where they can be read."""
+    try:
+        values = bits(tensor.detach().cpu()).numpy().tobytes()
+    except (RuntimeError, NotImplementedError, TypeError, ValueError):
+        return f"{look(tensor)} values not read"
+    return f"{look(tensor)} {hashlib.blake2b(values, digest_size=8).hexdigest()}"
+
+
 def _units_apart(expected: torch.Tensor, seen: torch.Tensor) -> int | None:
     """The largest distance in units in the last place; None where a whole number cannot hold it."""
     first, second = _ordered(expected), _ordered(seen)
@@ -108,7 +130,7 @@ def _ordered(tensor: torch.Tensor) -> torch.Tensor:
     return torch.where(whole < 0, least - whole, whole)
 
 
-def _look(tensor: torch.Tensor) -> str:
+def _shape(tensor: torch.Tensor) -> str:
     return f"{tensor.dtype} {tuple(tensor.shape)}"
 
 

@@ -6,7 +6,6 @@ is left out of it, and so are detach and changes of dtype, of which autocast's c
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from reprise.model_check import comparison, regions
+from reprise.model_check.comparison import digest, look
 from reprise.model_check.regions import Key, current_run, user_frames
 from reprise.model_check.run import Checkpoint, Probe, Run, Setting, run
 
@@ -121,21 +121,6 @@ def _is_of_checkpoint() -> bool:
     return False
 
 
-def look(tensor: torch.Tensor) -> str:
-    """Shape, dtype and strides."""
-    strides = tensor.stride() if tensor.layout == torch.strided else tensor.layout
-    return f"{tuple(tensor.shape)} {tensor.dtype} {strides}"
-
-
-def digest(tensor: torch.Tensor) -> str:
-    """How a tensor looks, with a hash of its values where they can be read."""
-    try:
-        values = comparison.bits(tensor.detach().cpu()).numpy().tobytes()
-    except (RuntimeError, NotImplementedError, TypeError, ValueError):
-        return f"{look(tensor)} values not read"
-    return f"{look(tensor)} {hashlib.blake2b(values, digest_size=8).hexdigest()}"
-
-
 def record(setting: Setting, checkpoint: Checkpoint | None, only: frozenset[Key] | None = None) -> tuple[Recording, str]:
     """One step, recorded, and the error that ended it, if any."""
     made: list[Recording] = []
@@ -144,7 +129,7 @@ def record(setting: Setting, checkpoint: Checkpoint | None, only: frozenset[Key]
         made.append(Recording(model))
         return made[-1]
 
-    probe = Probe(mode, lambda _: lambda _: nullcontext(), lambda _: None)
+    probe = Probe(mode, lambda _: lambda _: nullcontext(), lambda *_: None)
     error = ""
     try:
         run(setting, checkpoint, steps=1, only=only, probe=probe)
