@@ -18,9 +18,11 @@ from torch import nn
 import impls
 from impls import Implementation
 from reprise.model_check import errors
+from reprise.model_check.budget import OverBudget, Planner, parse_budget
 from reprise.model_check.builder import ACCEPTED
 from reprise.model_check.comparison import Plain, compare_runs, compare_tensors
 from reprise.model_check.explain import Wrong, explain_divergence, explain_spread
+from reprise.model_check.integer_program import require_scipy
 from reprise.model_check.metering import Observations, measure
 from reprise.model_check.remedies import warned_of
 from reprise.model_check.report import Report, Result
@@ -41,14 +43,16 @@ def check(
     device: str | torch.device | None = None,
     steps: int = 2,
     explain: bool = False,
+    budget: int | str | None = None,
     progress: Callable[[str], object] | None = None,
 ) -> Report:
     """Compare steps of a model whose regions are checkpointed with plain steps; see docs/checking-your-model.md.
 
     ``build()`` returns ``(model, loss)`` with ``loss(model)`` a scalar, or ``(model, example_inputs)``; it is called anew
-    for each run. ``regions`` are globs of module names, besides the model's own calls of PyTorch's checkpoint.
-    Raises TypeError and ValueError for what is not accepted and for a model that fails without checkpointing. Not checked:
-    hangs, double backward, several processes, what ``torch.compile`` has compiled.
+    for each run. ``regions`` are globs of module names, besides the model's own calls of PyTorch's checkpoint. For a
+    ``budget`` in bytes, such as 500000 and "1.5GiB", or as a share of plain's peak, "60%", regions are chosen (with scipy).
+    Raises TypeError and ValueError for what is not accepted, for a model that fails without checkpointing, and for a budget
+    that no implementation keeps. Not checked: hangs, double backward, several processes, what ``torch.compile`` has compiled.
     """
     if steps < 1:
         raise ValueError(f"steps is {steps}; it must be 1 or more")
@@ -56,12 +60,15 @@ def check(
     found = [one if isinstance(one, Implementation) else impls.find(one) for one in chosen]
     if not found:
         raise ValueError("impl is empty; name one implementation at least")
+    if budget is not None:
+        parse_budget(budget, 1)
+        require_scipy()
     globs = (regions,) if isinstance(regions, str) else tuple(regions)
     setting = Setting(_anew(build), globs, _device(device), steps=steps)
     tell = progress or (lambda _: None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # each run would repeat the model's
-        return _Checked(setting, tell, explain).report(found)
+        return _Checked(setting, tell, explain, budget).report(found)
 
 
 def assert_equals_plain(
@@ -109,6 +116,7 @@ class _Checked:
     setting: Setting
     tell: Callable[[str], object]
     explain: bool
+    budget: int | str | None
     seconds: dict[str, list[float]] = field(default_factory=dict)  # of steps, by implementation
 
     def report(self, found: list[Implementation]) -> Report:
@@ -121,21 +129,21 @@ class _Checked:
         costs, metered = measure(self.setting, None, Observations())
         explained = explain_spread(self.setting) if self.explain and not plain.spread.agrees else ()
         initial = compare_tensors(plain.run.initial, plain.other.initial)
+        results = [
+            replace(result, time_ratio=ratio, **self._metered(one, metered), explanation=self._explained(one, result, plain))
+            for one, result, ratio in zip(found, results, ratios, strict=True)
+        ]
+        planner = Planner.measured(self.setting, plain, self.tell) if self.budget is not None else None
+        if planner:
+            results = self._within_budget(planner, found, results)
         return Report(
             regions=tuple(one.name for one in plain.run.regions),
             spread=plain.spread,
             initial_values_differ=tuple(one.name for one in initial.differing),
             spread_explanation=explained,
             plain=costs,
-            results=tuple(
-                replace(
-                    result,
-                    time_ratio=ratio,
-                    **self._metered(one, metered),
-                    explanation=self._explained(one, result, plain),
-                )
-                for one, result, ratio in zip(found, results, ratios, strict=True)
-            ),
+            results=tuple(results),
+            region_costs=planner.region_costs() if planner else (),
         )
 
     def _plain_runs(self) -> tuple[Run, Run]:
@@ -184,6 +192,20 @@ class _Checked:
             return ()
         self.tell(f"{one.name}, explained")
         return explain_divergence(self.setting, one.checkpoint, Wrong(plain.run, plain.spread_if_any))
+
+    def _within_budget(self, planner: Planner, found: list[Implementation], results: list[Result]) -> list[Result]:
+        assert self.budget is not None
+        refused: list[OverBudget] = []
+        for place, (one, result) in enumerate(zip(found, results, strict=True)):
+            if result.verdict in ("agrees", "diverges"):
+                try:
+                    results[place] = replace(result, choice=planner.choose(one, self.budget))
+                except OverBudget as error:
+                    refused.append(error)
+                    results[place] = replace(result, over_budget=str(error))
+        if refused and not any(one.choice for one in results):
+            raise refused[0]
+        return results
 
     def _times(self, found: list[Implementation]) -> list[float | None]:
         """Median seconds of a step beside plain's: of the steps that were compared, and of one more of each in turn."""

@@ -28,10 +28,11 @@ from reprise.model_check.run import Checkpoint, Probe, Run, Setting, Tensors, co
 
 @dataclass(frozen=True)
 class Costs:
-    """Bytes after forward and at most, and FLOPs, of one step."""
+    """Bytes after forward and at most, those of storages alone at most, and FLOPs, of one step."""
 
     kept_bytes: int
     peak_bytes: int
+    storages_peak_bytes: int
     flops: int
     forward_flops: int
 
@@ -68,10 +69,10 @@ class _StepMeter(TorchDispatchMode):
         kwargs = kwargs or {}
         if self.is_paused:
             return func(*args, **kwargs)
-        for storage in _storages((args, kwargs)):
+        for storage in storages((args, kwargs)):
             self.known.setdefault(storage, 0)  # was there before the step
         result = func(*args, **kwargs)
-        for storage in _storages(result):
+        for storage in storages(result):
             if storage not in self.known:
                 self.known[storage] = size = storage.nbytes()
                 self.alive += size
@@ -94,14 +95,20 @@ class _StepMeter(TorchDispatchMode):
         self.alive -= size
 
 
-def _storages(tree: Any) -> Iterator[Any]:
+def storages(tree: Any) -> Iterator[Any]:
+    """The storages of the dense tensors in a tree."""
     for leaf in tree_leaves(tree):
         if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided:
             yield leaf.untyped_storage()
 
 
-def measure(setting: Setting, checkpoint: Checkpoint | None, seen: Observations) -> tuple[Costs, Run]:
-    """The costs of one step; what is seen in its regions is put down as it happens. Raises what the step raises."""
+def measure(
+    setting: Setting, checkpoint: Checkpoint | None, seen: Observations, *, only: frozenset[Key] | None = None
+) -> tuple[Costs, Run]:
+    """The costs of one step, all regions or ``only`` these through ``checkpoint``. Raises what the step raises.
+
+    What is seen in its regions is put down as it happens.
+    """
     meters: list[_StepMeter] = []
 
     def mode(model: nn.Module) -> AbstractContextManager[Any]:
@@ -126,14 +133,14 @@ def measure(setting: Setting, checkpoint: Checkpoint | None, seen: Observations)
         models.append(model)
         return lambda one: _observed(seen, model, one, meters[-1])
 
-    result = run(setting, checkpoint, steps=1, probe=Probe(mode, watch, after_forward))
+    result = run(setting, checkpoint, steps=1, only=only, probe=Probe(mode, watch, after_forward))
     meter, device = meters[-1], _accelerator(models[-1])
     peak = torch.get_device_module(device).max_memory_allocated(device) if device is not None else meter.peak
     before = seen.buffers_after_forward
     seen.updated_in_backward = tuple(
         name for name, value in result.buffers.items() if name in before and difference(name, before[name], value)
     )
-    return Costs(meter.kept, peak, meter.flops, meter.forward_flops), result
+    return Costs(meter.kept, peak, meter.peak, meter.flops, meter.forward_flops), result
 
 
 def _accelerator(model: nn.Module) -> torch.device | None:

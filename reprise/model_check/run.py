@@ -119,14 +119,14 @@ def _step(subject: Subject, log: RegionLog, probe: Probe | None) -> tuple[torch.
     """Forward and backward: a copy of the loss, and seconds."""
     log.begin_step()
     with probe.mode(subject.model) if probe else nullcontext():
-        start = _now(subject.model)
+        start = now(subject.model)
         loss = subject.loss()
         if probe:
             probe.after_forward(subject.model, log)
         if not loss.requires_grad and log.checkpoint is None:
             raise TypeError("loss(model) does not require grad: there is no gradient to compare")
         loss.backward()
-        seconds = _now(subject.model) - start
+        seconds = now(subject.model) - start
     return loss.detach().to("cpu", copy=True), seconds
 
 
@@ -145,7 +145,8 @@ def _first_step(model: nn.Module, log: RegionLog, globs: tuple[str, ...]) -> Fir
     )
 
 
-def _now(model: nn.Module) -> float:
+def now(model: nn.Module) -> float:
+    """Seconds, once the model's device has done what it was given."""
     device = next((one.device for one in model.parameters()), torch.device("cpu"))
     if device.type != "cpu":
         torch.get_device_module(device).synchronize(device)
