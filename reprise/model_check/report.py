@@ -92,7 +92,8 @@ def _lines(report: Report) -> list[str]:
     if report.region_costs:
         lines += _regions_table(report.region_costs)
     for one in report.results:
-        lines += ["", f"{one.implementation} {one.verdict}{': ' + one.error if one.error else ''}"]
+        rounding = ", by rounding alone" if one.comparison is not None and one.comparison.is_rounding else ""
+        lines += ["", f"{one.implementation} {one.verdict}{rounding}{': ' + one.error if one.error else ''}"]
         if one.comparison is not None:
             lines += [f"  {line}" for line in differences(one.comparison)]
         for warned in one.warnings:
@@ -127,15 +128,7 @@ def _choice(choice: Choice, regions: int) -> list[str]:
 
 def differences(comparison: Comparison) -> list[str]:
     """A line for each kind of thing that differs."""
-    parts = {
-        "loss": comparison.loss,
-        "gradients": comparison.gradients,
-        "buffers": comparison.buffers,
-        "losses of later steps": comparison.losses_of_later_steps,
-        "parameters after the last step": comparison.parameters_after_steps,
-        "buffers after the last step": comparison.buffers_after_steps,
-    }
-    lines = [line for name, part in parts.items() for line in _difference(name, part)]
+    lines = [line for name, part in comparison.parts.items() for line in _difference(name, part)]
     if comparison.random_streams:
         lines.append(f"random number streams stand elsewhere after the step: {_listed(comparison.random_streams)}")
     if comparison.training_flags:

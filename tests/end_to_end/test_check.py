@@ -20,6 +20,7 @@ from torch.utils.checkpoint import checkpoint as bound_early
 
 from reprise.model_check.checking import assert_equals_plain, check
 from reprise.model_check.command import main
+from reprise.model_check.comparison import compare_tensors
 from reprise.model_check.process_state import random_streams
 from reprise.model_check.report import Report
 
@@ -303,6 +304,29 @@ def test_a_model_that_is_not_deterministic_is_compared_by_its_spread() -> None:
 
 def loss_with(numbers: random.Random) -> Callable[[nn.Module], torch.Tensor]:
     return lambda model: model(torch.ones(2, 4)).sum() * numbers.random()
+
+
+@pytest.mark.parametrize(("factor", "is_rounding"), [(1 + 2**-22, True), (1.001, False)])
+def test_a_difference_in_rounding_alone_is_told_and_stays_a_divergence(factor: float, is_rounding: bool) -> None:
+    from impls import Implementation
+
+    def checkpoint(function: Any, *args: Any) -> Any:
+        result = function(*args)
+        result.register_hook(lambda gradient: gradient * factor)
+        return result
+
+    one = Implementation("scaling", kind="checkpoint", summary="x", source="x", declared=False, checkpoint=checkpoint)
+    (result,) = check(built(), impl=one, steps=1).results
+    assert result.verdict == "diverges"
+    assert result.comparison is not None
+    assert result.comparison.is_rounding is is_rounding
+
+
+def test_rounding_is_beside_the_largest_gradient_for_those_that_are_zero_but_for_rounding() -> None:
+    plain = {"weight": torch.ones(2), "bias": torch.tensor([1e-8, -1e-8])}
+    noise, wrong = {**plain, "bias": torch.tensor([-3e-8, 1e-8])}, {**plain, "bias": torch.tensor([1e-4, 0.0])}
+    assert compare_tensors(plain, noise).is_rounding
+    assert not compare_tensors(plain, wrong).is_rounding
 
 
 def test_an_error_of_the_recomputation_is_a_refusal() -> None:
