@@ -24,6 +24,7 @@ from reprise.model_check.run import Checkpoint, Probe, Run, Setting, run
 
 TRIES = 60  # runs at most to leave regions out
 _LEFT_OUT = {"aten.detach.default", "aten._to_copy.default", "aten.alias.default"}
+_SHOWN = bool | int | float | complex | str | torch.dtype  # arguments of operators that are compared
 _CHECKPOINTS = (torch.utils.checkpoint.__file__, regions.INTERNAL[2])
 
 
@@ -45,9 +46,10 @@ class Wrong:
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator that ran: digests of the tensors that it read and of those that it made or wrote."""
+    """One operator that ran: its other arguments, digests of the tensors that it read, and of those that it made or wrote."""
 
     name: str
+    options: tuple[str, ...]
     read: tuple[str, ...]
     made: tuple[str, ...]
     origins: tuple[str, ...]
@@ -87,6 +89,7 @@ class Recording(TorchDispatchMode):
         self.runs.setdefault(key, []).append(
             Operator(
                 str(func),
+                tuple(repr(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, _SHOWN)),
                 read,
                 after,
                 tuple(
@@ -149,6 +152,9 @@ def first_difference(forward: Sequence[Operator], again: Sequence[Operator]) -> 
         if changed or len(one.read) != len(other.read):
             named = [other.origins[i] or f"tensor {i}" for i in changed]
             return (f"{place}: {one.name} reads another value of {', '.join(named)}, changed since forward", *where)
+        if one.options != other.options:
+            told = f"{one.name} is called with {', '.join(one.options)} in forward, with {', '.join(other.options)} again"
+            return (f"{place}: {told}", *where)
         if one.made != other.made:
             return (f"{place}: {one.name} gives another value for the same inputs", *where)
     if len(again) > len(forward):

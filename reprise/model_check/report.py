@@ -68,7 +68,10 @@ class Report:
 
     def as_json(self) -> str:
         """Everything, for a program."""
-        return json.dumps(dataclasses.asdict(self), indent=2)
+        content = dataclasses.asdict(self)
+        for stored, one in zip(content["results"], self.results, strict=True):
+            stored["rounding_alone"] = one.comparison is not None and one.comparison.is_rounding
+        return json.dumps(content, indent=2)
 
     def __str__(self) -> str:
         return "\n".join(_lines(self))

@@ -84,7 +84,8 @@ def _of_result(one: Result, report: Report) -> dict[str, Any]:
 def _differs(compared: Comparison) -> Iterator[str]:
     for name, part in compared.parts.items():
         if not part.agrees:
-            yield f"{len(part.differing) + len(part.missing)} of {part.total} {name}"
+            count = f"{len(part.differing) + len(part.missing)} of {part.total} " if part.total > 1 else ""
+            yield f"{count}{name}"
     if compared.random_streams:
         yield "random number streams"
     if compared.training_flags:

@@ -279,7 +279,25 @@ def cached(self: Any, x: torch.Tensor) -> torch.Tensor:
     return x * torch.stack(self.kept).sum(0)
 
 
+@torch.library.custom_op("reprise_check::unsteady", mutates_args=())
+def unsteady(x: torch.Tensor) -> torch.Tensor:
+    return x + random.random()
+
+
+def routed_by_ties(self: Any, x: torch.Tensor) -> torch.Tensor:
+    scores = torch.zeros(4, 2) + 1e-6 * torch.rand((4, 2), generator=self.generator)
+    return torch.where(scores.argmax(1, keepdim=True) == 0, x.sin(), x.cos())
+
+
+def shortened(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.kept.append(x)
+    return x[len(self.kept) :].sin().sum() + x
+
+
 FAULTS = [
+    (lambda self, x: x * unsteady(x.detach()), "reprise_check.unsteady"),
+    (routed_by_ties, "aten.rand.generator"),
+    (shortened, "aten.slice.Tensor is called with 0, 1, "),
     (lambda self, x: x * torch.rand(x.shape, generator=self.generator), "aten.rand.generator"),
     (in_place, "buffer layers.1.count"),
     (routed, "aten.cos"),
