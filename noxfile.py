@@ -1,7 +1,7 @@
 """The jobs of the project: judge implementations, reproduce papers, test the suite itself, check the code.
 
-A bare ``nox`` does all of them but ``mutants``, ``portability``, ``soak``, ``operators``, ``compare``, ``published``, ``docs``,
-and ``peers``, which needs packages that do not install everywhere.
+A bare ``nox`` does all of them but ``mutants``, ``portability``, ``soak``, ``operators``, ``compare``, ``zoo``, ``published``,
+``docs``, and ``peers``, which needs packages that do not install everywhere.
 
 After ``--``, every session takes ``--torch VERSION``, another release than the pinned one; ``conformance``, ``peers``,
 ``operators``, ``portability`` and ``tests`` pass the rest on to the conformance run, ``soak`` to
@@ -141,6 +141,15 @@ def compare(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def zoo(session: nox.Session) -> None:
+    """Check tiny models of transformers, timm, torchvision and diffusers; --write publishes results and table."""
+    options = _install(session, "zoo")
+    session.run("python", "-m", "reprise", "zoo", *options)
+    if "--write" in options:
+        _mark(session)
+
+
+@nox.session(default=False)
 def published(session: nox.Session) -> None:
     """Test published scripts, and the page in a browser; then check that results were measured on the code that is there.
 
@@ -179,3 +188,4 @@ def lint(session: nox.Session) -> None:
     session.run("python", "-m", "reprise", "budget", "--check")
     session.run("python", "-m", "reprise", "compare", "--check")
     session.run("python", "-m", "reprise", "overhead", "--check")
+    session.run("python", "-m", "reprise", "zoo", "--check")

@@ -24,7 +24,7 @@ from conformance.rows import torch_releases
 from conformance.rows.results_file import ROOT, Results, Row, read_all
 
 COLUMNS = {"implementation": "impl", "law": "law"}  # of a row, by the fingerprint that is about it
-TABLES = "compare-*.json", "overhead-*.json", "budget.json", "layer-*.json", "offload-*.json", "papers/*.json"
+TABLES = "compare-*.json", "overhead-*.json", "budget.json", "layer-*.json", "offload-*.json", "zoo-*.json", "papers/*.json"
 MARK_ANEW = "nox -s published -- --mark"
 
 
@@ -133,6 +133,8 @@ def _measured_anew(path: Path, content: Mapping[str, Any]) -> str:
     name = path.stem.partition("-")[0]
     if path.parent.name == "papers":
         return f"nox -s reproduce -- {path.stem}"
+    if name == "zoo":
+        return "nox -s zoo -- --write"
     if name != "compare":
         about = [f"--{one} {content[one]}" for one in ("workload", "size") if name == "offload"]
         return " ".join(["python", "-m", "reprise", name, *about, "--write"])

@@ -122,6 +122,24 @@ def budget(*, write: Flag = False, check: Flag = False) -> int:
     return 0
 
 
+def zoo(*, write: Flag = False, check: Flag = False) -> int:
+    """Check tiny models of transformers, timm, torchvision and diffusers.
+
+    Each is built with random weights and its package's own checkpointing. The status is 1 when one cannot be checked, or a
+    budget is not kept.
+
+    Args:
+        write: Publish results/zoo-cpu.json, and the table of docs/zoo.md.
+        check: Check no model; fail when docs/zoo.md has another table than the results.
+    """
+    from reprise.zoo import publishing
+
+    require_one({"--write": write, "--check": check}, or_none=True)
+    if check:
+        return failed([publishing.SECTION.check(ROOT)])
+    return failed(publishing.run_zoo(publish=write, root=ROOT))
+
+
 def layer(*, device: Device = "cuda", rounds: Rounds = 15, write: Flag = False) -> int:
     """Measure time and memory of a transformer layer on CUDA.
 
@@ -182,6 +200,7 @@ COMMANDS: Mapping[Callable[..., Any], str] = {
     reproduce: "reproduce chen2016 rotor2019",
     overhead: "overhead --profile",
     budget: "budget",
+    zoo: "zoo",
     layer: "layer --device cuda",
     offload: "offload --workload lstm --size M",
 }

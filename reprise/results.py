@@ -111,10 +111,12 @@ def published(*, tell: Flag = False, mark: Flag = False) -> int:
         mark: Mark them with † in all generated sections and pages.
     """
     from benches import staleness
+    from reprise.zoo import publishing
 
     require_one({"--tell": tell, "--mark": mark}, or_none=True)
     if mark:
         staleness.mark(ROOT)
+        publishing.mark(ROOT)
         return 0
     faults, told = staleness.check(ROOT)
     status = failed(faults)

@@ -20,7 +20,7 @@ from pathlib import Path
 from conformance.provenance.syntax_trees import Module, Target, canonical, chains, entries, evaluated, imports, parsed
 from conformance.rows.results_file import ROOT
 
-PACKAGES = "impls", "conformance", "benches"
+PACKAGES = "impls", "conformance", "benches", "reprise"
 LAWS = "conformance.laws"
 # What says where and how something was measured and shows it, what a law means to readers, and what finds an implementation,
 # whose fingerprint is its own.

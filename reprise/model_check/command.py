@@ -32,6 +32,9 @@ def _parser() -> _Parser:
     parser.add_argument("--steps", type=int, default=2, metavar="N", help="steps of SGD that are compared (default: 2)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all that was found; - is standard output")
     parser.add_argument("--explain", action="store_true", help="find the first operator whose value differs")
+    parser.add_argument(
+        "--budget", metavar="BYTES", help="choose regions so that a step's peak is within it; also 1.5GiB, 60%%"
+    )
     return parser
 
 
@@ -54,6 +57,7 @@ def main(arguments: Sequence[str]) -> int:
             device=options.device,
             steps=options.steps,
             explain=options.explain,
+            budget=options.budget,
             progress=lambda told: print(f"... {told}", file=sys.stderr, flush=True),
         )
     except (ValueError, TypeError) as error:

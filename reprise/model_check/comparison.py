@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -10,17 +12,28 @@ import torch
 from reprise.model_check.run import Run, Tensors
 
 SPREAD = 4.0  # what is not deterministic may differ by so many times as two plain runs do
+ROUNDING = 64  # epsilons of the largest value up to which a difference is called rounding: it is told, and remains a divergence
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A tensor that differs: by how much at most, in units in the last place (None if these say nothing) and absolutely."""
+    """A tensor that differs: by how much at most, in units in the last place (None if these say nothing) and absolutely.
+
+    ``epsilons``: the absolute difference beside the largest value, in epsilons of the dtype; None if that says nothing. Where
+    the largest value is rounding itself beside those of the other tensors, as gradients of keys' biases are, it is theirs.
+    """
 
     name: str
     units: int | None
     absolute: float
     reason: str = ""
+    epsilons: float | None = None
+
+    @property
+    def is_rounding(self) -> bool:
+        """Whether it is as small as sums in another order give."""
+        return self.epsilons is not None and self.epsilons <= ROUNDING
 
 
 @dataclass(frozen=True)
@@ -35,6 +48,11 @@ class TensorsCompared:
     @property
     def agrees(self) -> bool:
         return not (self.differing or self.missing or self.surplus)
+
+    @property
+    def is_rounding(self) -> bool:
+        """Whether what differs does so by rounding alone."""
+        return not (self.missing or self.surplus) and all(one.is_rounding for one in self.differing)
 
 
 @dataclass(frozen=True)
@@ -51,10 +69,26 @@ class Comparison:
     buffers_after_steps: TensorsCompared
 
     @property
+    def parts(self) -> dict[str, TensorsCompared]:
+        """Kinds of tensors that are compared, by name."""
+        return {
+            "loss": self.loss,
+            "gradients": self.gradients,
+            "buffers": self.buffers,
+            "losses of later steps": self.losses_of_later_steps,
+            "parameters after the last step": self.parameters_after_steps,
+            "buffers after the last step": self.buffers_after_steps,
+        }
+
+    @property
     def agrees(self) -> bool:
-        parts = (self.loss, self.gradients, self.buffers, self.losses_of_later_steps, self.parameters_after_steps,
-                 self.buffers_after_steps)  # fmt: skip
-        return all(part.agrees for part in parts) and not (self.random_streams or self.training_flags)
+        return all(part.agrees for part in self.parts.values()) and not (self.random_streams or self.training_flags)
+
+    @property
+    def is_rounding(self) -> bool:
+        """Whether something differs, and all of it by rounding alone."""
+        states = self.random_streams or self.training_flags
+        return not self.agrees and not states and all(part.is_rounding for part in self.parts.values())
 
 
 @dataclass(frozen=True)
@@ -64,16 +98,21 @@ class Plain:
     run: Run
     other: Run
 
-    @property
+    @functools.cached_property
     def spread(self) -> Comparison:
         """What differs between the two runs; nothing if the model is deterministic."""
         return compare_runs(self.run, self.other)
 
+    @property
+    def spread_if_any(self) -> Comparison | None:
+        """The spread by which runs are compared; None if they are compared to the last bit."""
+        return None if self.spread.agrees else self.spread
 
-def difference(name: str, expected: torch.Tensor, seen: torch.Tensor) -> Difference | None:
-    """How two tensors differ; None if they are equal to the last bit, layout aside."""
+
+def difference(name: str, expected: torch.Tensor, seen: torch.Tensor, among: float = 0.0) -> Difference | None:
+    """How two tensors differ; None if they are equal to the last bit, layout aside. ``among``: the largest value of all."""
     if expected.shape != seen.shape or expected.dtype != seen.dtype:
-        reason = f"{_look(seen)} where plain has {_look(expected)}"
+        reason = f"{_shape(seen)} where plain has {_shape(expected)}"
         return Difference(name, None, float("inf"), reason)
     if expected.layout != torch.strided:
         expected, seen = expected.to_dense(), seen.to_dense()
@@ -84,12 +123,29 @@ def difference(name: str, expected: torch.Tensor, seen: torch.Tensor) -> Differe
     if expected.is_complex():
         expected, seen = torch.view_as_real(expected.resolve_conj()), torch.view_as_real(seen.resolve_conj())
     absolute = (expected.double() - seen.double()).abs().max().item()
-    return Difference(name, _units_apart(expected, seen), absolute)
+    epsilon, largest = torch.finfo(expected.dtype).eps, expected.double().abs().max().item()
+    largest = among if largest <= ROUNDING * epsilon * among else largest
+    return Difference(name, _units_apart(expected, seen), absolute, epsilons=absolute / epsilon / largest if largest else None)
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
     """The bytes of a dense tensor's values."""
     return tensor.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+
+
+def look(tensor: torch.Tensor) -> str:
+    """Shape, dtype and strides."""
+    strides = tensor.stride() if tensor.layout == torch.strided else tensor.layout
+    return f"{tuple(tensor.shape)} {tensor.dtype} {strides}"
+
+
+def digest(tensor: torch.Tensor) -> str:
+    """How a tensor looks, with a hash of its values where they can be read."""
+    try:
+        values = bits(tensor.detach().cpu()).numpy().tobytes()
+    except (RuntimeError, NotImplementedError, TypeError, ValueError):
+        return f"{look(tensor)} values not read"
+    return f"{look(tensor)} {hashlib.blake2b(values, digest_size=8).hexdigest()}"
 
 
 def _units_apart(expected: torch.Tensor, seen: torch.Tensor) -> int | None:
@@ -108,7 +164,7 @@ def _ordered(tensor: torch.Tensor) -> torch.Tensor:
     return torch.where(whole < 0, least - whole, whole)
 
 
-def _look(tensor: torch.Tensor) -> str:
+def _shape(tensor: torch.Tensor) -> str:
     return f"{tensor.dtype} {tuple(tensor.shape)}"
 
 
@@ -116,13 +172,18 @@ def compare_tensors(expected: Tensors, seen: Tensors, spread: TensorsCompared = 
     """Compare tensors by name; those that differ in ``spread`` may differ by ``SPREAD`` times as much."""
     allowed = {one.name: one.absolute * SPREAD for one in spread.differing}
     varying = {*spread.missing, *spread.surplus}
-    found = [difference(name, value, seen[name]) for name, value in expected.items() if name in seen]
+    among = max((_largest(one) for one in expected.values()), default=0.0)
+    found = [difference(name, value, seen[name], among) for name, value in expected.items() if name in seen]
     return TensorsCompared(
         total=len(expected),
         differing=tuple(one for one in found if one is not None and not one.absolute <= allowed.get(one.name, -1.0)),
         missing=tuple(name for name in expected if name not in seen and name not in varying),
         surplus=tuple(name for name in seen if name not in expected and name not in varying),
     )
+
+
+def _largest(tensor: torch.Tensor) -> float:
+    return tensor.abs().max().item() if tensor.is_floating_point() and tensor.numel() else 0.0
 
 
 def compare_runs(expected: Run, seen: Run, spread: Comparison | None = None) -> Comparison:

@@ -6,7 +6,6 @@ is left out of it, and so are detach and changes of dtype, of which autocast's c
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -19,11 +18,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from reprise.model_check import comparison, regions
+from reprise.model_check.comparison import digest, look
 from reprise.model_check.regions import Key, current_run, user_frames
 from reprise.model_check.run import Checkpoint, Probe, Run, Setting, run
 
 TRIES = 60  # runs at most to leave regions out
 _LEFT_OUT = {"aten.detach.default", "aten._to_copy.default", "aten.alias.default"}
+_SHOWN = bool | int | float | complex | str | torch.dtype  # arguments of operators that are compared
 _CHECKPOINTS = (torch.utils.checkpoint.__file__, regions.INTERNAL[2])
 
 
@@ -45,9 +46,10 @@ class Wrong:
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator that ran: digests of the tensors that it read and of those that it made or wrote."""
+    """One operator that ran: its other arguments, digests of the tensors that it read, and of those that it made or wrote."""
 
     name: str
+    options: tuple[str, ...]
     read: tuple[str, ...]
     made: tuple[str, ...]
     origins: tuple[str, ...]
@@ -87,6 +89,7 @@ class Recording(TorchDispatchMode):
         self.runs.setdefault(key, []).append(
             Operator(
                 str(func),
+                tuple(repr(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, _SHOWN)),
                 read,
                 after,
                 tuple(
@@ -121,21 +124,6 @@ def _is_of_checkpoint() -> bool:
     return False
 
 
-def look(tensor: torch.Tensor) -> str:
-    """Shape, dtype and strides."""
-    strides = tensor.stride() if tensor.layout == torch.strided else tensor.layout
-    return f"{tuple(tensor.shape)} {tensor.dtype} {strides}"
-
-
-def digest(tensor: torch.Tensor) -> str:
-    """How a tensor looks, with a hash of its values where they can be read."""
-    try:
-        values = comparison.bits(tensor.detach().cpu()).numpy().tobytes()
-    except (RuntimeError, NotImplementedError, TypeError, ValueError):
-        return f"{look(tensor)} values not read"
-    return f"{look(tensor)} {hashlib.blake2b(values, digest_size=8).hexdigest()}"
-
-
 def record(setting: Setting, checkpoint: Checkpoint | None, only: frozenset[Key] | None = None) -> tuple[Recording, str]:
     """One step, recorded, and the error that ended it, if any."""
     made: list[Recording] = []
@@ -144,7 +132,7 @@ def record(setting: Setting, checkpoint: Checkpoint | None, only: frozenset[Key]
         made.append(Recording(model))
         return made[-1]
 
-    probe = Probe(mode, lambda _: lambda _: nullcontext(), lambda _: None)
+    probe = Probe(mode, lambda _: lambda _: nullcontext(), lambda *_: None)
     error = ""
     try:
         run(setting, checkpoint, steps=1, only=only, probe=probe)
@@ -164,6 +152,9 @@ def first_difference(forward: Sequence[Operator], again: Sequence[Operator]) -> 
         if changed or len(one.read) != len(other.read):
             named = [other.origins[i] or f"tensor {i}" for i in changed]
             return (f"{place}: {one.name} reads another value of {', '.join(named)}, changed since forward", *where)
+        if one.options != other.options:
+            told = f"{one.name} is called with {', '.join(one.options)} in forward, with {', '.join(other.options)} again"
+            return (f"{place}: {told}", *where)
         if one.made != other.made:
             return (f"{place}: {one.name} gives another value for the same inputs", *where)
     if len(again) > len(forward):

@@ -21,16 +21,18 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from reprise.model_check.comparison import difference
-from reprise.model_check.regions import RegionRun, Watch
+from reprise.model_check.reachable import Snapshot, changed_between, filled_again, snapshot
+from reprise.model_check.regions import Key, Region, RegionLog, RegionRun, Watch
 from reprise.model_check.run import Checkpoint, Probe, Run, Setting, Tensors, copies, run
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Bytes after forward and at most, and FLOPs, of one step."""
+    """Bytes after forward and at most, those of storages alone at most, and FLOPs, of one step."""
 
     kept_bytes: int
     peak_bytes: int
+    storages_peak_bytes: int
     flops: int
     forward_flops: int
 
@@ -43,8 +45,13 @@ class Observations:
     numpy_random: dict[str, str] = field(default_factory=dict)
     training_flags: dict[str, str] = field(default_factory=dict)
     hooks: dict[str, str] = field(default_factory=dict)
+    filled: dict[str, str] = field(default_factory=dict)
+    changed_outside: dict[str, str] = field(default_factory=dict)
+    after_forward_of: dict[Key, tuple[Snapshot, Snapshot]] = field(default_factory=dict)  # before and after it
     buffers_after_forward: Tensors = field(default_factory=dict)
     updated_in_backward: tuple[str, ...] = ()
+    regions: tuple[Region, ...] = ()
+    output_requires_grad: dict[Key, bool] = field(default_factory=dict)
 
 
 class _StepMeter(TorchDispatchMode):
@@ -52,6 +59,7 @@ class _StepMeter(TorchDispatchMode):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
+        self.is_paused = False
         self.alive = self.peak = self.kept = self.flops = self.forward_flops = 0
         self.known: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         for tensor in (*model.parameters(), *model.buffers()):
@@ -59,10 +67,12 @@ class _StepMeter(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        for storage in _storages((args, kwargs)):
+        if self.is_paused:
+            return func(*args, **kwargs)
+        for storage in storages((args, kwargs)):
             self.known.setdefault(storage, 0)  # was there before the step
         result = func(*args, **kwargs)
-        for storage in _storages(result):
+        for storage in storages(result):
             if storage not in self.known:
                 self.known[storage] = size = storage.nbytes()
                 self.alive += size
@@ -72,18 +82,33 @@ class _StepMeter(TorchDispatchMode):
             self.flops += int(flop_registry[func._overloadpacket](*args, **kwargs, out_val=result))
         return result
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Meanwhile operators are not counted: they are of this package."""
+        before, self.is_paused = self.is_paused, True
+        try:
+            yield
+        finally:
+            self.is_paused = before
+
     def _freed(self, size: int) -> None:
         self.alive -= size
 
 
-def _storages(tree: Any) -> Iterator[Any]:
+def storages(tree: Any) -> Iterator[Any]:
+    """The storages of the dense tensors in a tree."""
     for leaf in tree_leaves(tree):
         if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided:
             yield leaf.untyped_storage()
 
 
-def measure(setting: Setting, checkpoint: Checkpoint | None, seen: Observations) -> tuple[Costs, Run]:
-    """The costs of one step; what is seen in its regions is put down as it happens. Raises what the step raises."""
+def measure(
+    setting: Setting, checkpoint: Checkpoint | None, seen: Observations, *, only: frozenset[Key] | None = None
+) -> tuple[Costs, Run]:
+    """The costs of one step, all regions or ``only`` these through ``checkpoint``. Raises what the step raises.
+
+    What is seen in its regions is put down as it happens.
+    """
     meters: list[_StepMeter] = []
 
     def mode(model: nn.Module) -> AbstractContextManager[Any]:
@@ -94,27 +119,28 @@ def measure(setting: Setting, checkpoint: Checkpoint | None, seen: Observations)
             torch.get_device_module(device).reset_peak_memory_stats(device)
         return stack
 
-    def after_forward(model: nn.Module) -> None:
+    def after_forward(model: nn.Module, log: RegionLog) -> None:
         meter, device = meters[-1], _accelerator(model)
         meter.kept, meter.forward_flops = meter.alive, meter.flops
         if device is not None:
             meter.kept = torch.get_device_module(device).memory_allocated(device)
+        seen.regions, seen.output_requires_grad = tuple(log.regions.values()), dict(log.output_requires_grad)
         seen.buffers_after_forward = copies(dict(model.named_buffers()))
 
     models: list[nn.Module] = []
 
     def watch(model: nn.Module) -> Watch:
         models.append(model)
-        return lambda one: _observed(seen, model, one)
+        return lambda one: _observed(seen, model, one, meters[-1])
 
-    result = run(setting, checkpoint, steps=1, probe=Probe(mode, watch, after_forward))
+    result = run(setting, checkpoint, steps=1, only=only, probe=Probe(mode, watch, after_forward))
     meter, device = meters[-1], _accelerator(models[-1])
     peak = torch.get_device_module(device).max_memory_allocated(device) if device is not None else meter.peak
     before = seen.buffers_after_forward
     seen.updated_in_backward = tuple(
         name for name, value in result.buffers.items() if name in before and difference(name, before[name], value)
     )
-    return Costs(meter.kept, peak, meter.flops, meter.forward_flops), result
+    return Costs(meter.kept, peak, meter.peak, meter.flops, meter.forward_flops), result
 
 
 def _accelerator(model: nn.Module) -> torch.device | None:
@@ -122,14 +148,18 @@ def _accelerator(model: nn.Module) -> torch.device | None:
 
 
 @contextmanager
-def _observed(seen: Observations, model: nn.Module, one: RegionRun) -> Iterator[None]:
+def _observed(seen: Observations, model: nn.Module, one: RegionRun, meter: _StepMeter) -> Iterator[None]:
     """Compare what a region's run must leave alone before it and after it."""
     python, numpy = random.getstate(), _numpy_state()
     training, hooks = _training(model), _hooks(model, one)
-    name, line = one.region.name, one.region.line
+    with meter.paused():
+        before = snapshot(model, one)
+    finished = False
     try:
         yield
+        finished = True
     finally:
+        name, line = one.region.name, one.region.line
         if random.getstate() != python:
             seen.python_random[name] = line
         if _numpy_state() != numpy:
@@ -139,6 +169,21 @@ def _observed(seen: Observations, model: nn.Module, one: RegionRun) -> Iterator[
                 seen.training_flags[module] = line
         if _hooks(model, one) > hooks:
             seen.hooks[name] = line
+        with meter.paused():
+            _compare_reachable(seen, one, (before, snapshot(model, one)), finished)
+
+
+def _compare_reachable(seen: Observations, one: RegionRun, around: tuple[Snapshot, Snapshot], finished: bool) -> None:
+    """Compare what a recomputation reaches with what forward did."""
+    if one.number == 0:
+        seen.after_forward_of[one.region.key] = around
+    elif one.region.key in seen.after_forward_of:
+        forward = seen.after_forward_of[one.region.key]
+        filled = dict.fromkeys(filled_again(forward, around, finished=finished), one.region.line)
+        seen.filled |= filled
+        for path in changed_between(forward, around):
+            if path not in filled:
+                seen.changed_outside[path] = one.region.line
 
 
 def _numpy_state() -> tuple[Any, ...]:

@@ -50,6 +50,7 @@ class RegionRun:
 
     region: Region
     number: int
+    function: Callable[..., Any]
     arguments: tuple[Any, ...]
     in_forward: bool
     places: Iterator[int] = field(default_factory=lambda: iter(range(sys.maxsize)))  # of the calls inside
@@ -97,7 +98,7 @@ class RegionLog:
         checkpointed = self.checkpoint is not None and (self.only is None or key in self.only)
 
         def run(*args: Any, **kwargs: Any) -> Any:
-            with self._running(region, (args, kwargs), in_forward):
+            with self._running(region, function, (args, kwargs), in_forward):
                 return function(*args, **kwargs)
 
         if checkpointed:
@@ -121,10 +122,12 @@ class RegionLog:
         return self.names.get(id(owner)) or str(getattr(function, "__qualname__", type(function).__name__))
 
     @contextmanager
-    def _running(self, region: Region, arguments: tuple[Any, ...], in_forward: bool) -> Iterator[None]:
+    def _running(
+        self, region: Region, function: Callable[..., Any], arguments: tuple[Any, ...], in_forward: bool
+    ) -> Iterator[None]:
         number = self.runs[region.key]
         self.runs[region.key] += 1
-        run = RegionRun(region, number, arguments, in_forward and number == 0)
+        run = RegionRun(region, number, function, arguments, in_forward and number == 0)
         before, _state.run = _state.run, run
         try:
             with _implementation(False), self.watch(run) if self.watch else nullcontext():

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from reprise.model_check.budget import Choice, RegionCosts
 from reprise.model_check.comparison import Comparison, TensorsCompared
 from reprise.model_check.metering import Costs
 
@@ -26,7 +29,10 @@ class Warned:
 
 @dataclass(frozen=True)
 class Result:
-    """One implementation on the model; what could not be measured is None."""
+    """One implementation on the model; what could not be measured is None.
+
+    With a budget there is a ``choice``, or what is ``over_budget``, unless the implementation refuses or crashes.
+    """
 
     implementation: str
     verdict: Verdict
@@ -38,6 +44,8 @@ class Result:
     time_ratio: float | None = None
     warnings: tuple[Warned, ...] = ()
     explanation: tuple[str, ...] = ()
+    choice: Choice | None = None
+    over_budget: str = ""
 
 
 @dataclass(frozen=True)
@@ -50,15 +58,20 @@ class Report:
     spread_explanation: tuple[str, ...]
     plain: Costs | None
     results: tuple[Result, ...]
+    region_costs: tuple[RegionCosts, ...] = ()
 
     @property
     def agrees(self) -> bool:
-        """Whether every implementation does."""
-        return all(one.verdict == "agrees" for one in self.results)
+        """Whether every implementation does, with all regions and with those chosen for a budget."""
+        choices = [one.choice for one in self.results if one.choice is not None]
+        return all(one.verdict == "agrees" for one in self.results) and all(one.agrees for one in choices)
 
     def as_json(self) -> str:
         """Everything, for a program."""
-        return json.dumps(dataclasses.asdict(self), indent=2)
+        content = dataclasses.asdict(self)
+        for stored, one in zip(content["results"], self.results, strict=True):
+            stored["rounding_alone"] = one.comparison is not None and one.comparison.is_rounding
+        return json.dumps(content, indent=2)
 
     def __str__(self) -> str:
         return "\n".join(_lines(self))
@@ -79,27 +92,46 @@ def _lines(report: Report) -> list[str]:
         told = "build() does not depend on the seed alone; its initial values differ: "
         lines.append(told + _listed(report.initial_values_differ))
     lines += _table(report)
+    if report.region_costs:
+        lines += _regions_table(report.region_costs)
     for one in report.results:
-        lines += ["", f"{one.implementation} {one.verdict}{': ' + one.error if one.error else ''}"]
+        rounding = ", by rounding alone" if one.comparison is not None and one.comparison.is_rounding else ""
+        lines += ["", f"{one.implementation} {one.verdict}{rounding}{': ' + one.error if one.error else ''}"]
         if one.comparison is not None:
             lines += [f"  {line}" for line in differences(one.comparison)]
         for warned in one.warnings:
             lines += [f"  warning: {warned.message}: {_listed(warned.places)}", f"    {warned.remedy}"]
         lines += [f"  {line}" for line in one.explanation]
+        lines += _choice(one.choice, len(report.region_costs)) if one.choice else []
+        lines += [f"  {one.over_budget}"] if one.over_budget else []
+    return lines
+
+
+def _regions_table(regions: Sequence[RegionCosts]) -> list[str]:
+    rows = [(one.name, _amount(one.kept_bytes), _amount(one.boundary_bytes), f"{one.seconds * 1e3:.3g} ms") for one in regions]
+    return _aligned([("region", "kept", "passed to it", "forward"), *rows])
+
+
+def _choice(choice: Choice, regions: int) -> list[str]:
+    error = choice.predicted / choice.executed - 1 if choice.executed else 0.0
+    count = len(choice.globs) + len(choice.unnamed)
+    lines = [
+        f"  within {choice.budget:,} bytes: checkpoint {count} of {regions} regions",
+        f"    peak {choice.executed:,} bytes, executed; predicted {choice.predicted:,} ({error:+.1%})",
+        f"    time {choice.time_ratio:.2f} of plain's, with all regions {choice.time_ratio_of_all:.2f}",
+    ]
+    if not choice.agrees:
+        lines.append("    steps with these regions checkpointed are not plain's")
+    if choice.globs:
+        lines.append(f"    with the model's own checkpointing off: --regions {' '.join(map(shlex.quote, choice.globs))}")
+    if choice.unnamed:
+        lines.append(f"    no module, so no glob: {', '.join(choice.unnamed)}")
     return lines
 
 
 def differences(comparison: Comparison) -> list[str]:
     """A line for each kind of thing that differs."""
-    parts = {
-        "loss": comparison.loss,
-        "gradients": comparison.gradients,
-        "buffers": comparison.buffers,
-        "losses of later steps": comparison.losses_of_later_steps,
-        "parameters after the last step": comparison.parameters_after_steps,
-        "buffers after the last step": comparison.buffers_after_steps,
-    }
-    lines = [line for name, part in parts.items() for line in _difference(name, part)]
+    lines = [line for name, part in comparison.parts.items() for line in _difference(name, part)]
     if comparison.random_streams:
         lines.append(f"random number streams stand elsewhere after the step: {_listed(comparison.random_streams)}")
     if comparison.training_flags:
@@ -148,6 +180,10 @@ def _table(report: Report) -> list[str]:
                 f"{one.time_ratio:.2f}" if one.time_ratio is not None else "",
             )
         )
+    return _aligned(rows)
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["", *("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)]
 

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from reprise.model_check.builder import build_subject
+from reprise.model_check.builder import Subject, build_subject
 from reprise.model_check.process_state import preserved, random_streams, seed_all
-from reprise.model_check.regions import Key, Region, Watch, largest_modules, redirected
+from reprise.model_check.regions import Key, Region, RegionLog, Watch, largest_modules, redirected
 
 Checkpoint = Callable[..., Any]
 Tensors = Mapping[str, torch.Tensor]
@@ -37,31 +37,33 @@ class Probe:
 
     mode: Callable[[nn.Module], AbstractContextManager[Any]]
     watch: Callable[[nn.Module], Watch | None]
-    after_forward: Callable[[nn.Module], None]
+    after_forward: Callable[[nn.Module, RegionLog], None]
 
 
 @dataclass(frozen=True)
-class Run:
-    """What a run left; tensors are copies on the CPU.
+class FirstStep:
+    """What the first step of a run left; tensors are copies on the CPU; ``recomputations`` is of regions' functions."""
 
-    ``gradients``, ``buffers``, ``random`` and ``training`` are those after the first step, ``parameters`` and
-    ``last_buffers`` those after the last, ``losses`` of each step.
-    """
-
-    losses: tuple[torch.Tensor, ...]
     gradients: Tensors
-    trainable: tuple[str, ...]
     buffers: Tensors
     random: Mapping[str, str]
     training: Mapping[str, bool]
-    parameters: Tensors
-    last_buffers: Tensors
-    initial: Tensors
-    seconds: float
     regions: tuple[Region, ...]
     output_requires_grad: Mapping[Key, bool]
     calls: int
     recomputations: int
+
+
+@dataclass(frozen=True)
+class Run(FirstStep):
+    """What a run left: its first step, loss and seconds of each step, ``parameters`` and ``last_buffers`` after the last."""
+
+    losses: tuple[torch.Tensor, ...]
+    seconds: tuple[float, ...]
+    trainable: tuple[str, ...]
+    parameters: Tensors
+    last_buffers: Tensors
+    initial: Tensors
 
 
 class NoRegions(ValueError):
@@ -90,56 +92,61 @@ def run(
         subject = build_subject(setting.build, setting.device)
         model = subject.model
         initial = copies({**dict(model.named_parameters()), **dict(model.named_buffers())})
-        optimizer = torch.optim.SGD([one for one in model.parameters() if one.requires_grad], lr=LEARNING_RATE)
+        trainable = {name: one for name, one in model.named_parameters() if one.requires_grad}
+        optimizer = torch.optim.SGD(trainable.values(), lr=LEARNING_RATE)
+        taken: list[tuple[torch.Tensor, float]] = []
+        first: FirstStep | None = None
         watch = probe.watch(model) if probe else None
-        losses: list[torch.Tensor] = []
         with redirected(model, checkpoint, globs=setting.globs, only=only, watch=watch) as log:
-            for step in range(setting.steps if steps is None else steps):
-                log.begin_step()
+            for _ in range(setting.steps if steps is None else steps):
                 optimizer.zero_grad()
-                with probe.mode(model) if probe else nullcontext():
-                    start = _now(model)
-                    loss = subject.loss()
-                    if probe:
-                        probe.after_forward(model)
-                    if not loss.requires_grad and step == 0 and checkpoint is None:
-                        raise TypeError("loss(model) does not require grad: there is no gradient to compare")
-                    loss.backward()
-                    seconds = _now(model) - start
-                losses.append(loss.detach().to("cpu", copy=True))
-                del loss
-                if step == 0:
-                    first = _first_step(model), seconds, log.calls, log.recomputations
-                    regions, flags = tuple(log.regions.values()), dict(log.output_requires_grad)
-                    if not regions:
-                        raise NoRegions(_no_regions(model, setting.globs))
+                taken.append(_step(subject, log, probe))
+                first = first or _first_step(model, log, setting.globs)
                 optimizer.step()
-        (gradients, buffers, random, training), seconds, calls, recomputations = first
+        assert first is not None
         return Run(
-            losses=tuple(losses),
-            gradients=gradients,
-            trainable=tuple(name for name, one in model.named_parameters() if one.requires_grad),
-            buffers=buffers,
-            random=random,
-            training=training,
+            **vars(first),
+            losses=tuple(loss for loss, _ in taken),
+            seconds=tuple(seconds for _, seconds in taken),
+            trainable=tuple(trainable),
             parameters=copies(dict(model.named_parameters())),
             last_buffers=copies(dict(model.named_buffers())),
             initial=initial,
-            seconds=seconds,
-            regions=regions,
-            output_requires_grad=flags,
-            calls=calls,
-            recomputations=recomputations,
         )
 
 
-def _first_step(model: nn.Module) -> tuple[Tensors, Tensors, Mapping[str, str], Mapping[str, bool]]:
-    gradients = copies({name: one.grad for name, one in model.named_parameters()})
-    training = {name: module.training for name, module in model.named_modules()}
-    return gradients, copies(dict(model.named_buffers())), random_streams(), training
+def _step(subject: Subject, log: RegionLog, probe: Probe | None) -> tuple[torch.Tensor, float]:
+    """Forward and backward: a copy of the loss, and seconds."""
+    log.begin_step()
+    with probe.mode(subject.model) if probe else nullcontext():
+        start = now(subject.model)
+        loss = subject.loss()
+        if probe:
+            probe.after_forward(subject.model, log)
+        if not loss.requires_grad and log.checkpoint is None:
+            raise TypeError("loss(model) does not require grad: there is no gradient to compare")
+        loss.backward()
+        seconds = now(subject.model) - start
+    return loss.detach().to("cpu", copy=True), seconds
 
 
-def _now(model: nn.Module) -> float:
+def _first_step(model: nn.Module, log: RegionLog, globs: tuple[str, ...]) -> FirstStep:
+    if not log.regions:
+        raise NoRegions(_no_regions(model, globs))
+    return FirstStep(
+        gradients=copies({name: one.grad for name, one in model.named_parameters()}),
+        buffers=copies(dict(model.named_buffers())),
+        random=random_streams(),
+        training={name: module.training for name, module in model.named_modules()},
+        regions=tuple(log.regions.values()),
+        output_requires_grad=dict(log.output_requires_grad),
+        calls=log.calls,
+        recomputations=log.recomputations,
+    )
+
+
+def now(model: nn.Module) -> float:
+    """Seconds, once the model's device has done what it was given."""
     device = next((one.device for one in model.parameters()), torch.device("cpu"))
     if device.type != "cpu":
         torch.get_device_module(device).synchronize(device)

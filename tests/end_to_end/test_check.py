@@ -20,6 +20,7 @@ from torch.utils.checkpoint import checkpoint as bound_early
 
 from reprise.model_check.checking import assert_equals_plain, check
 from reprise.model_check.command import main
+from reprise.model_check.comparison import compare_tensors
 from reprise.model_check.process_state import random_streams
 from reprise.model_check.report import Report
 
@@ -155,6 +156,100 @@ def test_what_does_not_bear_recomputation_is_warned_of(kind: str, after: Block) 
     assert report.results[0].warnings[0].places[0].startswith("layers.1 (" if kind != "training flags" else "layers.1")
 
 
+def memoized(self: Any, x: torch.Tensor) -> torch.Tensor:
+    if not self.kept:
+        self.kept.append(x.sin().exp())
+    return x * self.kept[0]
+
+
+def appended(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.kept.append(x.detach())
+    return x * torch.stack(self.kept).sum(0)
+
+
+class Cache:
+    """Keys that are put behind those that are there, as in a decoder's cache."""
+
+    keys: torch.Tensor | None = None
+
+
+def concatenated(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.cache = vars(self).get("cache", Cache())
+    keys = [x.detach()] if self.cache.keys is None else [self.cache.keys, x.detach()]
+    self.cache.keys = torch.cat(keys)
+    return x * self.cache.keys.sum()
+
+
+CACHES = [(memoized, "layers.1.kept[0]"), (appended, "layers.1.kept"), (concatenated, "layers.1.cache.keys")]
+
+
+@pytest.mark.parametrize(("after", "place"), CACHES)
+def test_a_cache_that_the_recomputation_fills_or_finds_filled_is_warned_of(after: Block, place: str) -> None:
+    (result,) = check(built(after), impl="torch-nonreentrant", steps=1).results
+    warned = {one.kind: one.places for one in result.warnings}
+    assert result.verdict != "agrees"
+    assert warned.keys() == {"cache"}
+    assert place in [one.partition(" (")[0] for one in warned["cache"]]
+
+
+def test_what_a_region_stores_alike_in_both_runs_is_no_cache() -> None:
+    def stored(self: Any, x: torch.Tensor) -> torch.Tensor:
+        self.kept[:] = [x.detach()]
+        self.last = x.detach()
+        return x.sin()
+
+    assert kinds(check(built(stored), impl=["torch-reentrant", "nested"], steps=1)) == set()
+
+
+SCALE = torch.ones(())
+
+
+def scaled_by_global(_: Any, x: torch.Tensor) -> torch.Tensor:
+    return x * SCALE
+
+
+def changes_after_the_layers(after: Block, changed: Callable[[], torch.Tensor]) -> Callable[[], Any]:
+    def made() -> Any:
+        model, x = built(after)()
+        changed().fill_(1)
+        model.last.register_forward_hook(lambda *_: [changed().data.fill_(3)].clear())
+        return model, x
+
+    return made
+
+
+def test_a_global_tensor_that_changes_before_backward_is_warned_of() -> None:
+    (result,) = check(changes_after_the_layers(scaled_by_global, lambda: SCALE), impl="torch-nonreentrant", steps=1).results
+    assert result.verdict == "diverges"
+    assert [(one.kind, one.places[0].partition(" (")[0]) for one in result.warnings] == [("outside tensors", "global SCALE")]
+
+
+def test_a_closure_tensor_that_changes_before_backward_is_warned_of() -> None:
+    scale = torch.ones(())
+    build = changes_after_the_layers(lambda _, x: x * scale, lambda: scale)
+    (result,) = check(build, impl="nested", steps=1).results
+    (warned,) = result.warnings
+    assert warned.kind == "outside tensors"
+    assert warned.places[0].startswith("closure variable scale of ")
+
+
+def build_frozen() -> Any:
+    model, x = build()
+    model.first.requires_grad_(False)
+    model.last.requires_grad_(False)
+    return model, x
+
+
+def test_an_error_of_the_engine_is_a_refusal_and_its_cause_is_warned_of() -> None:
+    command = [sys.executable, "-m", "reprise", "check", f"{HERE}:build_frozen", "--impl", "torch-reentrant", "--json", "-"]
+    ran = subprocess.run(
+        command, capture_output=True, text=True, check=False
+    )  # here, the suite's device stands before the engine
+    (result,) = json.loads(ran.stdout)["results"]
+    assert (ran.returncode, result["verdict"]) == (1, "refuses")
+    assert [warned["kind"] for warned in result["warnings"]] == ["inputs"]
+
+
 def test_a_region_without_gradients_at_its_inputs_is_warned_of() -> None:
     def frozen() -> Any:
         model, x = build()
@@ -184,7 +279,25 @@ def cached(self: Any, x: torch.Tensor) -> torch.Tensor:
     return x * torch.stack(self.kept).sum(0)
 
 
+@torch.library.custom_op("reprise_check::unsteady", mutates_args=())
+def unsteady(x: torch.Tensor) -> torch.Tensor:
+    return x + random.random()
+
+
+def routed_by_ties(self: Any, x: torch.Tensor) -> torch.Tensor:
+    scores = torch.zeros(4, 2) + 1e-6 * torch.rand((4, 2), generator=self.generator)
+    return torch.where(scores.argmax(1, keepdim=True) == 0, x.sin(), x.cos())
+
+
+def shortened(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.kept.append(x)
+    return x[len(self.kept) :].sin().sum() + x
+
+
 FAULTS = [
+    (lambda self, x: x * unsteady(x.detach()), "reprise_check.unsteady"),
+    (routed_by_ties, "aten.rand.generator"),
+    (shortened, "aten.slice.Tensor is called with 0, 1, "),
     (lambda self, x: x * torch.rand(x.shape, generator=self.generator), "aten.rand.generator"),
     (in_place, "buffer layers.1.count"),
     (routed, "aten.cos"),
@@ -211,6 +324,29 @@ def loss_with(numbers: random.Random) -> Callable[[nn.Module], torch.Tensor]:
     return lambda model: model(torch.ones(2, 4)).sum() * numbers.random()
 
 
+@pytest.mark.parametrize(("factor", "is_rounding"), [(1 + 2**-22, True), (1.001, False)])
+def test_a_difference_in_rounding_alone_is_told_and_stays_a_divergence(factor: float, is_rounding: bool) -> None:
+    from impls import Implementation
+
+    def checkpoint(function: Any, *args: Any) -> Any:
+        result = function(*args)
+        result.register_hook(lambda gradient: gradient * factor)
+        return result
+
+    one = Implementation("scaling", kind="checkpoint", summary="x", source="x", declared=False, checkpoint=checkpoint)
+    (result,) = check(built(), impl=one, steps=1).results
+    assert result.verdict == "diverges"
+    assert result.comparison is not None
+    assert result.comparison.is_rounding is is_rounding
+
+
+def test_rounding_is_beside_the_largest_gradient_for_those_that_are_zero_but_for_rounding() -> None:
+    plain = {"weight": torch.ones(2), "bias": torch.tensor([1e-8, -1e-8])}
+    noise, wrong = {**plain, "bias": torch.tensor([-3e-8, 1e-8])}, {**plain, "bias": torch.tensor([1e-4, 0.0])}
+    assert compare_tensors(plain, noise).is_rounding
+    assert not compare_tensors(plain, wrong).is_rounding
+
+
 def test_an_error_of_the_recomputation_is_a_refusal() -> None:
     def more_is_saved(self: Any, x: torch.Tensor) -> torch.Tensor:
         self.kept.append(x)
@@ -230,6 +366,20 @@ def test_an_error_of_the_users_own_is_a_crash() -> None:
 
     (result,) = check(built(fails), impl="torch-nonreentrant", steps=1).results
     assert (result.verdict, result.error) == ("crashes", "ValueError: mine")
+
+
+@pytest.mark.parametrize("layers", [1, 12])
+def test_two_implementations_take_14_steps(layers: int) -> None:
+    steps = []
+
+    def counted() -> Any:
+        model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(layers)))
+        model.register_forward_pre_hook(lambda *_: steps.append(1))
+        return model, torch.randn(2, 4)
+
+    report = check(counted, regions="*", impl=["torch-nonreentrant", "nested"])
+    assert len(steps) == 14
+    assert all(result.time_ratio for result in report.results)
 
 
 def test_modules_named_by_a_glob_are_regions() -> None:

@@ -1,0 +1,207 @@
+"""Which regions to checkpoint so that a step stays within a budget of bytes: predicted, chosen, and executed.
+
+Bytes are those of storages that operators make in a step, gradients included, on every device.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+
+from torch import nn
+
+from impls import Implementation
+from reprise.model_check.comparison import Plain, compare_runs
+from reprise.model_check.integer_program import fastest, least
+from reprise.model_check.memory_model import Moment, moments_of, predicted_peak
+from reprise.model_check.memory_trace import MemoryTrace, trace
+from reprise.model_check.metering import Costs, Observations, measure
+from reprise.model_check.regions import Key, RegionRun, Watch
+from reprise.model_check.run import Probe, Setting, now, run
+
+Budget = int | str
+TRIES = 4  # choices that are executed, each for a lower limit, while the executed peak exceeds the budget
+ROUNDS = 3  # of what is timed
+UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_GIVEN = re.compile(r"(?P<number>\d+(\.\d+)?) ?(?P<unit>%|KiB|MiB|GiB|)")
+
+
+@dataclass(frozen=True)
+class RegionCosts:
+    """What a region keeps that checkpointing frees, what it is passed, which stays, and its forward's seconds."""
+
+    name: str
+    kept_bytes: int
+    boundary_bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Regions to checkpoint within a budget. ``globs`` name them; those without a module have none, and are in ``unnamed``.
+
+    Bytes are peaks. ``agrees``: steps with this choice are plain's. FLOPs and times, as ratios to plain's, are those of a step
+    with this choice, and with all regions checkpointed.
+    """
+
+    budget: int
+    predicted: int
+    executed: int
+    globs: tuple[str, ...]
+    unnamed: tuple[str, ...]
+    agrees: bool
+    flops: int
+    flops_of_all: int
+    time_ratio: float
+    time_ratio_of_all: float
+
+
+class OverBudget(ValueError):
+    """No choice of regions keeps the budget."""
+
+
+def parse_budget(given: Budget, plain_peak: int) -> int:
+    """A budget in bytes. Raises ValueError for what is neither bytes nor a share of plain's peak."""
+    found = _GIVEN.fullmatch(str(given).strip())
+    if isinstance(given, bool) or found is None:
+        raise ValueError(
+            f"budget is {given!r}; accepted are bytes, such as 500000 or '1.5 GiB', and a share of plain's peak: '60%'"
+        )
+    number, unit = float(found["number"]), found["unit"]
+    return int(plain_peak * number / 100 if unit == "%" else number * UNITS[unit])
+
+
+@dataclass(frozen=True)
+class Planner:
+    """What was measured of a plain step: its memory over time, and each region's time. Regions of one module go together."""
+
+    setting: Setting
+    plain: Plain
+    trace: MemoryTrace
+    groups: tuple[tuple[Key, ...], ...]
+    seconds: tuple[float, ...]
+    tell: Callable[[str], object]
+
+    @classmethod
+    def measured(cls, setting: Setting, plain: Plain, tell: Callable[[str], object]) -> Planner:
+        """Measure a plain step."""
+        tell("plain, traced")
+        traced = trace(setting)
+        groups = _grouped(traced)
+        times = [_seconds_of_regions(setting) for _ in range(ROUNDS)]
+        seconds = tuple(sum(min(one[key] for one in times) for key in keys) for keys in groups)
+        return cls(setting, plain, traced, groups, seconds, tell)
+
+    @property
+    def plain_peak(self) -> int:
+        """Of the step without checkpointing."""
+        return max(self.trace.alive)
+
+    def region_costs(self) -> tuple[RegionCosts, ...]:
+        """Of each group of regions."""
+        return tuple(
+            RegionCosts(
+                self.trace.regions[keys[0]].name,
+                sum(one.size for one in self.trace.stored if one.maker in keys and one.maker in one.saved_by),
+                sum(one.size for one in self.trace.stored if one.passed_to & {*keys}),
+                seconds,
+            )
+            for keys, seconds in zip(self.groups, self.seconds, strict=True)
+        )
+
+    def choose(self, one: Implementation, given: Budget) -> Choice:
+        """Choose and execute. Raises OverBudget, with the least that was executed, if nothing keeps the budget."""
+        budget = parse_budget(given, self.plain_peak)
+        member = {key: number for number, keys in enumerate(self.groups) for key in keys}
+        moments = moments_of(self.trace, member, early_stop="early-stop" in one.capabilities)
+        limit = budget
+        for _ in range(TRIES):
+            chosen = fastest(moments, self.seconds, limit)
+            if chosen is None:
+                break
+            costs = self._executed(one, chosen)
+            if costs.storages_peak_bytes <= budget:
+                return self._choice(one, budget, moments, chosen, costs)
+            limit = min(limit, predicted_peak(moments, chosen)) - (costs.storages_peak_bytes - budget)
+        smallest = least(moments, len(self.groups))
+        costs = self._executed(one, smallest)
+        if costs.storages_peak_bytes <= budget:
+            return self._choice(one, budget, moments, smallest, costs)
+        names = ", ".join(self._names(smallest)) or "none"
+        raise OverBudget(
+            f"budget is {given}, {budget:,} bytes; the least that was found for {one.name} is "
+            f"{costs.storages_peak_bytes:,}, executed with {names} checkpointed; plain takes {self.plain_peak:,}"
+        )
+
+    def _choice(self, one: Implementation, budget: int, moments: Sequence[Moment], chosen: Set[int], costs: Costs) -> Choice:
+        self.tell(f"{one.name}, within the budget")
+        keys, modules = self._keys(chosen), {name for name, _ in self.trace.model.named_modules()}
+        seen = run(self.setting, one.checkpoint, only=keys)
+        names = self._names(chosen)
+        every, _ = measure(self.setting, one.checkpoint, Observations(), only=self._keys({*range(len(self.groups))}))
+        plain, of_choice, of_all = self._times(one, keys)
+        return Choice(
+            budget=budget,
+            predicted=predicted_peak(moments, chosen),
+            executed=costs.storages_peak_bytes,
+            globs=tuple(name for name in names if name in modules),
+            unnamed=tuple(name for name in names if name not in modules),
+            agrees=compare_runs(self.plain.run, seen, self.plain.spread_if_any).agrees,
+            flops=costs.flops,
+            flops_of_all=every.flops,
+            time_ratio=of_choice / plain,
+            time_ratio_of_all=of_all / plain,
+        )
+
+    def _executed(self, one: Implementation, chosen: Set[int]) -> Costs:
+        self.tell(f"{one.name}, {len(chosen)} of {len(self.groups)} regions checkpointed, metered")
+        return measure(self.setting, one.checkpoint, Observations(), only=self._keys(chosen))[0]
+
+    def _keys(self, chosen: Set[int]) -> frozenset[Key]:
+        return frozenset(key for number in chosen for key in self.groups[number])
+
+    def _names(self, chosen: Set[int]) -> tuple[str, ...]:
+        return tuple(self.trace.regions[self.groups[number][0]].name for number in sorted(chosen))
+
+    def _times(self, one: Implementation, keys: frozenset[Key]) -> tuple[float, float, float]:
+        """Median seconds of a step: plain, with these regions checkpointed, and with all; each in turn."""
+        rounds = [
+            (
+                run(self.setting, None, steps=1).seconds[0],
+                run(self.setting, one.checkpoint, steps=1, only=keys).seconds[0],
+                run(self.setting, one.checkpoint, steps=1).seconds[0],
+            )
+            for _ in range(ROUNDS)
+        ]
+        plain, chosen, every = (statistics.median(times) for times in zip(*rounds, strict=True))
+        return plain, chosen, every
+
+
+def _grouped(traced: MemoryTrace) -> tuple[tuple[Key, ...], ...]:
+    """Regions by the module that they run, which a glob names; others each alone."""
+    modules = {name for name, _ in traced.model.named_modules()}
+    groups: dict[object, list[Key]] = {}
+    for key, region in traced.regions.items():
+        groups.setdefault(region.name if region.name in modules else key, []).append(key)
+    return tuple(map(tuple, groups.values()))
+
+
+def _seconds_of_regions(setting: Setting) -> dict[Key, float]:
+    """How long forward of each outermost region takes."""
+    seconds: dict[Key, float] = {}
+
+    def watch(model: nn.Module) -> Watch:
+        @contextmanager
+        def timed(one: RegionRun) -> Iterator[None]:
+            start = now(model)
+            yield
+            if len(one.region.key) == 1:
+                seconds[one.region.key] = now(model) - start
+
+        return timed
+
+    run(setting, None, steps=1, probe=Probe(lambda _: nullcontext(), watch, lambda *_: None))
+    return seconds

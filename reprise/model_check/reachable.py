@@ -1,0 +1,148 @@
+"""What a region's function reaches besides the tensors it is passed, parameters and buffers: tensors and containers.
+
+They are found in closures, in globals that a function names, in attributes of modules and of other objects, and inside lists,
+dicts and sets. Values that are no tensors are not looked at, and neither is what lies deeper than ``DEPTH``.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import FunctionType, MethodType, ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+from reprise.model_check.comparison import digest
+from reprise.model_check.regions import RegionRun
+
+DEPTH = 4
+WIDTH = 64  # elements of a container that are looked at
+_CONTAINERS = (list, dict, set, deque)
+_OF_MODULES = frozenset(vars(nn.Module()))  # fields that every module has
+
+
+@dataclass(frozen=True)
+class State:
+    """A tensor or container at one time: which object it is, without keeping it alive, and its values or its length."""
+
+    identity: weakref.ref[torch.Tensor] | int
+    look: str
+    is_tensor: bool
+
+    def is_same_object(self, other: State) -> bool:
+        """Whether both are of the same object, which is still there if it is a tensor."""
+        one, another = self.identity, other.identity
+        if isinstance(one, weakref.ref) and isinstance(another, weakref.ref):
+            return one() is not None and one() is another()
+        return one == another
+
+
+Snapshot = Mapping[str, State]
+
+
+def snapshot(model: nn.Module, one: RegionRun) -> Snapshot:
+    """What a region's function reaches now, by the path to it."""
+    walk = _Walk(model)
+    walk.value(one.function, one.region.name, 0)
+    args, kwargs = one.arguments
+    for name, value in [*((f"argument {number}", value) for number, value in enumerate(args)), *kwargs.items()]:
+        if not isinstance(value, torch.Tensor):
+            walk.value(value, f"{one.region.name}({name})", 0)
+    return {path: _state(value) for path, value in walk.found.items()}
+
+
+def _state(value: Any) -> State:
+    if isinstance(value, torch.Tensor):
+        return State(weakref.ref(value), digest(value), True)
+    return State(id(value), f"{type(value).__name__} of {len(value)}", False)
+
+
+def filled_again(forward: tuple[Snapshot, Snapshot], again: tuple[Snapshot, Snapshot], *, finished: bool) -> Iterator[str]:
+    """What forward wrote, and the recomputation wrote otherwise, or found there and left.
+
+    Only a recomputation that ``finished`` shows that it left something: others stop early.
+    """
+    for path, written in forward[1].items():
+        before = forward[0].get(path)
+        if before is not None and before.look == written.look:
+            continue
+        found, left = again[0].get(path), again[1].get(path)
+        if found is None or left is None:
+            continue
+        is_left = finished and left.is_tensor and left.look == found.look and left.is_same_object(found)
+        if is_left or left.look not in (found.look, written.look):
+            yield path
+
+
+def changed_between(forward: tuple[Snapshot, Snapshot], again: tuple[Snapshot, Snapshot]) -> Iterator[str]:
+    """Tensors whose values are not those that forward left."""
+    for path, left in forward[1].items():
+        found = again[0].get(path)
+        if left.is_tensor and found is not None and found.look != left.look:
+            yield path
+
+
+class _Walk:
+    def __init__(self, model: nn.Module) -> None:
+        self.known = {id(one) for one in (*model.parameters(), *model.buffers())}
+        self.names = {id(module): name or "the model" for name, module in model.named_modules()}
+        self.found: dict[str, Any] = {}
+
+    def value(self, value: Any, path: str, depth: int) -> None:
+        """Take down a value, and what is reached from it."""
+        if depth > DEPTH or id(value) in self.known or isinstance(value, ModuleType | type | str | int | float):
+            return
+        self.known.add(id(value))
+        if isinstance(value, torch.Tensor):
+            self.found[path] = value
+        elif isinstance(value, _CONTAINERS):
+            self.found[path] = value
+            self._elements(value, path, depth)
+        elif isinstance(value, tuple):
+            self._elements(value, path, depth)
+        elif isinstance(value, nn.Module):
+            self._module(value, depth)
+        elif isinstance(value, functools.partial):
+            self._elements((value.func, *value.args, *value.keywords.values()), path, depth - 1)
+        elif isinstance(value, MethodType):
+            self._elements((value.__self__, value.__func__), path, depth - 1)
+        elif isinstance(value, FunctionType):
+            self._function(value, depth)
+        else:
+            for name, one in list(getattr(value, "__dict__", {}).items())[:WIDTH]:
+                self.value(one, f"{path}.{name}", depth + 1)
+
+    def _elements(self, values: Any, path: str, depth: int) -> None:
+        pairs = values.items() if isinstance(values, dict) else enumerate(values)
+        for key, one in list(pairs)[:WIDTH]:
+            self.value(one, f"{path}[{key!r}]" if depth >= 0 else path, depth + 1)
+
+    def _module(self, module: nn.Module, depth: int) -> None:
+        for part in module.modules():
+            self.known.add(id(part))
+            name = self.names.get(id(part), type(part).__name__)
+            for key, one in list(vars(part).items()):
+                if key not in _OF_MODULES:
+                    self.value(one, f"{name}.{key}", depth + 1)
+            forward = getattr(type(part).forward, "__wrapped__", type(part).forward)
+            if isinstance(forward, FunctionType):
+                self.value(forward, name, depth + 1)
+
+    def _function(self, function: Callable[..., Any], depth: int) -> None:
+        """Closure, defaults, and those globals that are tensors or containers."""
+        assert isinstance(function, FunctionType)
+        name = function.__qualname__
+        for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+            try:
+                self.value(cell.cell_contents, f"closure variable {variable} of {name}", depth + 1)
+            except ValueError:  # not bound yet
+                continue
+        for variable in function.__code__.co_names:
+            one = function.__globals__.get(variable)
+            if isinstance(one, torch.Tensor | list | dict | set | deque):
+                self.value(one, f"global {variable}", depth + 1)

@@ -1,0 +1,66 @@
+"""What in a model does not bear checkpointing, as it was seen in a run, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from reprise.model_check.metering import Observations
+from reprise.model_check.report import Warned
+from reprise.model_check.run import Run
+
+WARNINGS = {
+    "buffers": (
+        "buffers are updated once more by the recomputation, in",
+        "Leave these modules out of regions. (BatchNorm with a momentum of 1 - sqrt(1 - momentum) has the right averages.)",
+    ),
+    "inputs": (
+        "no input requires grad, so nothing inside gets a gradient, in region",
+        "Use a non-reentrant implementation, or let an input require grad (transformers: model.enable_input_require_grads()).",
+    ),
+    "training flags": (
+        "train() or eval() is flipped inside a region, of module",
+        "Flip it outside of regions, or put it back in a finally clause.",
+    ),
+    "Python's random numbers": (
+        "random numbers of Python's are drawn, and drawn anew by the recomputation, in region",
+        "Draw with torch, or draw outside and pass the number in.",
+    ),
+    "numpy's random numbers": (
+        "random numbers of numpy's are drawn, and drawn anew by the recomputation, in region",
+        "Draw with torch, or draw outside and pass the number in.",
+    ),
+    "hooks": (
+        "hooks are registered on modules, parameters or arguments, and once more by the recomputation, in region",
+        "Register them once, outside of regions.",
+    ),
+    "cache": (
+        "what forward put into a list, a dict or an attribute is put there again, or was found there, by the recomputation of",
+        "Switch the cache off while training (transformers: use_cache=False), or fill it outside of regions.",
+    ),
+    "outside tensors": (
+        "a tensor that a region reads from a closure, a global or an attribute was changed between forward and recomputation",
+        "Pass it to the region as an argument, or leave it as it is until backward has ended.",
+    ),
+}
+
+
+def warned_of(seen: Observations, plain: Run) -> tuple[Warned, ...]:
+    """The warnings due to what was seen in a run beside a plain one; the run may have failed in backward."""
+    twice = {name.rpartition(".")[0] or "the model itself": 0 for name in seen.updated_in_backward if name in plain.buffers}
+    made, kept = plain.output_requires_grad, seen.output_requires_grad
+    lost = [one for one in seen.regions if made.get(one.key) and not (kept.get(one.key) or one.inputs_require_grad)]
+    found = {
+        "buffers": tuple(twice),
+        "inputs": tuple(f"{one.name} ({one.line})" for one in lost),
+        "training flags": _places(seen.training_flags),
+        "Python's random numbers": _places(seen.python_random),
+        "numpy's random numbers": _places(seen.numpy_random),
+        "hooks": _places(seen.hooks),
+        "cache": _places(seen.filled),
+        "outside tensors": _places(seen.changed_outside),
+    }
+    return tuple(Warned(kind, *WARNINGS[kind], places) for kind, places in found.items() if places)
+
+
+def _places(seen: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(f"{name or 'the model itself'} ({line})" for name, line in seen.items())

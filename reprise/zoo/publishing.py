@@ -1,0 +1,134 @@
+"""The zoo's table: measured, shown, stored and published in docs/zoo.md."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import impls
+from benches.published import PublishedSection, measured_on, older_mark, older_note, store
+from conformance.provenance import measured_code
+from conformance.provenance.staleness import Now
+from conformance.reports.generated_section import Section
+from conformance.rows import results_file
+from conformance.rows.results_file import ROOT
+from reprise.zoo import running
+from reprise.zoo.running import BUDGET, BUDGETED_BY, IMPLEMENTATIONS
+
+CODE = ["reprise.zoo.running:measured", *map(impls.module_of, IMPLEMENTATIONS)]
+WITHIN = 0.05  # of the executed peak, the prediction
+
+
+def broken(content: Mapping[str, Any]) -> list[str]:
+    """What in a run of the zoo is not as it must be: models that could not be checked, and budgets that were not kept."""
+    found = [f"{row['name']} of {row['package']}: {row['error']}" for row in content["rows"] if row["error"]]
+    for row in content["budgets"]:
+        if row["executed"] > row["budget"] or not row["agrees"]:
+            found.append(f"{row['name']}: {row['executed']} bytes within {row['budget']}, agrees: {row['agrees']}")
+        if abs(row["predicted"] / row["executed"] - 1) > WITHIN or row["flops"] > row["flops_of_all"]:
+            found.append(f"{row['name']}: {row['predicted']} bytes were predicted, {row['executed']} executed")
+    return found
+
+
+def _cell(one: Mapping[str, Any]) -> str:
+    if one["error"]:
+        return f"{one['verdict']}: {one['error'].splitlines()[0][:80]}".replace("|", "\\|")
+    first = [told for told in one["differs"] if "later" not in told and "last" not in told] or one["differs"]
+    return ("rounding: " if one["rounding"] else "") + ", ".join(first) if first else one["verdict"]
+
+
+def _models(content: Mapping[str, Any]) -> list[list[str]]:
+    lines = [["model", "package", "kind", "regions", *IMPLEMENTATIONS, "kept", "peak", "run again"]]
+    for row in content["rows"]:
+        name = row["name"] + older_mark(content, table="rows")
+        if row["error"]:
+            lines.append([name, row["package"], row["kind"], row["error"], *[""] * 6])
+            continue
+        last = row["implementations"]["nested"]
+        again = "" if last["flops_again"] is None else f"{last['flops_again']:.0%}"
+        shares = (f"{last[part] / row[part]:.0%}" if last[part] is not None else "" for part in ("kept", "peak"))
+        cells = (_cell(row["implementations"][one]) for one in IMPLEMENTATIONS)
+        lines.append([name, row["package"], row["kind"], str(row["regions"]), *cells, *shares, again])
+    return lines
+
+
+def _budgets(content: Mapping[str, Any]) -> list[list[str]]:
+    lines = [["model", "plain's peak", "budget", "predicted", "executed", "checkpointed", "FLOPs beyond plain's", "with all"]]
+    for row in content["budgets"]:
+        amounts = (f"{row[name]:,}" for name in ("plain", "budget"))
+        predicted = f"{row['predicted']:,} ({row['predicted'] / row['executed'] - 1:+.1%})"
+        beyond = (f"{row[name] / row['flops_plain'] - 1:+.1%}" for name in ("flops", "flops_of_all"))
+        chosen = f"{row['chosen']} of {row['regions']}"
+        lines.append([row["name"], *amounts, predicted, f"{row['executed']:,}", chosen, *beyond])
+    return lines
+
+
+def _table(lines: Sequence[Sequence[str]]) -> str:
+    first, *others = lines
+    return "\n".join(f"| {' | '.join(line)} |" for line in [first, ["---"] * len(first), *others])
+
+
+def markdown(content: Mapping[str, Any]) -> str:
+    """Both tables and their notes, as docs/zoo.md has them."""
+    checked = [row for row in content["rows"] if not row["error"]]
+    agreeing = {name: sum(row["implementations"][name]["verdict"] == "agrees" for row in checked) for name in IMPLEMENTATIONS}
+    told = ", ".join(f"`{name}` {count}" for name, count in agreeing.items())
+    return "\n\n".join(
+        [
+            f"{len(checked)} models were checked; every bit of a step is plain's in so many of them: {told}.",
+            _table(_models(content)),
+            f"Budgets are {BUDGET} of plain's peak, under `{BUDGETED_BY}`; bytes.",
+            _table(_budgets(content)),
+            measured_on(content) + older_note(content),
+        ]
+    )
+
+
+SECTION = PublishedSection(
+    section=Section("zoo", Path("docs") / "zoo.md"),
+    results=Path("results") / "zoo-cpu.json",
+    about="the table of the zoo",
+    nothing="No run is published yet: `python -m reprise zoo --write` makes one.",
+    markdown=markdown,
+)
+
+
+def mark(root: Path, now: Now | None = None) -> None:
+    """Write the table anew, with the marks that are due."""
+    if (root / SECTION.results).exists() and (root / SECTION.section.page).exists():
+        SECTION.write(root, json.loads((root / SECTION.results).read_text(encoding="utf-8")), now)
+
+
+def run_zoo(*, publish: bool = False, root: Path = ROOT) -> list[str]:
+    """Check the zoo, print and store it in ``results/runs``, or publish it; what is not as it must be.
+
+    Raises ModuleNotFoundError for a package that is missing, ValueError for a checkout from which nothing may be published.
+    """
+    origin = measured_code.begin()
+    if publish:
+        SECTION.require_markers(root)
+        origin.require()
+    versions = running.prepare()
+    begun = time.process_time()
+    found = running.measured(lambda told: print(told, flush=True))
+    head = results_file.header(seed=0, profile="zoo", device="cpu", suite=origin.suite)
+    content = {
+        **{key: head[key] for key in ("versions", "machine", "suite", "date")},
+        "processor_seconds": round(time.process_time() - begun),
+        **found,
+        "fingerprints": {"table": {"rows": measured_code.of_roots(origin.sources, CODE)}},
+    }
+    content["versions"] = {**content["versions"], **versions}
+    content = json.loads(json.dumps(content))
+    faults = broken(content)
+    fault = origin.fault() if publish else ""
+    is_published = publish and not fault and not faults
+    path = root / (SECTION.results if is_published else f"results/runs/zoo-cpu-{time.strftime('%Y%m%d-%H%M%S')}.json")
+    store(path, content)
+    print(markdown(content), f"results: {path}", sep="\n\n")
+    if is_published:
+        SECTION.write(root, content)
+    return [*faults, *([f"{path} is not published: {fault}"] if fault else [])]

@@ -1,0 +1,128 @@
+"""The zoo, checked: each model under several implementations, and some of them within a budget."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from typing import Any
+
+import torch
+
+from reprise.model_check.checking import check
+from reprise.model_check.comparison import Comparison
+from reprise.model_check.report import Report, Result
+from reprise.zoo import other_models, transformers_models
+from reprise.zoo.architecture import Architecture
+from reprise.zoo.torchvision_import import import_torchvision
+
+IMPLEMENTATIONS = "torch-nonreentrant", "torch-reentrant", "nested"
+PACKAGES = "transformers", "peft", "timm", "torchvision", "diffusers", "scipy"
+BUDGET = "60%"
+BUDGETED_BY = "nested"
+BUDGETED = {
+    "transformers": ("GPT-2", "Llama", "Mixtral", "Mamba", "BERT", "T5", "ViT", "Whisper", "Wav2Vec2"),
+    "diffusers": ("UNet2DCondition",),
+}
+
+
+def architectures() -> tuple[Architecture, ...]:
+    """The models of the zoo."""
+    return (*transformers_models.architectures(), *other_models.architectures())
+
+
+def prepare() -> dict[str, str]:
+    """Import the packages, of which nothing is to be downloaded or logged: their versions. Raises ModuleNotFoundError."""
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    for name in PACKAGES:
+        metadata.version(name)
+    import_torchvision()
+    importlib.import_module("transformers").logging.set_verbosity_error()
+    importlib.import_module("diffusers").logging.set_verbosity_error()
+    torch.set_num_threads(1)
+    return {name: metadata.version(name) for name in PACKAGES}
+
+
+def examined(architecture: Architecture) -> dict[str, Any]:
+    """What a check of a model says, as it is stored; what kept it from being checked is its error."""
+    row = {name: getattr(architecture, name) for name in ("name", "package", "kind", "switch")}
+    try:
+        report = check(architecture.build, impl=IMPLEMENTATIONS)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is stored
+        return {**row, "error": f"{type(error).__name__}: {error}"}
+    assert report.plain is not None
+    return {
+        **row,
+        "error": "",
+        "regions": len(report.regions),
+        "deterministic": report.spread.agrees,
+        "kept": report.plain.kept_bytes,
+        "peak": report.plain.peak_bytes,
+        "implementations": {one.implementation: _of_result(one, report) for one in report.results},
+    }
+
+
+def _of_result(one: Result, report: Report) -> dict[str, Any]:
+    compared, costs, plain = one.comparison, one.costs, report.plain
+    assert plain is not None
+    again = (costs.flops - plain.flops) / plain.forward_flops if costs and plain.forward_flops else None
+    return {
+        "verdict": one.verdict,
+        "error": one.error,
+        "rounding": compared is not None and compared.is_rounding,
+        "differs": [*_differs(compared)] if compared else [],
+        "warnings": {warned.kind: len(warned.places) for warned in one.warnings},
+        "calls": one.calls,
+        "recomputations": one.recomputations,
+        "kept": costs.kept_bytes if costs else None,
+        "peak": costs.peak_bytes if costs else None,
+        "flops_again": again,
+    }
+
+
+def _differs(compared: Comparison) -> Iterator[str]:
+    for name, part in compared.parts.items():
+        if not part.agrees:
+            count = f"{len(part.differing) + len(part.missing)} of {part.total} " if part.total > 1 else ""
+            yield f"{count}{name}"
+    if compared.random_streams:
+        yield "random number streams"
+    if compared.training_flags:
+        yield "training flags"
+
+
+def budgeted(architecture: Architecture) -> dict[str, Any]:
+    """What was chosen for a model within the budget, as it is stored."""
+    report = check(architecture.build, impl=BUDGETED_BY, budget=BUDGET, steps=1)
+    chosen, plain = report.results[0].choice, report.plain
+    assert chosen is not None
+    assert plain is not None
+    return {
+        "name": architecture.name,
+        "package": architecture.package,
+        "plain": plain.storages_peak_bytes,
+        "budget": chosen.budget,
+        "predicted": chosen.predicted,
+        "executed": chosen.executed,
+        "chosen": len(chosen.globs) + len(chosen.unnamed),
+        "regions": len(report.region_costs),
+        "agrees": chosen.agrees,
+        "flops_plain": plain.flops,
+        "flops": chosen.flops,
+        "flops_of_all": chosen.flops_of_all,
+    }
+
+
+def measured(tell: Callable[[str], object]) -> dict[str, Any]:
+    """All rows, as they are stored."""
+    models = architectures()
+    rows, budgets = [], []
+    for number, one in enumerate(models, 1):
+        tell(f"{number} of {len(models)}: {one.package} {one.name}")
+        rows.append(examined(one))
+    for one in models:
+        if one.name in BUDGETED.get(one.package, ()):
+            tell(f"{one.package} {one.name} within {BUDGET} of plain's peak")
+            budgets.append(budgeted(one))
+    return {"rows": rows, "budgets": budgets}

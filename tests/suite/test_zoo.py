@@ -1,0 +1,92 @@
+"""The zoo's table, and what of a run may not be published."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from reprise.zoo import publishing, running
+
+OF_IMPLEMENTATION = {
+    "verdict": "agrees",
+    "error": "",
+    "rounding": False,
+    "differs": [],
+    "kept": 10,
+    "peak": 50,
+    "flops_again": 0.5,
+}
+BUDGET = {
+    "name": "GPT-2",
+    "package": "transformers",
+    "plain": 100,
+    "budget": 60,
+    "predicted": 58,
+    "executed": 58,
+    "chosen": 3,
+    "regions": 6,
+    "agrees": True,
+    "flops_plain": 100,
+    "flops": 110,
+    "flops_of_all": 130,
+}
+
+
+def row(error: str = "", **differing: Any) -> dict[str, Any]:
+    row = {
+        "name": "GPT-2",
+        "package": "transformers",
+        "kind": "decoder",
+        "error": error,
+        "regions": 6,
+        "kept": 100,
+        "peak": 100,
+    }
+    return {**row, "implementations": dict.fromkeys(running.IMPLEMENTATIONS, OF_IMPLEMENTATION) | differing}
+
+
+def content(*rows: Any, budgets: tuple[Mapping[str, Any], ...] = (BUDGET,)) -> dict[str, Any]:
+    header = {"machine": {"processor": "a CPU", "cpus": 2}, "versions": {"torch": "2.13.0"}, "date": "2026-11-25T00:00:00"}
+    return {**header, "suite": {"commit": "0" * 40, "dirty": False}, "rows": rows, "budgets": budgets}
+
+
+def line(table: str, name: str) -> list[str]:
+    (found,) = [line for line in table.splitlines() if line.startswith(f"| {name} | transformers")]
+    return [cell.strip() for cell in found.strip("|").split("|")]
+
+
+def test_a_row_shows_what_differs_and_what_is_saved() -> None:
+    differing = {
+        **OF_IMPLEMENTATION,
+        "verdict": "diverges",
+        "rounding": True,
+        "differs": ["2 of 9 gradients", "1 of 3 buffers"],
+    }
+    cells = line(publishing.markdown(content(row(**{"torch-reentrant": differing}))), "GPT-2")
+    shown = ["agrees", "rounding: 2 of 9 gradients, 1 of 3 buffers", "agrees", "10%", "50%", "50%"]
+    assert cells == ["GPT-2", "transformers", "decoder", "6", *shown]
+
+
+def test_a_model_that_was_not_checked_is_in_the_table_and_fails_the_run() -> None:
+    failing = content(row(error="ValueError: x"))
+    assert "ValueError: x" in line(publishing.markdown(failing), "GPT-2")
+    assert publishing.broken(failing) == ["GPT-2 of transformers: ValueError: x"]
+
+
+BROKEN = [{"executed": 61}, {"predicted": 70}, {"agrees": False}, {"flops": 131}]
+
+
+@pytest.mark.parametrize("change", BROKEN)
+def test_a_budget_that_is_not_kept_or_not_predicted_fails_the_run(change: dict[str, Any]) -> None:
+    assert publishing.broken(content(row())) == []
+    assert len(publishing.broken(content(row(), budgets=({**BUDGET, **change},)))) >= 1
+
+
+def test_the_zoo_has_thirty_models_and_ten_budgets_each_by_one_name() -> None:
+    names = [(one.package, one.name) for one in running.architectures()]
+    budgets = [(package, name) for package, those in running.BUDGETED.items() for name in those]
+    assert len({*names}) == len(names) >= 30
+    assert len(budgets) >= 10
+    assert {*budgets} <= {*names}
