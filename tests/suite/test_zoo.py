@@ -58,13 +58,13 @@ def line(table: str, name: str) -> list[str]:
 
 
 def test_a_row_shows_what_differs_and_what_is_saved() -> None:
-    differing = {
+    differing: Mapping[str, Any] = {
         **OF_IMPLEMENTATION,
         "verdict": "diverges",
         "rounding": True,
         "differs": ["2 of 9 gradients", "1 of 3 buffers"],
     }
-    cells = line(publishing.markdown(content(row(**{"torch-reentrant": differing}))), "GPT-2")
+    cells = line(publishing.markdown(content(row("", **{"torch-reentrant": differing}))), "GPT-2")
     shown = ["agrees", "rounding: 2 of 9 gradients, 1 of 3 buffers", "agrees", "10%", "50%", "50%"]
     assert cells == ["GPT-2", "transformers", "decoder", "6", *shown]
 
