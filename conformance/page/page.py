@@ -16,6 +16,7 @@ import torch
 import impls
 from conformance.page import guide
 from conformance.page.figures import comparisons, figures
+from conformance.page.models import models
 from conformance.page.tables import Entry, distinct, editions, entries, interned
 from conformance.provenance.staleness import BEGIN, CELL, END, MARK, MEANING, Now, unmarked
 from conformance.reports import docs_lists, report
@@ -69,6 +70,7 @@ def rendered(found: Sequence[Results], directory: Path, text: str, now: Now | No
         files=distinct(one.path.name for one in found),
         figures=figures(directory / "compare"),
         comparisons=list(comparisons(directory, now)),
+        models=models(directory, now),
         older_count=sum(entry.older for entry in shown),
         older_cell=Markup(CELL),
         older_begin=Markup(BEGIN),

@@ -10,6 +10,7 @@ from typing import Any
 
 import impls
 from benches.published import PublishedSection, measured_on, older_mark, older_note, store
+from conformance.page.models import finding
 from conformance.provenance import measured_code
 from conformance.provenance.staleness import Now
 from conformance.reports.generated_section import Section
@@ -33,13 +34,6 @@ def broken(content: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _cell(one: Mapping[str, Any]) -> str:
-    if one["error"]:
-        return f"{one['verdict']}: {one['error'].splitlines()[0][:80]}".replace("|", "\\|")
-    first = [told for told in one["differs"] if "later" not in told and "last" not in told] or one["differs"]
-    return ("rounding: " if one["rounding"] else "") + ", ".join(first) if first else one["verdict"]
-
-
 def _models(content: Mapping[str, Any]) -> list[list[str]]:
     lines = [["model", "package", "kind", "regions", *IMPLEMENTATIONS, "kept", "peak", "run again"]]
     for row in content["rows"]:
@@ -50,7 +44,7 @@ def _models(content: Mapping[str, Any]) -> list[list[str]]:
         last = row["implementations"]["nested"]
         again = "" if last["flops_again"] is None else f"{last['flops_again']:.0%}"
         shares = (f"{last[part] / row[part]:.0%}" if last[part] is not None else "" for part in ("kept", "peak"))
-        cells = (_cell(row["implementations"][one]) for one in IMPLEMENTATIONS)
+        cells = (finding(row["implementations"][one]).replace("|", "\\|") for one in IMPLEMENTATIONS)
         lines.append([name, row["package"], row["kind"], str(row["regions"]), *cells, *shares, again])
     return lines
 

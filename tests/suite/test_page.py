@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import impls
-from conformance.page import figures, page
+from conformance.page import figures, models, page
 from conformance.page.tables import editions, entries
 from conformance.reports import docs_lists
 from conformance.reports.merge import united
@@ -173,6 +173,18 @@ def test_figures_stand_in_the_page(tmp_path: Path) -> None:
     ((name, about, _),) = figures.comparisons(tmp_path)
     assert name == "compare-cpu.json"
     assert about.startswith("cpu, size S, 15 rounds, threads: 1, backend eager · ")
+
+
+def test_real_models_are_a_table_of_what_was_found(tmp_path: Path) -> None:
+    agrees = {"verdict": "agrees", "error": "", "rounding": False, "differs": []}
+    differs = {"verdict": "diverges", "error": "", "rounding": True, "differs": ["later steps", "2 of 9 gradients"]}
+    checked = {"name": "GPT-2", "package": "transformers", "error": "", "implementations": {"a": agrees, "b": differs}}
+    failed = {**checked, "name": "BERT", "error": "no such switch", "implementations": {}}
+    (tmp_path / "zoo-cpu.json").write_text(json.dumps({**HEADER, "rows": [checked, failed]}))
+    (run,) = models.models(tmp_path)
+    assert run.implementations == ("a", "b")
+    assert [cells for *_, cells in run.lines] == [("agrees", "rounding: 2 of 9 gradients"), ("not checked: no such switch", "")]
+    assert made(tmp_path, results()).all("section", **{"class": "models"})
 
 
 def test_a_figure_is_told_as_its_drawing_says(tmp_path: Path) -> None:
