@@ -1,0 +1,154 @@
+// The recomputation that nearly all are: nothing is to be set but the state of the CPU's generator, and nobody has to wait.
+// Else ``recompute`` in Python does it, with nested's ``Restoration``.
+#pragma once
+
+#include "recomputation.h"
+
+namespace reprise {
+
+const std::string RESTORATION = "reprise.recomputation";  // where impls.state.restoration keeps what is under way
+
+inline Object current_restoration() {
+  if (!at::impl::ThreadLocalPythonObjects::contains(RESTORATION)) return {};
+  PyObject* found = at::impl::ThreadLocalPythonObjects::get(RESTORATION)->ptr(getPyInterpreter());
+  return Object(found == Py_None ? nullptr : new_reference(found));
+}
+
+inline void set_restoration(PyObject* object) {
+  if (!object) {
+    call(shared.remove_thread_object, Object(PyUnicode_FromString(RESTORATION.c_str())).get());
+    return;
+  }
+  auto kept = std::make_shared<c10::SafePyObject>(new_reference(object), getPyInterpreter());
+  at::impl::ThreadLocalPythonObjects::set(RESTORATION, std::move(kept));
+}
+
+inline Object lock_attribute(const char* name) { return Object(checked(PyObject_GetAttrString(shared.process_lock, name))); }
+
+inline bool lock_is_changing() { return call_method(lock_attribute("mutex").get(), "locked").get() == Py_True; }
+
+inline PyObject* last_holder(PyObject* holders) {
+  const auto count = PyList_GET_SIZE(holders);
+  return count ? PyList_GET_ITEM(holders, count - 1) : nullptr;
+}
+
+inline int autocast_depth() {
+  at::autocast::increment_nesting();
+  return at::autocast::decrement_nesting();
+}
+
+// As ``Restoration.__enter__``. False, with nothing changed, if that has more to do.
+inline bool Recomputation::enter() {
+  outer = current_restoration().release();
+  if (outer) {
+    Object holds(checked(PyObject_GetAttrString(outer, "holds_lock")));
+    Object holder(holds.get() == Py_True ? new_reference(outer) : checked(PyObject_GetAttrString(outer, "outer_holder")));
+    if (holder.get() != Py_None) outer_holder = holder.release();
+  }
+  if (region->cpu_state.defined()) {
+    thread = call(shared.current_thread).release();
+    Object holders = lock_attribute("holders");
+    PyObject* last = last_holder(holders.get());
+    if ((last && last != outer_holder) || lock_is_changing()) return false;
+    // Nobody else has come in between, as this thread has had the GIL since.
+    if (PyList_Append(holders.get(), self()) < 0) throw python_error();
+    holds_lock = true;
+    found_state = generator_state();
+  }
+  if (has_function_modes() || !(ModeState::current() == region->mode_state)) {
+    release_lock();
+    return false;
+  }
+  if (holds_lock) set_generator_state(region->cpu_state);
+  found = checked(PyObject_GetAttrString(region->modes, "process_wide"));
+  modes_after = new_reference(region->modes_after);
+  depth = autocast_depth();
+  set_restoration(self());
+  entered = true;
+  return true;
+}
+
+// As ``Restoration.__exit__``. Says by ``disturbed`` whether another recomputation has passed this one by.
+inline void Recomputation::leave() {
+  const bool ended_early = failed || PyErr_Occurred();
+  with_error_kept([&] {
+    if (entered) {
+      set_restoration(outer);
+      if (!(ModeState::current() == region->mode_state) || autocast_depth() != depth)
+        call(shared.put_modes_back, self(), region->self(), integer(depth).get(), ended_early ? Py_True : Py_False);
+    }
+  });
+  with_error_kept([&] { release_lock(); });
+}
+
+inline void Recomputation::release_lock() {
+  if (!holds_lock) return;
+  Object holders = lock_attribute("holders");
+  const bool alone = !before && !passed && last_holder(holders.get()) == self() && !lock_is_changing() &&
+      as_integer(lock_attribute("waiting").get()) == 0;
+  if (alone) {
+    set_generator_state(found_state);
+    const auto count = PyList_GET_SIZE(holders.get());
+    if (PyList_SetSlice(holders.get(), count - 1, count, nullptr) < 0) throw python_error();
+    holds_lock = false;
+    return;
+  }
+  Object interrupt;
+  while (holds_lock) {
+    Object name(PyUnicode_FromString("release"));
+    Object result(PyObject_CallMethodObjArgs(shared.process_lock, name.get(), self(), nullptr));
+    if (result.get() == Py_True) disturbed = true;
+    const int is_there = PySequence_Contains(lock_attribute("holders").get(), self());
+    if (result || is_there != 1) holds_lock = false;
+    else PyErr_Clear();  // an interrupt came as it was entered: once more
+    if (!result && !holds_lock) throw python_error();
+  }
+}
+
+// As ``recompute_locked`` and ``recompute`` in Python, or null for those.
+inline PyObject* Region::recompute(int64_t task, PyObject* slot) {
+  const bool is_simple = task != -1 && !inputs && !stream && !states && !operator_log && context == shared.no_context && args &&
+      !has_function_modes && !registers_hooks() && !has_batched() && !c10::InferenceMode::is_enabled() && first_changed() < 0;
+  if (!is_simple || find_values(task) || call(shared.current_graph_exec_group).get() != Py_None) return nullptr;
+  Object key(checked(PyLong_FromVoidPtr(this))), begun = call(shared.acquire, key.get());
+  Object values, kept_args(new_reference(args)), kept_kwargs(new_reference(kwargs)), run;
+  bool is_done = false;
+  const auto release = [&] {
+    if (begun.get() == Py_True) with_error_kept([&] { call(shared.release, key.get()); });
+  };
+  try {
+    if (!find_values(task)) {  // another thread of this backward may have come first
+      run = Recomputation::make(this, Py_None);
+      auto* recomputation = Recomputation::from(run.get());
+      if (recomputation->enter()) {
+        is_done = true;
+        values = Object(recomputation->run(function, kept_args.get(), kept_kwargs.get()));
+        recomputation->leave();
+      }
+    }
+  } catch (...) {
+    if (run) with_error_kept([&] { Recomputation::from(run.get())->release_lock(); });
+    release();
+    throw;
+  }
+  release();
+  if (!is_done) return nullptr;
+  auto* recomputation = Recomputation::from(run.get());
+  if (recomputation->disturbed && (values || PyErr_ExceptionMatches(PyExc_Exception))) {
+    PyErr_Clear();
+    return call(shared.recompute, self(), integer(task).get(), slot, Py_True).release();
+  }
+  if (!values) throw python_error();
+  auto* tensors = RecomputedTensors::from(values.get());
+  const bool differs = recomputation->mismatch || static_cast<int64_t>(tensors->left) < recomputation->due ||
+      (check && recomputation->complete && !recomputation->stopped && recomputation->count != recomputation->slot_count);
+  if (differs) call(shared.refuse_difference, self(), run.get(), values.get());
+  if (tensors->left > 1) {  // else it is about to be unpacked
+    keep_values(task, values.get());
+    tensors->task = task;
+    call(shared.queue_callback, values.get());  // rule 4: the engine lets go of it also when the backward fails
+  }
+  return tensors->pop(Slot::from(slot)->index);
+}
+
+}  // namespace reprise
