@@ -88,7 +88,7 @@ def _run(
             return function(*args, **kwargs)
     override, logged = nested._overrides.get()
     region = part.extension.begin_region(function, args, kwargs, recompute_context, determinism_check == "default",
-                                         early_stop if override is None else override)  # fmt: skip
+                                         early_stop if override is None else override, preserve_rng_state)  # fmt: skip
     if debug if logged is None else logged:
         region.operator_log = OperatorLog()
     started = None
@@ -99,7 +99,8 @@ def _run(
         if part.HAS_ACCELERATOR and accelerators.is_capturing():
             part.refuse(region, "a graph of the device's work is being captured, in which random numbers cannot be preserved. "
                                 "Pass preserve_rng_state=False, or capture without the region")  # fmt: skip
-        part.capture_states(region)
+        if part.HAS_ACCELERATOR or region.inputs is not None:
+            part.capture_states(region)
     if forward_context is NO_CONTEXT and region.operator_log is None:
         output = region.forward(args, kwargs)
     else:

@@ -45,10 +45,7 @@ def unavailable(reason: str) -> NativeUnavailableError:
 
 def require_extension() -> Any:
     """The module ``impls.native.region``, which has the extension. Raises NativeUnavailableError."""
-    found = sys.modules.get("impls.native.region")
-    if found is None or not hasattr(found, "IS_READY"):  # another thread may be importing it
-        found = importlib.import_module("impls.native.region")
-    return found
+    return importlib.import_module("impls.native.region")
 
 
 def load_extension() -> ModuleType:

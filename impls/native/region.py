@@ -25,7 +25,7 @@ from impls.state.hook_registrations import undo_registrations
 from impls.state.process_lock import PROCESS_LOCK, DisturbedError, ProcessLockError, run_undisturbed
 from impls.state.restoration import Restoration
 from impls.state.threads import current_thread
-from impls.tensors.existing_tensors import Origin, find_origin, find_outside, keep_storages, make_result_origin
+from impls.tensors.existing_tensors import Origin, _Layout, find_origin, find_outside, keep_storages, make_result_origin
 from impls.tensors.versions import TensorMetadata, describe, detach_without_modes, tensor_metadata
 from impls.torch_private import current_graph_exec_group, queue_callback, remove_thread_object
 
@@ -42,12 +42,10 @@ def refuse(region: Any, reason: str, recomputed: OperatorLog | None = None) -> N
 
 
 def capture_states(region: Any) -> None:
-    """Note the states of the generators that the region may draw from."""
+    """Note the states of the generators that the region may draw from, if that is not the CPU's alone, which C++ has noted."""
     explicit = () if region.inputs is None else tuple(region.inputs.generators)
     if HAS_ACCELERATOR or explicit:
         region.states = random_numbers.capture_states(explicit)
-    else:
-        region.capture_cpu_state()
 
 
 def recompute_locked(region: Any, task: int, slot: Any, disturbed: bool) -> torch.Tensor:
@@ -210,7 +208,7 @@ class _Comparison(Recomputation):
 
     def replace(self, index: int, tensor: torch.Tensor) -> torch.Tensor:
         """What to keep of a tensor that may not be where the one in forward was."""
-        origin = self.origins[index]
+        origin = self.origins.get(index) or argument_origin(self.run_in_cpp.region, index)
         if origin.has_moved(tensor):
             return self.accept_replacement(index, tensor, origin)
         if tensor_metadata(tensor) != self.slots[index][2]:
@@ -243,23 +241,27 @@ def find_late_write(region: Any, last: int) -> int:
     return nested_recomputation._find_late_write(_Slots(region), last)  # type: ignore[arg-type]
 
 
-def note_origin(region: Any, index: int, tensor: torch.Tensor, is_argument: bool, is_result: bool) -> Origin | None:
-    """Note what a saved tensor is, or is a view of, that may have been there before the region."""
+def note_origin(region: Any, index: int, tensor: torch.Tensor, is_result: bool) -> Origin | None:
+    """Note what a saved tensor is, or is a view of, that may have been there before the region and is no flat argument."""
     probe, metadata = region.version_handle(index), metadata_of(region, index)
     if is_result:
         origin: Origin | None = make_result_origin(tensor, probe, metadata)
     else:
         base = tensor._base
         origin = find_origin(tensor, tensor if base is None else base, probe, metadata)
-    if origin is None:
-        return None
-    if is_argument:
-        origin.keep_storage(tensor)
-        region.origins = region.origins or {}
-        region.origins[index] = origin
-    else:
+    if origin is not None:
         region.candidates = region.candidates or {}
         region.candidates[index] = origin
+    return origin
+
+
+def argument_origin(region: Any, index: int) -> Origin:
+    """The origin of a flat argument, which is made only now that the tensor is somewhere else."""
+    address, (offset, stride, conjugated, negated), over_storage = region.place(index)
+    origin = Origin(over_storage)
+    origin.address, origin.layout = address, _Layout(offset, stride, conjugated, negated)
+    origin.storage, origin.followed = over_storage.untyped_storage(), False
+    origin.probe, origin.metadata = region.version_handle(index), metadata_of(region, index)
     return origin
 
 
@@ -311,8 +313,7 @@ def _shared() -> Iterator[tuple[str, Any]]:
     yield "make_comparison", _Comparison
     yield "find_late_write", find_late_write
     yield "no_context", NO_CONTEXT
-    yield "acquire", advisory_locks.acquire
-    yield "release", advisory_locks.release
+    yield "running", advisory_locks._holders
     yield "current_thread", current_thread
     yield "current_graph_exec_group", current_graph_exec_group
     yield "queue_callback", queue_callback

@@ -55,6 +55,7 @@ PyObject* begin_region(PyObject*, PyObject* const* given) {
   region->check = given[4] == Py_True;
   region->early_stop = given[5] == Py_True;
   region->capture();
+  if (given[6] == Py_True) region->cpu_state = generator_state();
   if (region->inputs) {  // which has taken them apart
     Py_CLEAR(region->args);
     Py_CLEAR(region->kwargs);
@@ -101,11 +102,6 @@ PyObject* has_batched(PyObject* self, PyObject* const*) { return PyBool_FromLong
 
 PyObject* registers_hooks(PyObject* self, PyObject* const*) { return PyBool_FromLong(Region::from(self)->registers_hooks()); }
 
-PyObject* capture_cpu_state(PyObject* self, PyObject* const*) {
-  Region::from(self)->cpu_state = generator_state();
-  return none();
-}
-
 PyObject* states(PyObject* self, void*) {
   REPRISE_BEGIN
   return states_of(Region::from(self)->states, Region::from(self)->cpu_state).release();
@@ -127,6 +123,15 @@ PyObject* metadata(PyObject* self, PyObject* const* given) {
   auto* region = Region::from(self);
   const auto& record = region->records[slot_index(region, given[0])];
   return region->looks[record.metadata].as_tuple(record.version).release();
+}
+
+// Of an argument: (address, (offset, strides, conjugated, negated), a tensor over its storage).
+PyObject* place(PyObject* self, PyObject* const* given) {
+  const auto& place = Region::from(self)->places.at(static_cast<uint32_t>(as_integer(given[0])));
+  const auto whole = at::empty({0}, at::device(place.storage.device()).dtype(at::kByte)).set_(place.storage);
+  const auto layout = py::make_tuple(place.offset, py::tuple(py::cast(std::vector<int64_t>(place.strides.begin(), place.strides.end()))),
+                                     place.conjugated, place.negated);
+  return py::make_tuple(reinterpret_cast<intptr_t>(place.address), layout, whole).release().ptr();
 }
 
 PyObject* version_handle(PyObject* self, PyObject* const* given) {
@@ -177,8 +182,8 @@ PyMethodDef region_methods[] = {
     method<tensors>("tensors", "The tensors among flat arguments."),
     method<has_batched>("has_batched", "Whether one of them is of torch.func.vmap."),
     method<registers_hooks>("registers_hooks", "Whether hooks were registered while forward ran, on arguments or elsewhere."),
-    method<capture_cpu_state>("capture_cpu_state", "Keep the state of the CPU's generator, as all that there is."),
     method<metadata>("metadata", "(index): what a saved tensor looked like."),
+    method<place>("place", "(index): where an argument was, as (address, layout, a tensor over its storage)."),
     method<version_handle>("version_handle", "(index): what follows its version."),
     method<is_in_graph>("is_in_graph", "(index): whether the graph has its slot."),
     method<indices_of>("indices_of", "(identities): the indices of these slots."),
@@ -257,7 +262,7 @@ PyObject* Recomputation::run(PyObject* function, PyObject* args, PyObject* kwarg
     if (!raised) PyErr_Clear();
   }
   with_error_kept([&] {
-    if (comparison) call_method(comparison, "end");
+    if (comparison) call_method(comparison, REPRISE_NAME("end"));
     Py_CLEAR(comparison);
     c10::GradMode::set_enabled(graded);
     at::SavedTensorDefaultHooks::pop_hooks();
@@ -392,7 +397,7 @@ PyObject* setup(PyObject*, PyObject* const* given) {
 
 PyMethodDef functions[] = {
     method<setup>("setup", "(names, device): what is done in Python."),
-    method<begin_region>("begin_region", "(function, args, kwargs, context, check, early_stop): a Region."),
+    method<begin_region>("begin_region", "(function, args, kwargs, context, check, early_stop, preserve_rng_state): a Region."),
     method<begin_recomputation>("begin_recomputation", "(region, asked): a Recomputation."),
     {nullptr}};
 PyModuleDef definition{PyModuleDef_HEAD_INIT, "reprise_native", nullptr, -1, functions, nullptr, nullptr, nullptr, nullptr};

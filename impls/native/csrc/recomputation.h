@@ -69,17 +69,17 @@ struct Recomputation {
     PyObject* slot = nullptr;
     if (index < slot_count && index < static_cast<int64_t>(wanted.size())) {
       if (region->records[index].has_origin && has_moved(index, object)) {
-        replaced = call_method(compare(), "replace", integer(index).get(), object);
+        replaced = call_method(compare(), REPRISE_NAME("replace"), integer(index).get(), object);
         object = replaced.get();
       } else if (!fits(index, object)) {
-        call_method(compare(), "compare_metadata", integer(index).get(), object);
+        call_method(compare(), REPRISE_NAME("compare_metadata"), integer(index).get(), object);
       }
       slot = wanted[index];
     }
     Object owned(new_reference(slot));
     if (slot && values) RecomputedTensors::from(values)->set(index, object);
     if (index >= stop_index) {  // rule 5
-      if (late_write >= 0) call_method(compare(), "stop_after_operator", integer(index).get());
+      if (late_write >= 0) call_method(compare(), REPRISE_NAME("stop_after_operator"), integer(index).get());
       else if (!stop(nullptr)) return nullptr;  // not thrown, which would take as long as all else
     }
     // Rule 6: packed, so that the recomputed graph can be differentiated. The slot will do where there is one: it costs
@@ -116,7 +116,7 @@ struct Recomputation {
     const auto index = inner_count++;
     if (index >= static_cast<int64_t>(region->inner_versions.size())) return;
     if (region->has_inner_origins || version_of(tensor) != region->inner_versions[index])
-      call_method(compare(), "compare_inner", integer(index).get(), object);
+      call_method(compare(), REPRISE_NAME("compare_inner"), integer(index).get(), object);
   }
 
   // End the run, for a mismatch or as all is there. Once only: user code that catches it, or is left by it, may go on. A

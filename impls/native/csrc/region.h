@@ -32,10 +32,13 @@ struct Record {
 struct Place {
   const void* address;
   c10::DimVector strides;
+  int64_t offset;
   bool conjugated, negated;
+  c10::Storage storage;  // of an argument, which is known to be from outside; for others an Origin has it
 
-  explicit Place(const at::Tensor& tensor)
-      : address(tensor.const_data_ptr()), strides(tensor.strides()), conjugated(tensor.is_conj()), negated(tensor.is_neg()) {}
+  Place(const at::Tensor& tensor, bool is_argument)
+      : address(tensor.const_data_ptr()), strides(tensor.strides()), offset(tensor.storage_offset()),
+        conjugated(tensor.is_conj()), negated(tensor.is_neg()), storage(is_argument ? tensor.storage() : c10::Storage()) {}
   bool is_of(const at::Tensor& tensor) const {
     return tensor.has_storage() && tensor.const_data_ptr() == address && tensor.strides() == strides &&
         tensor.is_conj() == conjugated && tensor.is_neg() == negated;
@@ -143,13 +146,17 @@ struct Region {
       const auto& node = tensor.grad_fn();
       if (!node || node->sequence_nr() >= first_sequence_number) return {};
     }
-    const bool is_argument = !is_result && contains(object);
-    if (is_argument && !is_leaf) return {};  // a leaf may be given other data
-    Object origin = call(shared.note_origin, self(), integer(index).get(), object, is_argument ? Py_True : Py_False,
-                         is_result ? Py_True : Py_False);
+    if (!tensor.has_storage()) return {};
+    if (!is_result && contains(object)) {
+      if (is_leaf) {  // which may be given other data; its Origin is made if it has been
+        records[index].has_origin = 1;
+        places.emplace(index, Place(tensor, true));
+      }
+      return {};
+    }
+    Object origin = call(shared.note_origin, self(), integer(index).get(), object, is_result ? Py_True : Py_False);
     if (origin.get() == Py_None) return {};
-    if (is_argument) records[index].has_origin = 1;
-    places.emplace(index, Place(tensor));
+    places.emplace(index, Place(tensor, false));
     return origin;
   }
 
@@ -223,7 +230,7 @@ struct Region {
     for (size_t index = 0; index < flat.size(); ++index)
       if (flat[index].counter.current_version() != flat[index].version) return static_cast<int64_t>(index);
     if (!inputs) return -1;
-    Object index = call_method(inputs, "first_changed");
+    Object index = call_method(inputs, REPRISE_NAME("first_changed"));
     return index.get() == Py_None ? -1 : as_integer(index.get());
   }
 
@@ -241,7 +248,7 @@ struct Region {
     }
     Py_CLEAR(enclosing);
     if (inputs) {
-      call_method(inputs, "end_forward");
+      call_method(inputs, REPRISE_NAME("end_forward"));
     } else if (first_changed() >= 0) {  // one of the changed tensors may be an output, which holds the region
       for (auto& one : flat) one.tensor = nullptr;
       Py_CLEAR(args);

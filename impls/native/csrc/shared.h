@@ -38,7 +38,7 @@ using Object = THPObjectPtr;  // an owned reference
 #define REPRISE_SHARED(_)                                                                                          \
   _(StopRecomputation) _(RemovableHandle) _(default_generator) _(atoms) _(capture_inputs) _(current_modes)         \
   _(process_wide) _(tensor_metadata) _(detach_without_modes) _(note_origin) _(settle_origins) _(recompute)         \
-  _(refuse_changed) _(make_comparison) _(find_late_write) _(no_context) _(acquire) _(release) _(current_thread)      \
+  _(refuse_changed) _(make_comparison) _(find_late_write) _(no_context) _(running) _(current_thread)                   \
   _(current_graph_exec_group) _(queue_callback) _(process_lock) _(remove_thread_object) _(put_modes_back)          \
   _(inherit) _(refuse_difference)
 
@@ -85,10 +85,14 @@ Object call(PyObject* function, Arguments... arguments) {
   return Object(checked(PyObject_CallFunctionObjArgs(function, arguments..., nullptr)));
 }
 
+// A string that is made once.
+#define REPRISE_NAME(text) ([] { static PyObject* const name = PyUnicode_InternFromString(text); return name; }())
+
+inline Object attribute(PyObject* self, PyObject* name) { return Object(checked(PyObject_GetAttr(self, name))); }
+
 template <typename... Arguments>
-Object call_method(PyObject* self, const char* name, Arguments... arguments) {
-  Object method(checked(PyObject_GetAttrString(self, name)));
-  return call(method.get(), arguments...);
+Object call_method(PyObject* self, PyObject* name, Arguments... arguments) {
+  return Object(checked(PyObject_CallMethodObjArgs(self, name, arguments..., nullptr)));
 }
 
 inline Object integer(int64_t value) { return Object(checked(PyLong_FromLongLong(value))); }
@@ -105,7 +109,7 @@ inline PyObject* new_reference(PyObject* object) {
 }
 
 inline int64_t registration_count() {
-  return as_integer(Object(checked(PyObject_GetAttrString(shared.RemovableHandle, "next_id"))).get());
+  return as_integer(attribute(shared.RemovableHandle, REPRISE_NAME("next_id")).get());
 }
 
 // The modes of all threads, of which a function that is stopped while it has set them could not set them back.

@@ -16,16 +16,18 @@ inline Object current_restoration() {
 
 inline void set_restoration(PyObject* object) {
   if (!object) {
-    call(shared.remove_thread_object, Object(PyUnicode_FromString(RESTORATION.c_str())).get());
+    call(shared.remove_thread_object, REPRISE_NAME("reprise.recomputation"));
     return;
   }
   auto kept = std::make_shared<c10::SafePyObject>(new_reference(object), getPyInterpreter());
   at::impl::ThreadLocalPythonObjects::set(RESTORATION, std::move(kept));
 }
 
-inline Object lock_attribute(const char* name) { return Object(checked(PyObject_GetAttrString(shared.process_lock, name))); }
+inline Object lock_attribute(PyObject* name) { return attribute(shared.process_lock, name); }
 
-inline bool lock_is_changing() { return call_method(lock_attribute("mutex").get(), "locked").get() == Py_True; }
+inline bool lock_is_changing() {
+  return call_method(lock_attribute(REPRISE_NAME("mutex")).get(), REPRISE_NAME("locked")).get() == Py_True;
+}
 
 inline PyObject* last_holder(PyObject* holders) {
   const auto count = PyList_GET_SIZE(holders);
@@ -41,13 +43,12 @@ inline int autocast_depth() {
 inline bool Recomputation::enter() {
   outer = current_restoration().release();
   if (outer) {
-    Object holds(checked(PyObject_GetAttrString(outer, "holds_lock")));
-    Object holder(holds.get() == Py_True ? new_reference(outer) : checked(PyObject_GetAttrString(outer, "outer_holder")));
+    const bool holds = attribute(outer, REPRISE_NAME("holds_lock")).get() == Py_True;
+    Object holder = holds ? Object(new_reference(outer)) : attribute(outer, REPRISE_NAME("outer_holder"));
     if (holder.get() != Py_None) outer_holder = holder.release();
   }
   if (region->cpu_state.defined()) {
-    thread = call(shared.current_thread).release();
-    Object holders = lock_attribute("holders");
+    Object holders = lock_attribute(REPRISE_NAME("holders"));
     PyObject* last = last_holder(holders.get());
     if ((last && last != outer_holder) || lock_is_changing()) return false;
     // Nobody else has come in between, as this thread has had the GIL since.
@@ -60,7 +61,7 @@ inline bool Recomputation::enter() {
     return false;
   }
   if (holds_lock) set_generator_state(region->cpu_state);
-  found = checked(PyObject_GetAttrString(region->modes, "process_wide"));
+  found = attribute(region->modes, REPRISE_NAME("process_wide")).release();
   modes_after = new_reference(region->modes_after);
   depth = autocast_depth();
   set_restoration(self());
@@ -83,9 +84,9 @@ inline void Recomputation::leave() {
 
 inline void Recomputation::release_lock() {
   if (!holds_lock) return;
-  Object holders = lock_attribute("holders");
+  Object holders = lock_attribute(REPRISE_NAME("holders"));
   const bool alone = !before && !passed && last_holder(holders.get()) == self() && !lock_is_changing() &&
-      as_integer(lock_attribute("waiting").get()) == 0;
+      as_integer(lock_attribute(REPRISE_NAME("waiting")).get()) == 0;
   if (alone) {
     set_generator_state(found_state);
     const auto count = PyList_GET_SIZE(holders.get());
@@ -93,12 +94,10 @@ inline void Recomputation::release_lock() {
     holds_lock = false;
     return;
   }
-  Object interrupt;
   while (holds_lock) {
-    Object name(PyUnicode_FromString("release"));
-    Object result(PyObject_CallMethodObjArgs(shared.process_lock, name.get(), self(), nullptr));
+    Object result(PyObject_CallMethodObjArgs(shared.process_lock, REPRISE_NAME("release"), self(), nullptr));
     if (result.get() == Py_True) disturbed = true;
-    const int is_there = PySequence_Contains(lock_attribute("holders").get(), self());
+    const int is_there = PySequence_Contains(lock_attribute(REPRISE_NAME("holders")).get(), self());
     if (result || is_there != 1) holds_lock = false;
     else PyErr_Clear();  // an interrupt came as it was entered: once more
     if (!result && !holds_lock) throw python_error();
@@ -110,21 +109,24 @@ inline PyObject* Region::recompute(int64_t task, PyObject* slot) {
   const bool is_simple = task != -1 && !inputs && !stream && !states && !operator_log && context == shared.no_context && args &&
       !has_function_modes && !registers_hooks() && !has_batched() && !c10::InferenceMode::is_enabled() && first_changed() < 0;
   if (!is_simple || find_values(task) || call(shared.current_graph_exec_group).get() != Py_None) return nullptr;
-  Object key(checked(PyLong_FromVoidPtr(this))), begun = call(shared.acquire, key.get());
+  // As ``advisory_locks.acquire`` if nobody has this one.
+  Object key(checked(PyLong_FromVoidPtr(this))), thread = call(shared.current_thread);
+  if (PyDict_Contains(shared.running, key.get()) != 0 || PyDict_SetItem(shared.running, key.get(), thread.get()) < 0) return nullptr;
   Object values, kept_args(new_reference(args)), kept_kwargs(new_reference(kwargs)), run;
   bool is_done = false;
   const auto release = [&] {
-    if (begun.get() == Py_True) with_error_kept([&] { call(shared.release, key.get()); });
+    with_error_kept([&] {
+      if (PyDict_Contains(shared.running, key.get()) == 1) PyDict_DelItem(shared.running, key.get());
+    });
   };
   try {
-    if (!find_values(task)) {  // another thread of this backward may have come first
-      run = Recomputation::make(this, Py_None);
-      auto* recomputation = Recomputation::from(run.get());
-      if (recomputation->enter()) {
-        is_done = true;
-        values = Object(recomputation->run(function, kept_args.get(), kept_kwargs.get()));
-        recomputation->leave();
-      }
+    run = Recomputation::make(this, Py_None);
+    auto* recomputation = Recomputation::from(run.get());
+    recomputation->thread = new_reference(thread.get());
+    if (recomputation->enter()) {
+      is_done = true;
+      values = Object(recomputation->run(function, kept_args.get(), kept_kwargs.get()));
+      recomputation->leave();
     }
   } catch (...) {
     if (run) with_error_kept([&] { Recomputation::from(run.get())->release_lock(); });
