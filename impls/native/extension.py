@@ -27,10 +27,12 @@ from typing import Any
 
 import torch
 
+from impls.torch_private import POLICIES_ASK_FOR_HOOKS
+
 NAME = "reprise_native"
 SOURCE = Path(__file__).with_name("csrc")
 FLAGS = ("-O2", "-Wno-invalid-offsetof")
-_failures: list[str] = []  # of this process, so that not each call tries again
+_failure = ""  # why it could not be had, so that not each call of this process tries again
 
 
 class NativeUnavailableError(RuntimeError):
@@ -39,7 +41,8 @@ class NativeUnavailableError(RuntimeError):
 
 def unavailable(reason: str) -> NativeUnavailableError:
     """The error for a reason, which later calls are told as well."""
-    _failures.append(reason)
+    global _failure
+    _failure = reason
     return NativeUnavailableError(f"native is not available: {reason}. nested does the same in Python")
 
 
@@ -50,8 +53,8 @@ def require_extension() -> Any:
 
 def load_extension() -> ModuleType:
     """The extension, built if need be. Raises NativeUnavailableError."""
-    if _failures:
-        raise unavailable(_failures.pop())
+    if _failure:
+        raise unavailable(_failure)
     command = _compiler()
     path = _cache() / f"{NAME}-{_key(command)}" / f"{NAME}.so"
     if not path.exists():
@@ -68,6 +71,8 @@ def load_extension() -> ModuleType:
 def _compiler() -> list[str]:
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
         raise unavailable("this Python is free-threaded, and the extension relies on the GIL")
+    if POLICIES_ASK_FOR_HOOKS:  # which are to be told by a mark on the hooks, as nested's are
+        raise unavailable(f"it has not been written for the selective policies of torch {torch.__version__}")
     if sys.platform != "linux":
         raise unavailable(f"it was written for Linux, and this is {sys.platform}")
     command = shlex.split(os.environ.get("CXX", "c++"))

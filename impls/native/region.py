@@ -7,7 +7,7 @@ place of nested's classes of these names; ``_Comparison`` gives nested's compari
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
@@ -17,17 +17,18 @@ from torch.utils.hooks import RemovableHandle
 from impls.native.extension import load_extension
 from impls.nested import recomputation as nested_recomputation
 from impls.nested import region as nested_region
-from impls.nested.inputs import _NO_CONTAINERS, Inputs, restore_containers
+from impls.nested.inputs import _NO_CONTAINERS, Inputs, ReusedContainer, restore_containers, states_to_fill
 from impls.nested.operator_log import OperatorLog
 from impls.nested.recomputation import NO_CONTEXT, Recomputation, StopRecomputation
 from impls.state import accelerators, advisory_locks, modes, random_numbers, streams
 from impls.state.hook_registrations import undo_registrations
+from impls.state.module_hooks import is_inside_hooks_always_called
 from impls.state.process_lock import PROCESS_LOCK, DisturbedError, ProcessLockError, run_undisturbed
 from impls.state.restoration import Restoration
 from impls.state.threads import current_thread
-from impls.tensors.existing_tensors import Origin, _Layout, find_origin, find_outside, keep_storages, make_result_origin
+from impls.tensors.origins import Origin, _Layout, find_origin, find_outside, keep_storages, make_result_origin
 from impls.tensors.versions import TensorMetadata, describe, detach_without_modes, tensor_metadata
-from impls.torch_private import current_graph_exec_group, queue_callback, remove_thread_object
+from impls.torch_private import code_of_hooked_call, current_graph_exec_group, queue_callback, remove_thread_object
 
 extension = load_extension()
 HAS_ACCELERATOR = accelerators.accelerator() is not None
@@ -119,18 +120,26 @@ def recompute(region: Any, task: int, slot: Any) -> Any:
         refuse(region, f"input tensor {changed} was changed in place since it was passed, so forward cannot be repeated. "
                        "Clone it before changing it")  # fmt: skip
     inputs: Inputs | None = region.inputs
+    reused: Sequence[ReusedContainer] = ()
+    filled: Sequence[ReusedContainer] = ()
+    tensors: Sequence[torch.Tensor] = ()
     registering = region.registers_hooks()
     if inputs is None:
-        args, kwargs, reused = region.args, region.kwargs, ()
-        tensors = region.tensors() if registering or region.has_batched() else ()
+        args, kwargs = region.args, region.kwargs
+        if registering or region.has_batched():
+            tensors = region.tensors()
     else:
-        args, kwargs, tensors, reused = inputs.restore()  # rule 2: unpacking these recomputes the parent first
+        args, kwargs, tensors, reused, filled = inputs.restore()  # rule 2: unpacking these recomputes the parent first
     try:
         if any(map(nested_region._is_from_ended_vmap, tensors)):
             refuse(region, "it was called under torch.func.vmap, which is over, so forward cannot be repeated. Call vmap "
                            "inside the region")  # fmt: skip
         with streams.use_stream(region.stream), undo_registrations(tensors, registering=registering):
-            values = _run(run, region, args, kwargs)
+            states = [*region.states, *states_to_fill(filled)]
+            restoration = Restoration(region.modes, states, region.modes_after)
+            with restoration:
+                values = _run(run, region, args, kwargs)
+                restoration.failed = run.failed
     finally:
         if reused:
             restore_containers(reused)
@@ -145,14 +154,9 @@ def recompute(region: Any, task: int, slot: Any) -> Any:
 
 
 def _run(run: Any, region: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run in forward's surroundings."""
-    restoration = Restoration(region.modes, region.states, region.modes_after)
-    with restoration:
-        run.operator_log = None if region.operator_log is None else OperatorLog()
-        with run.operator_log or NO_CONTEXT, region.context:
-            values = run.run(region.function, args, kwargs)
-        restoration.failed = run.failed
-    return values
+    run.operator_log = None if region.operator_log is None else OperatorLog()
+    with run.operator_log or NO_CONTEXT, region.context:
+        return run.run(region.function, args, kwargs)
 
 
 def refuse_difference(region: Any, run: Any, values: Any) -> None:
@@ -233,7 +237,7 @@ class _Comparison(Recomputation):
 def metadata_of(region: Any, index: int) -> TensorMetadata:
     """What a saved tensor looked like."""
     shape, *others = region.metadata(index)
-    return torch.Size(shape), *others  # type: ignore[return-value]
+    return torch.Size(shape), *others
 
 
 def find_late_write(region: Any, last: int) -> int:
@@ -322,6 +326,8 @@ def _shared() -> Iterator[tuple[str, Any]]:
     yield "put_modes_back", put_modes_back
     yield "inherit", Restoration.inherit
     yield "refuse_difference", refuse_difference
+    yield "code_of_hooked_call", code_of_hooked_call
+    yield "is_inside_hooks_always_called", is_inside_hooks_always_called
 
 
 extension.setup(dict(_shared()), torch.device(accelerators.accelerator() or "cpu"))

@@ -249,6 +249,8 @@ PyObject* Recomputation::run(PyObject* function, PyObject* args, PyObject* kwarg
   dispatch_modes = c10::impl::TorchDispatchModeTLS::stack_len();
   Object kept = RecomputedTensors::make(wanted.size());
   values = new_reference(kept.get());
+  Object frame(new_reference(reinterpret_cast<PyObject*>(PyEval_GetFrame())));
+  outermost = reinterpret_cast<PyFrameObject*>(frame.get());
   // Rule 3: hooks do not stack, so with these on top nothing that is active around backward is asked.
   Hooks<Recomputation>::push(this);
   c10::GradMode::set_enabled(true);
@@ -267,6 +269,7 @@ PyObject* Recomputation::run(PyObject* function, PyObject* args, PyObject* kwarg
     c10::GradMode::set_enabled(graded);
     at::SavedTensorDefaultHooks::pop_hooks();
     let_go();
+    outermost = nullptr;
   });
   return raised ? nullptr : kept.release();
 }

@@ -12,6 +12,7 @@ struct Recomputation {
   PyObject* mismatch;  // in what the run was not what forward was; or null
   PyObject* comparison;  // what compares and refuses, in Python; or null
   PyObject* operator_log;
+  PyFrameObject* outermost;  // the frame in which the run began; or null
   // As in ``impls.state.restoration``, for which this stands while it holds the process lock.
   PyObject *thread, *outer, *outer_holder, *passed, *before, *found, *modes_after;
   at::Tensor found_state;
@@ -120,15 +121,30 @@ struct Recomputation {
   }
 
   // End the run, for a mismatch or as all is there. Once only: user code that catches it, or is left by it, may go on. A
-  // function that has set process-wide modes runs on to its end, where it sets them back.
+  // function that has set process-wide modes runs on to its end, where it sets them back; so does one that is inside of a
+  // module with hooks that torch calls after any Exception, which this is not.
   // Returns false with the exception set if the function is to be left.
   bool stop(PyObject* reason) {
     if (stopped) return true;
     stopped = true;
     mismatch = reason && reason != Py_None ? new_reference(reason) : nullptr;
-    runs_on = !(ProcessWide::current() == region->mode_state.process_wide);
+    runs_on = !(ProcessWide::current() == region->mode_state.process_wide) || is_inside_hooks_always_called();
     if (!runs_on) PyErr_SetNone(shared.StopRecomputation);
     return runs_on;
+  }
+
+  bool is_inside_hooks_always_called() {
+    auto frame = THPPointer<PyFrameObject>(reinterpret_cast<PyFrameObject*>(
+        new_reference(reinterpret_cast<PyObject*>(PyEval_GetFrame()))));
+    Object end(outermost ? reinterpret_cast<PyObject*>(PyFrame_GetCode(outermost)) : new_reference(Py_None));
+    while (frame && frame.get() != outermost) {
+      Object code(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame.get())));
+      if (code.get() == shared.code_of_hooked_call &&
+          call(shared.is_inside_hooks_always_called, reinterpret_cast<PyObject*>(frame.get()), end.get()).get() == Py_True)
+        return true;
+      frame = THPPointer<PyFrameObject>(PyFrame_GetBack(frame.get()));
+    }
+    return false;
   }
 
   // Returns the recomputed tensors, or null with the function's exception set.

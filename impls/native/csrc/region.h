@@ -248,6 +248,7 @@ struct Region {
     }
     Py_CLEAR(enclosing);
     if (inputs) {
+      call_method(inputs, REPRISE_NAME("find_other_names"), function);
       call_method(inputs, REPRISE_NAME("end_forward"));
     } else if (first_changed() >= 0) {  // one of the changed tensors may be an output, which holds the region
       for (auto& one : flat) one.tensor = nullptr;

@@ -106,7 +106,7 @@ inline void Recomputation::release_lock() {
 
 // As ``recompute_locked`` and ``recompute`` in Python, or null for those.
 inline PyObject* Region::recompute(int64_t task, PyObject* slot) {
-  const bool is_simple = task != -1 && !inputs && !stream && !states && !operator_log && context == shared.no_context && args &&
+  const bool is_simple = task != -1 && !inputs && (!stream || stream == Py_None) && !states && !operator_log && context == shared.no_context && args &&
       !has_function_modes && !registers_hooks() && !has_batched() && !c10::InferenceMode::is_enabled() && first_changed() < 0;
   if (!is_simple || find_values(task) || call(shared.current_graph_exec_group).get() != Py_None) return nullptr;
   // As ``advisory_locks.acquire`` if nobody has this one.
