@@ -110,6 +110,7 @@ PyObject* states(PyObject* self, void*) {
 
 int set_states(PyObject* self, PyObject* value, void*) {
   Py_XSETREF(Region::from(self)->states, new_reference(value));
+  Region::from(self)->cpu_state = at::Tensor();  // it is in there
   return 0;
 }
 
@@ -170,7 +171,8 @@ PyObject* slot_count(PyObject* self, void*) { return PyLong_FromSize_t(Region::f
 
 PyObject* inner_versions(PyObject* self, void*) {
   REPRISE_BEGIN
-  return py::cast(Region::from(self)->inner_versions).release().ptr();
+  const auto versions = Region::from(self)->inner_versions;  // more may come while the list is made
+  return py::cast(versions).release().ptr();
   REPRISE_END(nullptr)
 }
 

@@ -94,24 +94,35 @@ inline void Recomputation::release_lock() {
     holds_lock = false;
     return;
   }
-  while (holds_lock) {
+  bool interrupted = false;
+  for (int tries = 1; holds_lock; ++tries) {
     Object result(PyObject_CallMethodObjArgs(shared.process_lock, REPRISE_NAME("release"), self(), nullptr));
-    if (result.get() == Py_True) disturbed = true;
-    const int is_there = PySequence_Contains(lock_attribute(REPRISE_NAME("holders")).get(), self());
-    if (result || is_there != 1) holds_lock = false;
-    else PyErr_Clear();  // an interrupt came as it was entered: once more
-    if (!result && !holds_lock) throw python_error();
+    bool is_there = false;
+    with_error_kept([&] { is_there = PySequence_Contains(lock_attribute(REPRISE_NAME("holders")).get(), self()) == 1; });
+    disturbed = disturbed || result.get() == Py_True;
+    holds_lock = !result && is_there;
+    if (!result && (!is_there || tries == 3)) throw python_error();
+    if (holds_lock) {  // an interrupt came as it was entered: once more
+      interrupted = true;
+      PyErr_Clear();
+    }
+  }
+  if (interrupted) {
+    PyErr_SetNone(PyExc_KeyboardInterrupt);
+    throw python_error();
   }
 }
 
 // As ``recompute_locked`` and ``recompute`` in Python, or null for those.
 inline PyObject* Region::recompute(int64_t task, PyObject* slot) {
-  const bool is_simple = task != -1 && !inputs && (!stream || stream == Py_None) && !states && !operator_log && context == shared.no_context && args &&
-      !has_function_modes && !registers_hooks() && !has_batched() && !c10::InferenceMode::is_enabled() && first_changed() < 0;
+  const bool is_simple = task != -1 && args && !inputs && !states && !operator_log && context == shared.no_context &&
+      (!stream || stream == Py_None) && !has_function_modes && !c10::InferenceMode::is_enabled() && !registers_hooks() &&
+      !has_batched() && first_changed() < 0;
   if (!is_simple || find_values(task) || call(shared.current_graph_exec_group).get() != Py_None) return nullptr;
   // As ``advisory_locks.acquire`` if nobody has this one.
   Object key(checked(PyLong_FromVoidPtr(this))), thread = call(shared.current_thread);
-  if (PyDict_Contains(shared.running, key.get()) != 0 || PyDict_SetItem(shared.running, key.get(), thread.get()) < 0) return nullptr;
+  if (PyDict_Contains(shared.running, key.get()) == 1) return nullptr;
+  if (PyDict_SetItem(shared.running, key.get(), thread.get()) < 0) throw python_error();
   Object values, kept_args(new_reference(args)), kept_kwargs(new_reference(kwargs)), run;
   bool is_done = false;
   const auto release = [&] {

@@ -40,18 +40,20 @@ struct Metadata {
 
   bool fits(const at::Tensor& tensor, PyObject* object) {
     if (!told) return fits(tensor);
-    const int same = PyObject_RichCompareBool(told.get(), call(shared.tensor_metadata, object).get(), Py_EQ);
+    Object expected(new_reference(told.get()));  // this may be moved while Python is asked
+    const int same = PyObject_RichCompareBool(expected.get(), call(shared.tensor_metadata, object).get(), Py_EQ);
     if (same < 0) throw python_error();
     return same;
   }
 
   Object as_tuple(uint32_t version) {
     if (told) return Object(new_reference(told.get()));
-    Object shape(checked(PyTuple_New(static_cast<Py_ssize_t>(sizes.size()))));
-    for (size_t dim = 0; dim < sizes.size(); ++dim)
-      PyTuple_SET_ITEM(shape.get(), dim, integer(sizes[dim]).release());
-    return Object(py::make_tuple(py::reinterpret_borrow<py::object>(shape.get()), py::cast(dtype), py::cast(device),
-                                 version, requires_grad, is_leaf).release().ptr());
+    const auto shape = std::vector<int64_t>(sizes.begin(), sizes.end());  // this may be moved while Python makes objects
+    const auto its_dtype = dtype;
+    const auto its_device = device;
+    const bool its_requires_grad = requires_grad, its_is_leaf = is_leaf;
+    return Object(py::make_tuple(py::tuple(py::cast(shape)), py::cast(its_dtype), py::cast(its_device), version,
+                                 its_requires_grad, its_is_leaf).release().ptr());
   }
 };
 
