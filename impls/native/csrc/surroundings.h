@@ -1,0 +1,167 @@
+// The recomputation that nearly all are: nothing is to be set but the state of the CPU's generator, and nobody has to wait.
+// Else ``recompute`` in Python does it, with nested's ``Restoration``.
+#pragma once
+
+#include "recomputation.h"
+
+namespace reprise {
+
+const std::string RESTORATION = "reprise.recomputation";  // where impls.state.restoration keeps what is under way
+
+inline Object current_restoration() {
+  if (!at::impl::ThreadLocalPythonObjects::contains(RESTORATION)) return {};
+  PyObject* found = at::impl::ThreadLocalPythonObjects::get(RESTORATION)->ptr(getPyInterpreter());
+  return Object(found == Py_None ? nullptr : new_reference(found));
+}
+
+inline void set_restoration(PyObject* object) {
+  if (!object) {
+    call(shared.remove_thread_object, REPRISE_NAME("reprise.recomputation"));
+    return;
+  }
+  auto kept = std::make_shared<c10::SafePyObject>(new_reference(object), getPyInterpreter());
+  at::impl::ThreadLocalPythonObjects::set(RESTORATION, std::move(kept));
+}
+
+inline Object lock_attribute(PyObject* name) { return attribute(shared.process_lock, name); }
+
+inline bool lock_is_changing() {
+  return call_method(lock_attribute(REPRISE_NAME("mutex")).get(), REPRISE_NAME("locked")).get() == Py_True;
+}
+
+inline PyObject* last_holder(PyObject* holders) {
+  const auto count = PyList_GET_SIZE(holders);
+  return count ? PyList_GET_ITEM(holders, count - 1) : nullptr;
+}
+
+inline int autocast_depth() {
+  at::autocast::increment_nesting();
+  return at::autocast::decrement_nesting();
+}
+
+// As ``Restoration.__enter__``. False, with nothing changed, if that has more to do.
+inline bool Recomputation::enter() {
+  outer = current_restoration().release();
+  if (outer) {
+    const bool holds = attribute(outer, REPRISE_NAME("holds_lock")).get() == Py_True;
+    Object holder = holds ? Object(new_reference(outer)) : attribute(outer, REPRISE_NAME("outer_holder"));
+    if (holder.get() != Py_None) outer_holder = holder.release();
+  }
+  if (region->cpu_state.defined()) {
+    Object holders = lock_attribute(REPRISE_NAME("holders"));
+    PyObject* last = last_holder(holders.get());
+    if ((last && last != outer_holder) || lock_is_changing()) return false;
+    // Nobody else has come in between, as this thread has had the GIL since.
+    if (PyList_Append(holders.get(), self()) < 0) throw python_error();
+    holds_lock = true;
+    found_state = generator_state();
+  }
+  if (has_function_modes() || !(ModeState::current() == region->mode_state)) {
+    release_lock();
+    return false;
+  }
+  if (holds_lock) set_generator_state(region->cpu_state);
+  found = attribute(region->modes, REPRISE_NAME("process_wide")).release();
+  modes_after = new_reference(region->modes_after);
+  depth = autocast_depth();
+  set_restoration(self());
+  entered = true;
+  return true;
+}
+
+// As ``Restoration.__exit__``. Says by ``disturbed`` whether another recomputation has passed this one by.
+inline void Recomputation::leave() {
+  const bool ended_early = failed || PyErr_Occurred();
+  with_error_kept([&] {
+    if (entered) {
+      set_restoration(outer);
+      if (!(ModeState::current() == region->mode_state) || autocast_depth() != depth)
+        call(shared.put_modes_back, self(), region->self(), integer(depth).get(), ended_early ? Py_True : Py_False);
+    }
+  });
+  with_error_kept([&] { release_lock(); });
+}
+
+inline void Recomputation::release_lock() {
+  if (!holds_lock) return;
+  Object holders = lock_attribute(REPRISE_NAME("holders"));
+  const bool alone = !before && !passed && last_holder(holders.get()) == self() && !lock_is_changing() &&
+      as_integer(lock_attribute(REPRISE_NAME("waiting")).get()) == 0;
+  if (alone) {
+    set_generator_state(found_state);
+    const auto count = PyList_GET_SIZE(holders.get());
+    if (PyList_SetSlice(holders.get(), count - 1, count, nullptr) < 0) throw python_error();
+    holds_lock = false;
+    return;
+  }
+  bool interrupted = false;
+  for (int tries = 1; holds_lock; ++tries) {
+    Object result(PyObject_CallMethodObjArgs(shared.process_lock, REPRISE_NAME("release"), self(), nullptr));
+    bool is_there = false;
+    with_error_kept([&] { is_there = PySequence_Contains(lock_attribute(REPRISE_NAME("holders")).get(), self()) == 1; });
+    disturbed = disturbed || result.get() == Py_True;
+    holds_lock = !result && is_there;
+    if (!result && (!is_there || tries == 3)) throw python_error();
+    if (holds_lock) {  // an interrupt came as it was entered: once more
+      interrupted = true;
+      PyErr_Clear();
+    }
+  }
+  if (interrupted) {
+    PyErr_SetNone(PyExc_KeyboardInterrupt);
+    throw python_error();
+  }
+}
+
+// As ``recompute_locked`` and ``recompute`` in Python, or null for those.
+inline PyObject* Region::recompute(int64_t task, PyObject* slot) {
+  const bool is_simple = task != -1 && args && !inputs && !states && !operator_log && context == shared.no_context &&
+      (!stream || stream == Py_None) && !has_function_modes && !c10::InferenceMode::is_enabled() && !registers_hooks() &&
+      !has_batched() && first_changed() < 0;
+  if (!is_simple || find_values(task) || call(shared.current_graph_exec_group).get() != Py_None) return nullptr;
+  // As ``advisory_locks.acquire`` if nobody has this one.
+  Object key(checked(PyLong_FromVoidPtr(this))), thread = call(shared.current_thread);
+  if (PyDict_Contains(shared.running, key.get()) == 1) return nullptr;
+  if (PyDict_SetItem(shared.running, key.get(), thread.get()) < 0) throw python_error();
+  Object values, kept_args(new_reference(args)), kept_kwargs(new_reference(kwargs)), run;
+  bool is_done = false;
+  const auto release = [&] {
+    with_error_kept([&] {
+      if (PyDict_Contains(shared.running, key.get()) == 1) PyDict_DelItem(shared.running, key.get());
+    });
+  };
+  try {
+    run = Recomputation::make(this, Py_None);
+    auto* recomputation = Recomputation::from(run.get());
+    recomputation->thread = new_reference(thread.get());
+    if (recomputation->enter()) {
+      is_done = true;
+      values = Object(recomputation->run(function, kept_args.get(), kept_kwargs.get()));
+      recomputation->leave();
+    }
+  } catch (...) {
+    if (run) with_error_kept([&] { Recomputation::from(run.get())->release_lock(); });
+    release();
+    throw;
+  }
+  release();
+  if (!is_done) return nullptr;
+  auto* recomputation = Recomputation::from(run.get());
+  if (recomputation->disturbed && (values || PyErr_ExceptionMatches(PyExc_Exception))) {
+    PyErr_Clear();
+    return call(shared.recompute, self(), integer(task).get(), slot, Py_True).release();
+  }
+  if (!values) throw python_error();
+  auto* tensors = RecomputedTensors::from(values.get());
+  const bool differs = recomputation->mismatch || static_cast<int64_t>(tensors->left) < recomputation->due ||
+      (check && recomputation->complete && !recomputation->stopped && recomputation->count != recomputation->slot_count);
+  if (differs) call(shared.refuse_difference, self(), run.get(), values.get());
+  if (tensors->left > 1) {  // else it is about to be unpacked
+    keep_values(task, values.get());
+    tensors->task = task;
+    call(shared.queue_callback, values.get());  // rule 4: the engine lets go of it also when the backward fails
+  }
+  return tensors->pop(Slot::from(slot)->index);
+}
+
+}  // namespace reprise

@@ -1,0 +1,334 @@
+"""What the hooks in C++ leave to Python: to recompute a region, and all that is rare, which is nested's.
+
+Importing this builds the extension, where that has not been done before. A ``Region`` and a ``Recomputation`` of C++ take the
+place of nested's classes of these names; ``_Comparison`` gives nested's comparisons the data of a run in C++.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, MutableMapping, Sequence
+from functools import partial
+from typing import Any, NoReturn
+
+import torch
+from torch.utils.hooks import RemovableHandle
+
+from impls.native.extension import load_extension
+from impls.nested import recomputation as nested_recomputation
+from impls.nested import region as nested_region
+from impls.nested.inputs import _NO_CONTAINERS, Inputs, ReusedContainer, restore_containers, states_to_fill
+from impls.nested.operator_log import OperatorLog
+from impls.nested.recomputation import NO_CONTEXT, Recomputation, StopRecomputation
+from impls.state import accelerators, advisory_locks, modes, random_numbers, streams
+from impls.state.hook_registrations import undo_registrations
+from impls.state.module_hooks import is_inside_hooks_always_called
+from impls.state.process_lock import PROCESS_LOCK, DisturbedError, ProcessLockError, run_undisturbed
+from impls.state.restoration import Restoration
+from impls.state.threads import current_thread
+from impls.tensors.origins import Origin, _Layout, find_origin, find_outside, keep_storages, make_result_origin
+from impls.tensors.versions import TensorMetadata, describe, detach_without_modes, tensor_metadata
+from impls.torch_private import code_of_hooked_call, current_graph_exec_group, queue_callback, remove_thread_object
+
+extension = load_extension()
+HAS_ACCELERATOR = accelerators.accelerator() is not None
+
+# What regions have recomputed for a group of backward calls, as in nested.
+_by_group: MutableMapping[Any, weakref.WeakKeyDictionary[Any, Any]] = weakref.WeakKeyDictionary()
+
+
+def refuse(region: Any, reason: str, recomputed: OperatorLog | None = None) -> NoReturn:
+    """Raise the CheckpointError that nested raises."""
+    nested_region.Region.refuse(region, reason, recomputed)
+
+
+def capture_states(region: Any) -> None:
+    """Note the states of the generators that the region may draw from, if that is not the CPU's alone, which C++ has noted."""
+    explicit = () if region.inputs is None else tuple(region.inputs.generators)
+    if HAS_ACCELERATOR or explicit:
+        region.states = random_numbers.capture_states(explicit)
+
+
+def recompute_locked(region: Any, task: int, slot: Any, disturbed: bool) -> torch.Tensor:
+    """Recompute, while other threads do not recompute this region, unless that would make one wait for ever.
+
+    ``disturbed`` says that it was tried once, and another recomputation disturbed it.
+    """
+    if torch.is_inference_mode_enabled():
+        with torch.inference_mode(False):
+            return recompute_locked(region, task, slot, disturbed)
+    index = slot.index
+    tries = iter([DisturbedError()] if disturbed else [])
+
+    def attempt() -> Any:
+        for error in tries:
+            raise error
+        return recompute(region, task, slot)
+
+    begun = advisory_locks.acquire(id(region))
+    try:
+        values = find_values(region, task)
+        if values is None or index not in values:  # another thread of this backward may have come first
+            values = run_undisturbed(attempt)
+        tensor: torch.Tensor = values.pop(index)
+        return tensor
+    except ProcessLockError as error:
+        refuse(region, str(error))
+    finally:
+        if begun:
+            advisory_locks.release(id(region))
+
+
+def find_values(region: Any, task: int) -> Any:
+    """What is left of a recomputation for a backward, or for another one of the same group."""
+    values = region.find_values(task)
+    if values is None and task != -1 and (group := current_graph_exec_group()) is not None:
+        regions = _by_group.get(group)
+        values = None if regions is None else regions.get(region)
+        if values is not None:
+            region.keep_values(task, values)
+    return values
+
+
+def find_wanted(region: Any, task: int, slot: Any, values: Any) -> list[bool] | None:
+    """Which slots to recompute, as nested's ``find_wanted`` tells; None for all that the graph still has."""
+    if task == -1 or (values is not None and values.task == task):
+        asked = region.indices_of(nested_region._slots_of_same_node(slot))
+        return [index in asked for index in range(region.slot_count)]
+    return None if values is None else [index not in values for index in range(region.slot_count)]
+
+
+def keep_until_the_end(region: Any, task: int, values: Any) -> None:
+    """Have what was recomputed owned by the backward that it is for, or by the group that this is one of (rule 4)."""
+    group = current_graph_exec_group()
+    if group is None and len(values) == 1:  # which is about to be unpacked
+        return
+    region.keep_values(task, values)
+    values.task = task
+    if group is None:
+        queue_callback(values)  # the engine lets go of it also when the backward fails
+    else:
+        _by_group.setdefault(group, weakref.WeakKeyDictionary())[region] = values
+
+
+def recompute(region: Any, task: int, slot: Any) -> Any:
+    """Run the function again. What it recomputed, with what is left of earlier runs for the same backward."""
+    left = find_values(region, task)
+    run = extension.begin_recomputation(region, find_wanted(region, task, slot, left))
+    changed = region.first_changed()
+    if changed >= 0:
+        refuse(region, f"input tensor {changed} was changed in place since it was passed, so forward cannot be repeated. "
+                       "Clone it before changing it")  # fmt: skip
+    inputs: Inputs | None = region.inputs
+    reused: Sequence[ReusedContainer] = ()
+    filled: Sequence[ReusedContainer] = ()
+    tensors: Sequence[torch.Tensor] = ()
+    registering = region.registers_hooks()
+    if inputs is None:
+        args, kwargs = region.args, region.kwargs
+        if registering or region.has_batched():
+            tensors = region.tensors()
+    else:
+        args, kwargs, tensors, reused, filled = inputs.restore()  # rule 2: unpacking these recomputes the parent first
+    try:
+        if any(map(nested_region._is_from_ended_vmap, tensors)):
+            refuse(region, "it was called under torch.func.vmap, which is over, so forward cannot be repeated. Call vmap "
+                           "inside the region")  # fmt: skip
+        with streams.use_stream(region.stream), undo_registrations(tensors, registering=registering):
+            states = [*region.states, *states_to_fill(filled)]
+            restoration = Restoration(region.modes, states, region.modes_after)
+            with restoration:
+                values = _run(run, region, args, kwargs)
+                restoration.failed = run.failed
+    finally:
+        if reused:
+            restore_containers(reused)
+    refuse_difference(region, run, values)
+    if left is not None:
+        left.update(values)
+        left.task = task
+        return left
+    if task != -1:
+        keep_until_the_end(region, task, values)
+    return values
+
+
+def _run(run: Any, region: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    run.operator_log = None if region.operator_log is None else OperatorLog()
+    with run.operator_log or NO_CONTEXT, region.context:
+        return run.run(region.function, args, kwargs)
+
+
+def refuse_difference(region: Any, run: Any, values: Any) -> None:
+    """Refuse what a run has recomputed, if it is not what forward saved."""
+    mismatch = run.mismatch or _difference(run, region, values)
+    if mismatch is not None:
+        refuse(region, f"recomputation differs from forward: {mismatch}. The function must do the same in both runs",
+               run.operator_log)  # fmt: skip
+
+
+def _difference(run: Any, region: Any, values: Any) -> str | None:
+    """In what a run differs from forward that has come to its end or was stopped."""
+    if len(values) < run.due:
+        return f"forward saved {run.last + 1} tensors or more, recomputation {run.count}"
+    if region.check and run.complete and not run.stopped and run.count != run.slot_count:
+        return f"forward saved {run.slot_count} tensors, recomputation {run.count}"
+    return None
+
+
+class _Slots:
+    """The slots of a region as nested has them."""
+
+    def __init__(self, region: Any) -> None:
+        self.region = region
+
+    def __len__(self) -> int:
+        return int(self.region.slot_count)
+
+    def __getitem__(self, index: int) -> tuple[int, None, TensorMetadata]:
+        return index, None, metadata_of(self.region, index)
+
+
+class _Wanted:
+    """What a run is to recompute, as nested has it: None in place of what is not needed."""
+
+    def __init__(self, run: Any) -> None:
+        self.run = run
+
+    def __getitem__(self, index: int) -> bool | None:
+        return self.run.is_wanted(index) or None
+
+
+class _Comparison(Recomputation):
+    """Nested's comparisons of a recomputation with forward, for a run in C++."""
+
+    def __init__(self, run: Any) -> None:
+        region = run.region
+        self.run_in_cpp = run
+        self.slots, self.wanted = _Slots(region), _Wanted(run)  # type: ignore[assignment]
+        self.inner_versions, self.origins, self.check = region.inner_versions, region.origins or {}, region.check
+        self.late_write, self.last, self.dispatch_modes = run.late_write, run.last, run.dispatch_modes
+        self.node, self.stop_mode = -1, None
+
+    def replace(self, index: int, tensor: torch.Tensor) -> torch.Tensor:
+        """What to keep of a tensor that may not be where the one in forward was."""
+        origin = self.origins.get(index) or argument_origin(self.run_in_cpp.region, index)
+        if origin.has_moved(tensor):
+            return self.accept_replacement(index, tensor, origin)
+        if tensor_metadata(tensor) != self.slots[index][2]:
+            self.compare_metadata(index, tensor)
+        return tensor
+
+    def compare_inner(self, index: int, tensor: torch.Tensor) -> None:
+        """Compare a tensor that a region inside saved."""
+        self.inner_count = index
+        self.on_inner_save(tensor, None)
+
+    def stop(self, mismatch: str | None = None) -> None:
+        self.run_in_cpp.stop(mismatch)
+
+    def end(self) -> None:
+        """The run is over."""
+        if self.stop_mode is not None:
+            self.stop_mode.__exit__(None, None, None)
+            self.stop_mode = None
+
+
+def metadata_of(region: Any, index: int) -> TensorMetadata:
+    """What a saved tensor looked like."""
+    shape, *others = region.metadata(index)
+    return torch.Size(shape), *others
+
+
+def find_late_write(region: Any, last: int) -> int:
+    """As nested's, for slots that are in C++."""
+    return nested_recomputation._find_late_write(_Slots(region), last)  # type: ignore[arg-type]
+
+
+def note_origin(region: Any, index: int, tensor: torch.Tensor, is_result: bool) -> Origin | None:
+    """Note what a saved tensor is, or is a view of, that may have been there before the region and is no flat argument."""
+    probe, metadata = region.version_handle(index), metadata_of(region, index)
+    if is_result:
+        origin: Origin | None = make_result_origin(tensor, probe, metadata)
+    else:
+        base = tensor._base
+        origin = find_origin(tensor, tensor if base is None else base, probe, metadata)
+    if origin is not None:
+        region.candidates = region.candidates or {}
+        region.candidates[index] = origin
+    return origin
+
+
+def argument_origin(region: Any, index: int) -> Origin:
+    """The origin of a flat argument, which is made only now that the tensor is somewhere else."""
+    address, (offset, stride, conjugated, negated), over_storage = region.place(index)
+    origin = Origin(over_storage)
+    origin.address, origin.layout = address, _Layout(offset, stride, conjugated, negated)
+    origin.storage, origin.followed = over_storage.untyped_storage(), False
+    origin.probe, origin.metadata = region.version_handle(index), metadata_of(region, index)
+    return origin
+
+
+def settle_origins(region: Any, output: Any) -> None:
+    """Forward is over: what is from outside shows now, and as the outermost region ends, it is kept."""
+    contains = [].__contains__ if region.inputs is not None else partial(_is_one_of, region.tensors())
+    left = find_outside(region.candidates, region.first_sequence_number, contains)
+    region.origins = {**(region.origins or {}), **left}
+    if left and not isinstance(region.enclosing, type(region)):
+        hooks_were_active = region.inputs is not None and region.inputs.hooks_were_active
+        keep_storages(left.values(), output, hooks_were_active=hooks_were_active)
+
+
+def _is_one_of(tensors: list[torch.Tensor], tensor: torch.Tensor) -> bool:
+    return any(one is tensor for one in tensors)
+
+
+def refuse_changed(region: Any, index: int, now: int, recomputed: bool) -> NoReturn:
+    """Refuse a saved tensor that is at another version than it was."""
+    metadata = metadata_of(region, index)
+    if recomputed:
+        refuse(region, f"saved tensor {index} ({describe(metadata)}) was changed in place during recomputation, "
+                       "unlike in forward")  # fmt: skip
+    refuse(region, f"saved tensor {index} ({describe(metadata)}) was changed in place after it was saved: it is at "
+                   f"version {now}, expected version {metadata[3]}. Clone it before changing it")  # fmt: skip
+
+
+def put_modes_back(run: Any, region: Any, depth: int, failed: bool) -> None:
+    """Undo what a recomputation changed of the modes, as a ``Restoration`` does on exit."""
+    modes.restore_autocast(region.modes, depth)
+    if modes.process_wide() != run.found:
+        Restoration.put_modes_back(run, region.modes.process_wide, failed=failed)
+
+
+def _shared() -> Iterator[tuple[str, Any]]:
+    yield "StopRecomputation", StopRecomputation
+    yield "RemovableHandle", RemovableHandle
+    yield "default_generator", torch.default_generator
+    yield "atoms", _NO_CONTAINERS
+    yield "capture_inputs", Inputs
+    yield "current_modes", modes.current_modes
+    yield "process_wide", modes.process_wide
+    yield "tensor_metadata", tensor_metadata
+    yield "detach_without_modes", detach_without_modes
+    yield "note_origin", note_origin
+    yield "settle_origins", settle_origins
+    yield "recompute", recompute_locked
+    yield "refuse_changed", refuse_changed
+    yield "make_comparison", _Comparison
+    yield "find_late_write", find_late_write
+    yield "no_context", NO_CONTEXT
+    yield "running", advisory_locks._holders
+    yield "current_thread", current_thread
+    yield "current_graph_exec_group", current_graph_exec_group
+    yield "queue_callback", queue_callback
+    yield "process_lock", PROCESS_LOCK
+    yield "remove_thread_object", remove_thread_object
+    yield "put_modes_back", put_modes_back
+    yield "inherit", Restoration.inherit
+    yield "refuse_difference", refuse_difference
+    yield "code_of_hooked_call", code_of_hooked_call
+    yield "is_inside_hooks_always_called", is_inside_hooks_always_called
+
+
+extension.setup(dict(_shared()), torch.device(accelerators.accelerator() or "cpu"))
+IS_READY = True
