@@ -50,7 +50,8 @@ def _forget_compiled() -> None:
 def isolated(device: str) -> Iterator[None]:
     """Put back the hooks for saved tensors, modes, grad mode, autocast, default dtype and determinism of this thread.
 
-    The levels of the loggers of backward are put back too: a program that ends in an error leaves them where they are.
+    The levels of the loggers of backward are put back too: a program that ends in an error leaves them where they are. So is
+    the limit of recursion, by which every later program would fail.
 
     Hooks and modes that were left on are taken off, and nothing is compiled when it begins. Not covered: hooks and modes
     that were there before and have been taken off, and generators, which every program seeds for itself.
@@ -61,9 +62,11 @@ def isolated(device: str) -> Iterator[None]:
     disabled = torch._C._autograd._saved_tensors_hooks_get_disabled_error_message()
     modes = torch._C._len_torch_dispatch_stack(), torch._C._len_torch_function_stack()
     flags, levels = _flags(kinds), [log.level for log in _LOGGERS]
+    recursion_limit = sys.getrecursionlimit()
     try:
         yield
     finally:
+        sys.setrecursionlimit(recursion_limit)  # first, as what follows calls functions
         for log, level in zip(_LOGGERS, levels, strict=True):
             log.setLevel(level)
         if torch._C._autograd._saved_tensors_hooks_get_disabled_error_message() != disabled:
