@@ -1,12 +1,13 @@
 """Where a recomputation parts from its forward: both are recorded operator by operator, and regions are left out.
 
 A recording compares digests of what operators read and write. What implementations and PyTorch's checkpoint do themselves
-is left out of it, and so are detach and changes of dtype, of which autocast's cache spares the second.
+is left out of it, and so are detach and changes of dtype, of which autocast's cache spares the second. What memory holds
+that no operator has written yet is no value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import torch
 import torch.utils.checkpoint
 from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -24,6 +26,8 @@ from reprise.model_check.run import Checkpoint, Probe, Run, Setting, run
 
 TRIES = 60  # runs at most to leave regions out
 _LEFT_OUT = {"aten.detach.default", "aten._to_copy.default", "aten.alias.default"}
+_UNWRITTEN = {getattr(torch.ops.aten, name) for name in ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty",
+                                                         "new_empty_strided")}  # fmt: skip
 _SHOWN = bool | int | float | complex | str | torch.dtype  # arguments of operators that are compared
 _CHECKPOINTS = (torch.utils.checkpoint.__file__, regions.INTERNAL[2])
 
@@ -64,6 +68,7 @@ class Recording(TorchDispatchMode):
     model: nn.Module
     runs: dict[tuple[Key, int], list[Operator]] = field(default_factory=dict)
     names: dict[Key, str] = field(default_factory=dict)
+    unwritten: set[StorageWeakRef] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -76,11 +81,11 @@ class Recording(TorchDispatchMode):
         if str(func) in _LEFT_OUT or _is_of_checkpoint():
             return func(*args, **kwargs)
         inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-        read = tuple(map(digest, inputs))
+        read = tuple(map(self._digest, inputs))
         result = func(*args, **kwargs)
         outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
-        uninitialised = "empty" in str(func)
-        after = tuple(map(look if uninitialised else digest, outputs)) + tuple(map(digest, inputs))
+        self._note_writes(func, args, kwargs, outputs)
+        after = tuple(map(self._digest, [*outputs, *inputs]))
         one = current_run()
         key = (one.region.key, one.number) if one else ((), 0)
         if one:
@@ -101,6 +106,23 @@ class Recording(TorchDispatchMode):
         )
         return result
 
+    def _digest(self, tensor: torch.Tensor) -> str:
+        return look(tensor) if self.unwritten and self.unwritten & _storages([tensor]) else digest(tensor)
+
+    def _note_writes(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: list[torch.Tensor]) -> None:
+        """Keep in mind which storages no operator has written."""
+        if func.overloadpacket in _UNWRITTEN:
+            self.unwritten |= _storages(outputs)
+        elif self.unwritten:
+            parameters = func._schema.arguments
+            given = [
+                *zip(parameters, args, strict=False),
+                *((each, kwargs[each.name]) for each in parameters if each.name in kwargs),
+            ]
+            for parameter, value in given:
+                if parameter.alias_info is not None and parameter.alias_info.is_write:
+                    self.unwritten -= _storages(tree_leaves(value))
+
     def _module(self) -> str:
         """The innermost module that is being called, from the frames of ``Module.__call__``."""
         for frame in regions.frames():
@@ -109,6 +131,12 @@ class Recording(TorchDispatchMode):
                 if name is not None:
                     return name or "the model itself"
         return ""
+
+
+def _storages(values: Iterable[Any]) -> set[StorageWeakRef]:
+    """The storages of strided tensors."""
+    strided = (one for one in values if isinstance(one, torch.Tensor) and one.layout == torch.strided)
+    return {StorageWeakRef(one.untyped_storage()) for one in strided}
 
 
 def _is_of_checkpoint() -> bool:
@@ -150,6 +178,9 @@ def first_difference(forward: Sequence[Operator], again: Sequence[Operator]) -> 
             return (f"{place}: forward ran {one.name}, the recomputation {other.name}", *where)
         changed = [i for i, (a, b) in enumerate(zip(one.read, other.read, strict=False)) if a != b]
         if changed or len(one.read) != len(other.read):
+            if len(one.read) != len(other.read):
+                told = f"{one.name} reads {len(one.read)} tensors in forward, {len(other.read)} again"
+                return (f"{place}: {told}", *where)
             named = [other.origins[i] or f"tensor {i}" for i in changed]
             return (f"{place}: {one.name} reads another value of {', '.join(named)}, changed since forward", *where)
         if one.options != other.options:
