@@ -60,6 +60,8 @@ def check(
     found = [one if isinstance(one, Implementation) else impls.find(one) for one in chosen]
     if not found:
         raise ValueError("impl is empty; name one implementation at least")
+    if others := [one.name for one in found if one.kind != "checkpoint"]:
+        raise ValueError(f"impl is {others[0]!r}, which is no checkpoint: name one of kind checkpoint, such as nested")
     if budget is not None:
         parse_budget(budget, 1)
         require_scipy()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 INVALID = 2
+INTERRUPTED = 130  # as shells have it of what an interrupt has ended
 
 
 class _Parser(argparse.ArgumentParser):
@@ -44,6 +45,9 @@ def main(arguments: Sequence[str]) -> int:
         options = _parser().parse_args(arguments)
     except SystemExit as end:
         return int(end.code or 0)
+    if options.json and not options.json.absolute().parent.is_dir():
+        print(f"reprise check: --json is {options.json}; its folder must exist", file=sys.stderr)
+        return INVALID
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, "")  # the user's modules are found where they are
     from reprise.model_check.builder import load_build
@@ -63,6 +67,9 @@ def main(arguments: Sequence[str]) -> int:
     except (ValueError, TypeError) as error:
         print(f"reprise check: {error}", file=sys.stderr)
         return INVALID
+    except KeyboardInterrupt:
+        print("reprise check: interrupted; nothing is written", file=sys.stderr)
+        return INTERRUPTED
     in_output = options.json == Path("-")
     print(report.as_json() if in_output else report)
     if options.json and not in_output:

@@ -468,3 +468,22 @@ def test_the_command_imports_neither_the_suite_nor_its_libraries() -> None:
     told = "import sys, reprise.model_check.checking, reprise.model_check.command; print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
     assert not {name.partition(".")[0] for name in ran.stdout.split()} & {"cyclopts", "conformance", "benches", "pytest"}
+
+
+def test_a_report_that_cannot_be_written_is_refused_before_the_check(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([f"{HERE}:build", "--json", "/no such folder/report.json"]) == 2
+    assert capsys.readouterr().err == "reprise check: --json is /no such folder/report.json; its folder must exist\n"
+
+
+def test_an_implementation_of_another_kind_is_refused() -> None:
+    with pytest.raises(ValueError, match="impl is 'graph', which is no checkpoint"):
+        check(build, impl="graph")
+
+
+def test_an_interrupt_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("reprise.model_check.checking.check", interrupted)
+    assert main([f"{HERE}:build"]) == 130
+    assert capsys.readouterr().err == "reprise check: interrupted; nothing is written\n"
