@@ -9,13 +9,15 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from types import CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
 import torch
 
 GONE = object()
-LIMIT = 20_000  # objects that a search looks at, in some ten milliseconds
+LIMIT = 300  # references that a search follows, in a part of a millisecond: each region of a chain may search in vain
+ITEMS = 100  # of a container that are looked at
 
 _ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes, torch.Tensor, torch.nn.Parameter})
 _ATTRIBUTES = {
@@ -43,12 +45,16 @@ class OtherName(NamedTuple):
 
 
 def find_other_name(roots: tuple[Any, ...], wanted: Any) -> OtherName | None:
-    """A shortest way from the roots to an object; None if there is none among the first ``LIMIT`` objects."""
+    """A shortest way from the roots to an object; None if there is none among the first ``LIMIT`` references."""
     seen: set[int] = set()
+    left = LIMIT
     unread: deque[tuple[tuple[Any, ...], Any]] = deque([((), roots)])
-    while unread and len(seen) < LIMIT:
+    while unread:
         path, value = unread.popleft()
         for key, found in _leads_to(value):
+            left -= 1
+            if left < 0:
+                return None
             if found is wanted:
                 return OtherName(roots, (*path, key), type(wanted))
             if type(found) not in _ATOMS and id(found) not in seen:
@@ -61,9 +67,9 @@ def _leads_to(value: Any) -> Iterator[tuple[Any, Any]]:
     """What an object refers to, by keys that find it there again."""
     kind = type(value)
     if isinstance(value, list | tuple | deque):
-        yield from enumerate(value)
+        yield from enumerate([*islice(value, ITEMS)])
     elif isinstance(value, dict):
-        yield from ((key, one) for key, one in [*value.items()] if type(key) in (str, int))
+        yield from ((key, one) for key, one in [*islice(value.items(), ITEMS)] if type(key) in (str, int))
     elif kind in _ATTRIBUTES:
         yield from ((name, getattr(value, name)) for name in _ATTRIBUTES[kind])
     elif kind is FunctionType:
