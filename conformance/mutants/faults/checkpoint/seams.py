@@ -22,8 +22,9 @@ def change_output(copy: Copy, change: Callable[[Any, Args], Any]) -> None:
 def change_inputs(copy: Copy, change: Callable[[Any, Any], Any]) -> None:
     """A region is made of ``change(function, inputs)`` in place of its inputs."""
 
-    def init(there: Any, self: Any, function: Any, inputs: Any, context: Any) -> None:
-        there(self, function, change(function, inputs), context)
+    def init(there: Any, self: Any, function: Any, *others: Any) -> None:
+        there(self, function, *others)
+        self.inputs = change(function, self.inputs)
 
     copy.call_instead("nested.region", "Region.__init__", init)
 
