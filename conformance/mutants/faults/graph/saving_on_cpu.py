@@ -257,7 +257,7 @@ def does_not_wait_for_the_way_out(copy: Copy) -> None:
     )
 
 
-@mutant("graph.streams", "saving_on_cpu", "pinned_copies_do_not_race")
+@mutant("graph.streams", "saving_on_cpu", "pinned_copies_do_not_race", profile="default")
 def does_not_wait_for_computation(copy: Copy) -> None:
     """A copy out does not wait for what computes the tensor, but for another stream."""
     call_on_another_stream(copy, "CopyStreams.fetch")
