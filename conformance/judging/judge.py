@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import signal
 import threading
+import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -111,14 +112,17 @@ def _imports(frame: FrameType | None) -> bool:
 def limited(seconds: int) -> Iterator[None]:
     """Raise Timeout inside after that many seconds. Works on the main thread, and where Python code is reached.
 
-    An import comes to its end first: a module that was cut off stays half there, for every program after this one.
+    An import comes to its end first, if that takes no longer than the limit once more: a module that was cut off stays half
+    there, for every program after this one.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
+    latest = time.monotonic() + 2 * seconds
+
     def expire(_: int, frame: FrameType | None) -> None:
-        if _imports(frame):
+        if _imports(frame) and time.monotonic() < latest:
             signal.alarm(1)
         else:
             raise Timeout(f"no answer in {seconds} seconds")

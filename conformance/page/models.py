@@ -44,8 +44,8 @@ def _cells(row: Mapping[str, Any], names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def finding(found: Mapping[str, Any]) -> str:
-    """What was found of a model under one implementation: the verdict, or what differs from plain."""
+    """What was found of a model under an implementation: what differs in the first step, else in later ones, or the verdict."""
     if found["error"]:
         return f"{found['verdict']}: {found['error'].splitlines()[0][:80]}"
-    first = [told for told in found["differs"] if "later" not in told and "last" not in told] or found["differs"]
-    return ("rounding: " if found["rounding"] else "") + ", ".join(first) if first else str(found["verdict"])
+    differs = found["differs"] or found["differs_later"]
+    return ("rounding: " if found["rounding"] else "") + ", ".join(differs) if differs else str(found["verdict"])

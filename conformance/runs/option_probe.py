@@ -27,7 +27,7 @@ SECONDS = 60.0
 def not_taken(name: str, device: str) -> frozenset[str]:
     """The options with which an implementation raises, though it does not without, and KEYWORDS, if it takes no others.
 
-    None if that cannot be found out.
+    An empty set also says that it could not be found out: the process failed, or took longer than SECONDS.
     """
     command = [sys.executable, "-m", __name__, name, device]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}

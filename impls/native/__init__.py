@@ -1,8 +1,8 @@
 """Nested checkpointing whose hooks are in C++: the same function as ``impls.nested.checkpoint``, with the same rules.
 
 ``csrc`` has the region, its slots, what is remembered of saved tensors, and the recomputation's hooks. ``region`` is what
-they leave to Python, most of which is nested's own; ``extension`` builds them on first use. Invariants, by which no program
-can crash the interpreter:
+they leave to Python, most of which is nested's own; ``extension`` builds them on first use. Invariants that are to keep
+programs from crashing the interpreter:
 *References.* The graph owns slots (as what a hook packed) and, through the hook that unpacks, the region. A slot owns its
 region; the region knows its slots without owning them, and a slot's end tells it that the graph has cleared that one. A
 region owns its function, arguments and what it knows of existing tensors; regions around it only until its forward ends. A

@@ -18,11 +18,11 @@ from torch import nn
 import impls
 from impls import Implementation
 from reprise.model_check import errors
-from reprise.model_check.budget import OverBudget, Planner, parse_budget
+from reprise.model_check.budgets.choice import OverBudget, Planner, parse_budget
+from reprise.model_check.budgets.integer_program import require_scipy
 from reprise.model_check.builder import ACCEPTED
 from reprise.model_check.comparison import Plain, compare_runs, compare_tensors
 from reprise.model_check.explain import Wrong, explain_divergence, explain_spread
-from reprise.model_check.integer_program import require_scipy
 from reprise.model_check.metering import Observations, measure
 from reprise.model_check.remedies import warned_of
 from reprise.model_check.report import Report, Result

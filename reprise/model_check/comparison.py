@@ -71,10 +71,17 @@ class Comparison:
     @property
     def parts(self) -> dict[str, TensorsCompared]:
         """Kinds of tensors that are compared, by name."""
+        return self.first_parts | self.later_parts
+
+    @property
+    def first_parts(self) -> dict[str, TensorsCompared]:
+        """Those of the first step."""
+        return {"loss": self.loss, "gradients": self.gradients, "buffers": self.buffers}
+
+    @property
+    def later_parts(self) -> dict[str, TensorsCompared]:
+        """Those of later steps, and of the last one."""
         return {
-            "loss": self.loss,
-            "gradients": self.gradients,
-            "buffers": self.buffers,
             "losses of later steps": self.losses_of_later_steps,
             "parameters after the last step": self.parameters_after_steps,
             "buffers after the last step": self.buffers_after_steps,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from reprise.model_check.budget import Choice, RegionCosts
+from reprise.model_check.budgets.choice import Choice, RegionCosts
 from reprise.model_check.comparison import Comparison, TensorsCompared
 from reprise.model_check.metering import Costs
 

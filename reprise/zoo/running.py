@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib import metadata
 from typing import Any
 
 import torch
 
 from reprise.model_check.checking import check
-from reprise.model_check.comparison import Comparison
+from reprise.model_check.comparison import Comparison, TensorsCompared
 from reprise.model_check.report import Report, Result
 from reprise.zoo import other_models, transformers_models
 from reprise.zoo.architecture import Architecture
@@ -71,7 +71,8 @@ def _of_result(one: Result, report: Report) -> dict[str, Any]:
         "verdict": one.verdict,
         "error": one.error,
         "rounding": compared is not None and compared.is_rounding,
-        "differs": [*_differs(compared)] if compared else [],
+        "differs": [*_first_differences(compared)] if compared else [],
+        "differs_later": [*_differences(compared.later_parts)] if compared else [],
         "warnings": {warned.kind: len(warned.places) for warned in one.warnings},
         "calls": one.calls,
         "recomputations": one.recomputations,
@@ -81,11 +82,15 @@ def _of_result(one: Result, report: Report) -> dict[str, Any]:
     }
 
 
-def _differs(compared: Comparison) -> Iterator[str]:
-    for name, part in compared.parts.items():
+def _differences(parts: Mapping[str, TensorsCompared]) -> Iterator[str]:
+    for name, part in parts.items():
         if not part.agrees:
             count = f"{len(part.differing) + len(part.missing)} of {part.total} " if part.total > 1 else ""
             yield f"{count}{name}"
+
+
+def _first_differences(compared: Comparison) -> Iterator[str]:
+    yield from _differences(compared.first_parts)
     if compared.random_streams:
         yield "random number streams"
     if compared.training_flags:

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from reprise.model_check.budget import OverBudget, parse_budget
+from reprise.model_check.budgets.choice import OverBudget, parse_budget
+from reprise.model_check.budgets.integer_program import fastest, least
+from reprise.model_check.budgets.memory_model import Moment, predicted_peak
 from reprise.model_check.checking import check
 from reprise.model_check.command import main
-from reprise.model_check.integer_program import fastest, least
-from reprise.model_check.memory_model import Moment, predicted_peak
 from reprise.model_check.report import Report
 
 HERE = "tests.end_to_end.test_check_budget"

@@ -176,14 +176,22 @@ def test_figures_stand_in_the_page(tmp_path: Path) -> None:
 
 
 def test_real_models_are_a_table_of_what_was_found(tmp_path: Path) -> None:
-    agrees = {"verdict": "agrees", "error": "", "rounding": False, "differs": []}
-    differs = {"verdict": "diverges", "error": "", "rounding": True, "differs": ["later steps", "2 of 9 gradients"]}
-    checked = {"name": "GPT-2", "package": "transformers", "error": "", "implementations": {"a": agrees, "b": differs}}
+    agrees = {"verdict": "agrees", "error": "", "rounding": False, "differs": [], "differs_later": []}
+    found = {"differs": ["2 of 9 gradients"], "differs_later": ["losses of later steps"]}
+    differs = {"verdict": "diverges", "error": "", "rounding": True, **found}
+    later = {**differs, "differs": []}
+    checked = {
+        "name": "GPT-2",
+        "package": "transformers",
+        "error": "",
+        "implementations": {"a": agrees, "b": differs, "c": later},
+    }
     failed = {**checked, "name": "BERT", "error": "no such switch", "implementations": {}}
     (tmp_path / "zoo-cpu.json").write_text(json.dumps({**HEADER, "rows": [checked, failed]}))
     (run,) = models.models(tmp_path)
-    assert run.implementations == ("a", "b")
-    assert [cells for *_, cells in run.lines] == [("agrees", "rounding: 2 of 9 gradients"), ("not checked: no such switch", "")]
+    assert run.implementations == ("a", "b", "c")
+    told = ("agrees", "rounding: 2 of 9 gradients", "rounding: losses of later steps")
+    assert [cells for *_, cells in run.lines] == [told, ("not checked: no such switch", "", "")]
     assert made(tmp_path, results()).all("section", **{"class": "models"})
 
 

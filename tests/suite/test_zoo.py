@@ -14,6 +14,7 @@ OF_IMPLEMENTATION = {
     "error": "",
     "rounding": False,
     "differs": [],
+    "differs_later": [],
     "kept": 10,
     "peak": 50,
     "flops_again": 0.5,

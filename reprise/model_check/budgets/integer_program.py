@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from reprise.model_check.memory_model import Moment, Term
+from reprise.model_check.budgets.memory_model import Moment, Term
 
 
 def require_scipy() -> Any:

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from torch import nn
 
 from impls import Implementation
+from reprise.model_check.budgets.integer_program import fastest, least
+from reprise.model_check.budgets.memory_model import Moment, moments_of, predicted_peak
+from reprise.model_check.budgets.memory_trace import MemoryTrace, trace
 from reprise.model_check.comparison import Plain, compare_runs
-from reprise.model_check.integer_program import fastest, least
-from reprise.model_check.memory_model import Moment, moments_of, predicted_peak
-from reprise.model_check.memory_trace import MemoryTrace, trace
 from reprise.model_check.metering import Costs, Observations, measure
 from reprise.model_check.regions import Key, RegionRun, Watch
 from reprise.model_check.run import Probe, Setting, now, run

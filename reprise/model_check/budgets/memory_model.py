@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal
 
-from reprise.model_check.memory_trace import FOREVER, MemoryTrace, RegionTime
+from reprise.model_check.budgets.memory_trace import FOREVER, MemoryTrace, RegionTime
 from reprise.model_check.regions import Key
 
 Term = tuple[Literal["all", "any"], frozenset[int]]  # holds if all, or any, of these groups of regions are checkpointed
