@@ -268,7 +268,7 @@ class Case:
         return from_error(seen.error, self.names, of_an_operator=seen.of_an_operator)
 
     def no_wrong_gradient(self, seen: Observation) -> None:
-        """After an error, each leaf has the gradient noted last or the one that plain has next, be it of an attempt."""
+        """After an error, each leaf's gradient is the last one noted, or plain's after its next backward, even a failed one."""
         assert seen.error is not None
         mine = [value for label, value in seen.notes.items() if read(label).role is Role.GRADIENTS]
         theirs = [value for label, value in self.plain.notes.items() if read(label).role is Role.GRADIENTS]

@@ -107,7 +107,7 @@ def _limit(row: Row) -> str:
 
 
 def _declared(row: Row) -> list[str]:
-    """Reason and source of a verdict that the implementation lists as known: as it was judged by, or as it says now."""
+    """Reason and source of a declared limit: those in the row, or for older rows the implementation's of today."""
     known = row["known"] if "known" in row else _known_now(row)
     return [] if known is None else [f"known: {known['reason']}", f"source: {known['source']}"]
 
