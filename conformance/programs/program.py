@@ -115,7 +115,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Region:
-    """A function and the call of it through ``checkpoint``.
+    """A function and the call of it through ``checkpoint``, or what the text ``through`` names instead.
 
     ``parameters`` are the names inside, ``unpack`` the lines that take tensors out of containers; ``arguments`` is the
     text of the call's arguments and ``passed`` the tensors in it; ``result`` is the text that the function returns,
@@ -131,6 +131,7 @@ class Region:
     result: str
     returned: tuple[str, ...]
     targets: tuple[tuple[str, str], ...]
+    through: str = "checkpoint"
 
 
 Step = Request | Noted | Line  # of a driver
@@ -235,7 +236,7 @@ def _region(region: Region) -> list[str]:
     inside = [f"{name} = {path}" for name, path in region.unpack]
     inside += [*render(region.body), f"return {region.result}"]
     lines = [f"def {region.name}({', '.join(region.parameters)}):", *(f"    {line}" for line in inside)]
-    call = f"checkpoint({', '.join(filter(None, [region.name, region.arguments]))})"
+    call = f"{region.through}({', '.join(filter(None, [region.name, region.arguments]))})"
     if len(region.targets) == 1 and region.targets[0][1] == "":
         return [*lines, f"{region.targets[0][0]} = {call}"]
     value = f"{region.name}_value"
