@@ -8,9 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import impls
-from conformance.page.tables import editions, entries
 from conformance.provenance.staleness import OLDER, Now
 from conformance.reports import choice, law_catalogue, matrix, verdict_counts
+from conformance.reports.editions import editions, entries
 from conformance.reports.generated_section import Section
 from conformance.reports.merge import united
 from conformance.reproducers import script_files

@@ -39,7 +39,7 @@ def _layout(tensor: torch.Tensor) -> _Layout:
 class Origin(weakref.ref[torch.Tensor]):
     """A weak reference to the tensor that a saved one is, or is a view of, and where in memory the saved one was.
 
-    The origin of a region's own result has ``probe``, ``metadata`` and an address of None until ``find_outside`` asks it for the
+    The origin of a region's own result has ``probe``, ``metadata`` and an address of None until ``find_outside`` asks for the
     rest. ``storage`` is kept once it is known to be a leaf's from outside; ``followed`` says whether the reference is compared
     with. Regions around the one that saved the tensor share the object, and so know the same.
     """
