@@ -36,7 +36,6 @@ from conformance.judging.verdicts import (
     Measured,
     Refuses,
     Seen,
-    Timeout,
     Verdict,
     as_constants,
     dense,
@@ -45,6 +44,7 @@ from conformance.judging.verdicts import (
     from_error,
     largest,
 )
+from conformance.meters.interruptions import Timeout
 from conformance.meters.meter import Calls, Meter
 from conformance.meters.metered_functions import metered
 from conformance.programs.notes import WHOLE_FORWARD, Note, Role, read

@@ -21,10 +21,11 @@ from typing import Any, Protocol
 
 from conformance.programs.backward_calls import Request, listed
 from conformance.programs.notes import WHOLE_FORWARD, Note, Role
+from conformance.programs.specialization import folded
 from conformance.programs.sums import DEFAULT, Order, Sums
-from conformance.reproducers.specialization import folded
 
 Run = Callable[..., None]
+WIDTH = 128  # of its lines
 FILE = "<program>"  # where Python says that the code of a program is
 
 
