@@ -160,8 +160,8 @@ def soak(
         profile: How many programs a round tries for each law.
         findings: File of findings; results/soak/findings.jsonl by default.
     """
+    from conformance.reproducers.findings import DATABASE
     from conformance.soak import command
-    from conformance.soak.findings import DATABASE
 
     workers = command.WORKERS if n in (None, "auto", "logical") else int(n)
     path = findings or DATABASE

@@ -88,12 +88,12 @@ def _called(label: str) -> str:
 
 
 def raised(error: BaseException) -> Cause:
-    """Of an error: its type and what it begins with, without what is of this case alone."""
+    """The cause of an error: its type and how its message begins, names and numbers of this case left out."""
     words = _PARTICULAR.sub("…", (str(error).splitlines() or ["(no message)"])[0]).split()
     return Cause(f"raised {type(error).__name__}: {' '.join(words[:WORDS])}{' …' * (len(words) > WORDS)}")
 
 
 def shortened(detail: str) -> Cause:
-    """Of anything else: what is told of it, without what stands in brackets or quotes and without numbers."""
+    """The cause of any other message: its first sentence, what is in brackets or quotes and numbers left out."""
     first = detail.partition("\n")[0].partition(", in ")[0]
     return Cause(textwrap.shorten(_PARTICULAR.sub("…", first), WIDTH, placeholder=" …"))

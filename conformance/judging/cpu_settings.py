@@ -49,12 +49,12 @@ def _mkl() -> int | None:
 
 
 def told(environment: Mapping[str, str]) -> Mapping[str, object]:
-    """What an environment says of kernels; nothing is a thread, and whatever there is."""
+    """The kernel settings in the environment; empty means one thread and the processor's own kernels."""
     return json.loads(environment.get(VARIABLE, "{}"))
 
 
 def hold() -> None:
-    """Compute on one thread, or as the environment says. Raises RuntimeError where kernels are others than it says."""
+    """Apply the settings of the environment, one thread without any. Raises RuntimeError for a setting without effect."""
     said = told(os.environ)
     torch.set_num_threads(int(str(said.get("threads", 1))))  # tensors are tiny, and other processes need the other cores
     torch.backends.mkldnn.set_flags(bool(said.get("onednn", torch.backends.mkldnn.enabled)))
@@ -64,7 +64,7 @@ def hold() -> None:
 
 
 def main() -> int:
-    """Hold what the environment says, compute with oneDNN, which then tells its instructions if asked to, and tell the rest."""
+    """Apply the settings, run one oneDNN kernel so that it logs its instruction set, and print the settings as JSON."""
     hold()
     if torch.backends.mkldnn.is_available():
         torch.ones(2, 2).to_mkldnn().to_dense()

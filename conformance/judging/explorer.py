@@ -151,7 +151,7 @@ class Explorer:
         return found
 
     def settled(self, law: Law, claims: Implementation, outcomes: list[Outcome]) -> list[Outcome]:
-        """The outcomes; where too few prove anything because calls are refused, these are refusals."""
+        """The outcomes. If too few prove anything because the call itself was refused, those count as refusals."""
         proof = sum(not outcome.vacuous for outcome in outcomes)
         if proof >= self.floor(law, claims) or not any(outcome.vacuous == CALL_REFUSED for outcome in outcomes):
             return outcomes

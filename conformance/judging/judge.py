@@ -36,7 +36,6 @@ from conformance.judging.verdicts import (
     Measured,
     Refuses,
     Seen,
-    Timeout,
     Verdict,
     as_constants,
     dense,
@@ -45,6 +44,7 @@ from conformance.judging.verdicts import (
     from_error,
     largest,
 )
+from conformance.meters.interruptions import Timeout
 from conformance.meters.meter import Calls, Meter
 from conformance.meters.metered_functions import metered
 from conformance.programs.notes import WHOLE_FORWARD, Note, Role, read
@@ -268,7 +268,7 @@ class Case:
         return from_error(seen.error, self.names, of_an_operator=seen.of_an_operator)
 
     def no_wrong_gradient(self, seen: Observation) -> None:
-        """After an error, each leaf has the gradient noted last or the one that plain has next, be it of an attempt."""
+        """After an error, each leaf's gradient is the last one noted, or plain's after its next backward, even a failed one."""
         assert seen.error is not None
         mine = [value for label, value in seen.notes.items() if read(label).role is Role.GRADIENTS]
         theirs = [value for label, value in self.plain.notes.items() if read(label).role is Role.GRADIENTS]

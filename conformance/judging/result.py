@@ -43,7 +43,7 @@ class Result:
 
     @property
     def as_declared(self) -> bool:
-        """Whether what was declared, or for a callable that declares nothing something better, was found and proven."""
+        """Whether the verdict is the declared one and is proven. A callable without a declaration may also do better."""
         return not self.vacuous and as_declared(self.implementation, self.verdict, self.expected)
 
     def script(self) -> str:

@@ -1,6 +1,6 @@
 """An implementation in a process of its own: when that dies, hangs or takes too much memory, it is a verdict and no more.
 
-The process says which program it is about to run, in the form of the row that is to be written if it dies of it. Then
+Before each program the process sends the row that is to be written should it die of that program. After a death
 the next law gets a new process. Processes are forked from a server that has imported torch and has run no backward, so
 one that died costs little, and accelerators are initialised in each anew.
 """
@@ -108,7 +108,7 @@ class Contained:
             self._end(signal.SIGKILL)
 
     def _held(self, *question: Any) -> dict[str, Any]:
-        """A row. Where it proves nothing, what earlier laws left in the process may be why: a new one is asked."""
+        """The row of a law. If it proves nothing, a new process is asked: earlier laws may have changed this one."""
         again = self.process is not None and self.asked
         row = self._ask("hold", *question)
         if again and row["verdict"] == "agrees" and row["detail"]:

@@ -18,7 +18,7 @@ import torch
 
 from conformance.judging import judge
 from conformance.judging.process_state import isolated
-from conformance.judging.verdicts import Timeout
+from conformance.meters.interruptions import Timeout
 from impls import Implementation, Kind
 
 

@@ -12,6 +12,7 @@ import torch
 from conformance.judging import causes
 from conformance.judging.causes import Cause, Difference
 from conformance.judging.refusals import ALWAYS, names_one
+from conformance.meters.interruptions import Endless, Timeout
 from conformance.programs.sums import rounding
 
 # Bound before any implementation runs. One that replaces methods of tensors would otherwise decide what counts as equal.
@@ -131,14 +132,6 @@ class Hangs(Judged):
     """No answer in time."""
 
     verdict = Verdict.HANGS
-
-
-class Timeout(BaseException):
-    """Raised into an implementation that does not answer in time. Not an Exception, so that nothing swallows it."""
-
-
-class Endless(Timeout):
-    """Raised into one that calls what it is given without end; by itself the run may end before its time is over."""
 
 
 CALL_REFUSED = "the call itself is refused"  # so that a case proves nothing of what would come after it

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from conformance.judging.judge import Case
 from conformance.judging.law import law
-from conformance.meters.leak_checks import all_freed, no_growth
+from conformance.judging.leak_checks import all_freed, no_growth
 from conformance.programs.scenarios.graph import gradient_handles as handles
 from conformance.programs.scenarios.graph import gradients
 from conformance.programs.strategies import named

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from conformance.judging.judge import Case
 from conformance.judging.law import law
-from conformance.meters.leak_checks import all_freed, no_growth
+from conformance.judging.leak_checks import all_freed, no_growth
 from conformance.programs.generator.operators import DTYPES, OPERATORS
 from conformance.programs.scenarios.graph import hook_errors as errors
 from conformance.programs.scenarios.graph import hooks, saved

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from conformance.judging import law as laws
 from conformance.judging.judge import Case
+from conformance.judging.leak_checks import all_freed, nothing_kept
 from conformance.judging.refusals import CAPABILITIES, REQUIRES_GRAD
 from conformance.judging.verdicts import Diverges, Measured
-from conformance.meters.leak_checks import all_freed, nothing_kept
 from conformance.programs.scenarios import lifetimes
 from conformance.programs.scenarios.threads import concurrent_recomputations, threads
 from conformance.programs.schedules import KINDS, Schedule, exactly, schedules

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from conformance.judging.judge import Case, execute
 from conformance.judging.law import law
+from conformance.judging.leak_checks import all_freed, no_growth, nothing_kept
 from conformance.judging.verdicts import Diverges, Measured
-from conformance.meters.leak_checks import all_freed, no_growth, nothing_kept
 from conformance.meters.meter import Made, Moment, Storages
 from conformance.programs.nesting_switch import if_nesting
 from conformance.programs.notes import WHOLE_FORWARD, Note, Role

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import impls
 from conformance.judging.judge import Case
 from conformance.judging.law import law
-from conformance.meters.leak_checks import all_freed, no_growth
+from conformance.judging.leak_checks import all_freed, no_growth
 from conformance.programs.scenarios.graph.mutation import changes as mutation
 from conformance.programs.scenarios.graph.mutation import contexts, moved
 from conformance.programs.strategies import named

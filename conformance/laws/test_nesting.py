@@ -17,6 +17,7 @@ from conformance.judging.verdicts import Diverges, Measured, difference
 from conformance.meters.saved_tensors import Packs
 from conformance.programs.backward_calls import Request, listed
 from conformance.programs.generator.operators import PRODUCT
+from conformance.programs.generator.rewrites import called_through
 from conformance.programs.nesting_switch import if_nesting, nesting
 from conformance.programs.notes import Note, Role
 from conformance.programs.program import Noted, Op, Program, Region, gradients, walk
@@ -176,10 +177,9 @@ class Mixed:
 
     @property
     def source(self) -> str:
-        text = self.program.source.replace("import torch\n", "import torch\nimport impls\n", 1)
-        for region, name in self.others:
-            text = text.replace(f"checkpoint({region}, ", f"impls.get({name!r}).checkpoint({region}, ")
-        return text
+        callers = {region: f"impls.get({name!r}).checkpoint" for region, name in self.others}
+        body = called_through(self.program.body, callers)
+        return replace(self.program, body=body, preamble=("import impls", *self.program.preamble)).source
 
 
 def _pairs(program: Program) -> list[tuple[Region, Region]]:

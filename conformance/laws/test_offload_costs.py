@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from conformance.judging.judge import Case
 from conformance.judging.law import law
+from conformance.judging.leak_checks import all_freed, no_growth
 from conformance.judging.verdicts import Diverges
-from conformance.meters.leak_checks import all_freed, no_growth
 from conformance.meters.meter import Storages
 from conformance.meters.parameter_copies import Residents
 from conformance.programs.notes import WHOLE_FORWARD, Note, Role

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from conformance.judging.judge import Case, execute
 from conformance.judging.law import law
+from conformance.judging.leak_checks import all_freed
 from conformance.judging.references import GRAPH
 from conformance.judging.verdicts import Diverges
-from conformance.meters.leak_checks import all_freed
 from conformance.programs.generator.operators import OPERATORS
 from conformance.programs.notes import Role
 from conformance.programs.program import Named, Program

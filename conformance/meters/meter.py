@@ -20,8 +20,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from torch.utils._pytree import tree_leaves
 
-from conformance.judging.verdicts import Endless
 from conformance.meters.counters import Watch, counted, region_name, storages
+from conformance.meters.interruptions import Endless
 from conformance.programs.notes import EACH_STEP, WHOLE_FORWARD, Note, Role, read
 
 

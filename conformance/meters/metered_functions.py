@@ -1,4 +1,8 @@
-"""Meters around the functions of regions: one function stays one function, and a module stays a module."""
+"""Meters around the functions of regions.
+
+Each function is wrapped once, so that two calls with it give the implementation the same object. A module is wrapped in a
+module, so what an implementation does by type still happens; a partial, a method or a builtin arrives as a function.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,7 @@ class MeteredModule(torch.nn.Module):
 
 
 def metered(checkpoint: Callable[..., Any], meters: Sequence[Meter]) -> Callable[..., Any]:
-    """The checkpoint, with meters around the functions that it is given; one function stays one function."""
+    """The checkpoint, with meters around the functions that it is given, the same one whenever a function comes again."""
     known: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
     def through(function: Any = None, *args: Any, **kwargs: Any) -> Any:

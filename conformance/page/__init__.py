@@ -1,1 +1,1 @@
-"""The page of results: its template, style and program, and the tables, guide and figures that fill it."""
+"""The page of results: its template, style and program, and the figures and lists that fill it."""

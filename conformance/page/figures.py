@@ -10,8 +10,8 @@ from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree as ET
 
-from conformance.page.tables import measured_on
 from conformance.provenance.staleness import Now, note, older_names
+from conformance.reports.editions import measured_on
 
 WORDS = "{http://purl.org/dc/elements/1.1/}"  # the names of title and description in the metadata of an SVG file
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from conformance.page.tables import distinct, measured_on
 from conformance.provenance.staleness import Now, note, older_names
+from conformance.reports.editions import distinct, measured_on
 
 
 @dataclass(frozen=True)

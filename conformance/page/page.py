@@ -14,12 +14,13 @@ from pathlib import Path
 import torch
 
 import impls
-from conformance.page import guide
+from conformance.page import docs_lists
 from conformance.page.figures import comparisons, figures
 from conformance.page.models import models
-from conformance.page.tables import Entry, distinct, editions, entries, interned
 from conformance.provenance.staleness import BEGIN, CELL, END, MARK, MEANING, Now, unmarked
-from conformance.reports import docs_lists, report
+from conformance.reports import report
+from conformance.reports.answers import answers, keeps
+from conformance.reports.editions import Entry, distinct, editions, entries, interned
 from conformance.reports.matrix import SYMBOLS
 from conformance.rows.for_readers import CONSEQUENCES, TIERS
 from conformance.rows.results_file import ROOT, VERDICTS, Results
@@ -61,8 +62,8 @@ def rendered(found: Sequence[Results], directory: Path, text: str, now: Now | No
         laws=distinct(entry.row["law"] for entry in shown),
         cases=sum(entry.row["cases"] for entry in shown),
         implementations=_described(shown),
-        answers=guide.answers(editions(shown)[0]),
-        keeps=guide.keeps,
+        answers=answers(editions(shown)[0]),
+        keeps=keeps,
         tiers=TIERS,
         consequences=CONSEQUENCES,
         families=sorted({entry.family for entry in shown}),

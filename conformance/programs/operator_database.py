@@ -28,10 +28,9 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from conformance.judging.verdicts import difference, freeze
-from conformance.programs.program import Named
+from conformance.programs.program import WIDTH, Named
 from conformance.programs.scenarios.regions.operators import called
 from conformance.programs.sums import Sums
-from conformance.reproducers.script_syntax import WIDTH
 
 DATABASE = "torch.testing._internal.common_methods_invocations"
 PACKAGES = ("numpy", "setuptools")  # what it imports besides torch; torch brings them, with newer releases of Python

@@ -21,10 +21,11 @@ from typing import Any, Protocol
 
 from conformance.programs.backward_calls import Request, listed
 from conformance.programs.notes import WHOLE_FORWARD, Note, Role
+from conformance.programs.specialization import folded
 from conformance.programs.sums import DEFAULT, Order, Sums
-from conformance.reproducers.specialization import folded
 
 Run = Callable[..., None]
+WIDTH = 128  # of its lines
 FILE = "<program>"  # where Python says that the code of a program is
 
 
@@ -115,7 +116,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Region:
-    """A function and the call of it through ``checkpoint``.
+    """A function and the call of it through ``checkpoint``, or what the text ``through`` names instead.
 
     ``parameters`` are the names inside, ``unpack`` the lines that take tensors out of containers; ``arguments`` is the
     text of the call's arguments and ``passed`` the tensors in it; ``result`` is the text that the function returns,
@@ -131,6 +132,7 @@ class Region:
     result: str
     returned: tuple[str, ...]
     targets: tuple[tuple[str, str], ...]
+    through: str = "checkpoint"
 
 
 Step = Request | Noted | Line  # of a driver
@@ -235,7 +237,7 @@ def _region(region: Region) -> list[str]:
     inside = [f"{name} = {path}" for name, path in region.unpack]
     inside += [*render(region.body), f"return {region.result}"]
     lines = [f"def {region.name}({', '.join(region.parameters)}):", *(f"    {line}" for line in inside)]
-    call = f"checkpoint({', '.join(filter(None, [region.name, region.arguments]))})"
+    call = f"{region.through}({', '.join(filter(None, [region.name, region.arguments]))})"
     if len(region.targets) == 1 and region.targets[0][1] == "":
         return [*lines, f"{region.targets[0][0]} = {call}"]
     value = f"{region.name}_value"

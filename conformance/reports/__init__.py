@@ -1,1 +1,1 @@
-"""What is made of results: the matrix, the summary of a run, merged files, proposed declarations."""
+"""What is made of results: the matrix, answers to users' questions, the summary of a run, merged files, declarations."""

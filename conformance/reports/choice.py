@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from conformance.page.guide import SILENT, Answer, Broken, answers
-from conformance.page.tables import Edition, distinct
 from conformance.provenance.staleness import MARK, MEANING, count, marked
 from conformance.reports import ranking
+from conformance.reports.answers import SILENT, Answer, Broken, answers
+from conformance.reports.editions import Edition, distinct
 from conformance.reports.matrix import SYMBOLS
 from conformance.reports.nearest_declaration import CONTROL
 from conformance.rows.results_file import Row

@@ -8,9 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import impls
-from conformance.page.tables import editions, entries
 from conformance.provenance.staleness import OLDER, Now
 from conformance.reports import choice, law_catalogue, matrix, verdict_counts
+from conformance.reports.editions import editions, entries
 from conformance.reports.generated_section import Section
 from conformance.reports.merge import united
 from conformance.reproducers import script_files
@@ -107,7 +107,7 @@ def _limit(row: Row) -> str:
 
 
 def _declared(row: Row) -> list[str]:
-    """Reason and source of a verdict that the implementation lists as known: as it was judged by, or as it says now."""
+    """Reason and source of a declared limit: those in the row, or for older rows the implementation's of today."""
     known = row["known"] if "known" in row else _known_now(row)
     return [] if known is None else [f"known: {known['reason']}", f"source: {known['source']}"]
 

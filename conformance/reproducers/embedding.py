@@ -14,8 +14,8 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from conformance.programs.specialization import folded
 from conformance.reproducers.script_syntax import OURS, unparse
-from conformance.reproducers.specialization import folded
 
 _Definition = TypeVar("_Definition", ast.FunctionDef, ast.ClassDef)
 

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from conformance.programs.program import WIDTH
 from conformance.programs.syntax import identifiers
-from conformance.reproducers.script_syntax import WIDTH, parts, unparse
+from conformance.reproducers.script_syntax import parts, unparse
 from conformance.reproducers.stand_ins import stand_ins
 
 SCREEN = 39  # lines: up to so many, a script is left as it reads best

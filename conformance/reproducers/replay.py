@@ -13,12 +13,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from conformance.reproducers import script_process
+from conformance.reproducers import findings, script_process
 from conformance.reproducers.script_process import ERROR, Ended
 from conformance.reproducers.script_syntax import has_status
 from conformance.rows.option_values import InvalidOption
 from conformance.rows.results_file import FAULTS, Row, read_all
-from conformance.soak import findings
 
 SECONDS = 60.0
 TRIES = 20  # of a script that shows nothing: threads do not always meet

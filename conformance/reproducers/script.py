@@ -18,12 +18,12 @@ from typing import Any
 
 from conformance.judging import references
 from conformance.judging.verdicts import Measured
+from conformance.programs.program import WIDTH
 from conformance.programs.scenarios import contexts
 from conformance.programs.syntax import identifiers
 from conformance.reproducers.embedding import Embedding
 from conformance.reproducers.script_endings import COUNTS, ENDS, report
 from conformance.reproducers.script_syntax import (
-    WIDTH,
     dotted_names,
     first_modules,
     notes_costs,

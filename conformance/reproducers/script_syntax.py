@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from conformance.programs.notes import Role, read
 from conformance.programs.syntax import nodes, tree_of
 
-WIDTH = 128  # of a line
 THREADS = ("threading", "concurrent.futures")
 OURS = ("conformance", "impls")
 

@@ -1,8 +1,8 @@
 """What a script may have in place of this project's own means, so that it takes torch and the implementation alone.
 
 Instead of a checkpoint of this project, a plain call or torch's own; instead of the second device, the device that is given,
-or torch's fake tensors on "lazy". They have a device, sizes and strides, and no values. Of the devices that a build for the
-CPU lacks, autograd works on that one. The reduction tries whether the fault still shows.
+or torch's fake tensors on "lazy". They have a device, sizes and strides, and no values: "lazy" is the one
+device type on which autograd works in a build for the CPU. The reduction tries whether the fault still shows.
 """
 
 from __future__ import annotations

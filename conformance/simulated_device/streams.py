@@ -65,7 +65,7 @@ class Stream(torch.Stream):
         self.record_event().synchronize()
 
     def query(self) -> bool:
-        """Whether all is done; nothing goes on by itself, so what is asked for several times gets done."""
+        """Whether all work is done. Nothing runs by itself: repeated queries run the work, so that polling ends."""
         lane = self._lane
         lane.asked = 0 if lane.done == lane.issued else lane.asked + 1
         if 0 < lane.asked < _PATIENCE:

@@ -24,14 +24,15 @@ import pytest
 
 import impls
 from conformance.judging.result import is_worse
+from conformance.reproducers import findings
+from conformance.reproducers.findings import Finding, Findings
 from conformance.reproducers.reduction import MEETINGS
 from conformance.reproducers.replay import replay
 from conformance.reproducers.script_files import reduce_scripts
 from conformance.rows import results_file
 from conformance.rows.option_values import InvalidOption, command
 from conformance.rows.results_file import ROOT, Row
-from conformance.soak import findings, inner_pytest
-from conformance.soak.findings import Finding, Findings
+from conformance.soak import inner_pytest
 from conformance.soak.inner_pytest import Listener
 from conformance.soak.soak_options import find_targets
 

@@ -2,9 +2,9 @@
 
 Where the time goes (``python -m reprise overhead --profile`` measures it): three calls of Python for each saved tensor,
 ``pack`` here, ``Recomputation.pack``, ``unpack`` here; then the tensor's metadata, in forward and again, and the probe
-of its version. So a slot is one tuple, metadata are compared as one tuple, and equal neighbours share it. To follow
-only tensors that outlive forward would save the handle, and would miss a change to one that died before the change, made
-through an alias that was detached from it. What is fixed for a region is the stop, random state, modes and arguments.
+of its version. So a slot is one tuple, metadata are compared as one tuple, and equal neighbours share it. Every
+saved tensor is probed, even one that dies in forward: an alias that was detached from it may still change its values.
+What a region costs beyond its tensors is the early stop, random state, modes and arguments.
 """
 
 from __future__ import annotations

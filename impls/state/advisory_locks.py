@@ -1,4 +1,4 @@
-"""Locks for work that one thread at a time had better do, but that is right even if several do it.
+"""Advisory locks: they save threads from doing work twice, and results are right without them.
 
 So a thread gives up waiting rather than risk a deadlock: a recomputation does not wait at all, since others may be waiting for
 it, and nobody waits for a thread that sleeps, which may be waiting for them.

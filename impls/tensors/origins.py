@@ -39,9 +39,9 @@ def _layout(tensor: torch.Tensor) -> _Layout:
 class Origin(weakref.ref[torch.Tensor]):
     """A weak reference to the tensor that a saved one is, or is a view of, and where in memory the saved one was.
 
-    ``address`` is None until that is asked, and the rest but ``probe`` and ``metadata`` is not there until then. ``storage`` is
-    kept once it is known to be a leaf's from outside; ``followed`` says whether the reference is to be compared with. Regions
-    around the one that saved the tensor have the same object, and so know the same.
+    The origin of a region's own result has ``probe``, ``metadata`` and an address of None until ``find_outside`` asks for the
+    rest. ``storage`` is kept once it is known to be a leaf's from outside; ``followed`` says whether the reference is compared
+    with. Regions around the one that saved the tensor share the object, and so know the same.
     """
 
     __slots__ = ("address", "followed", "layout", "metadata", "probe", "storage")

@@ -13,11 +13,10 @@ import pytest
 
 from conformance.judging.judge import Case, judge
 from conformance.judging.verdicts import Measured
-from conformance.programs.program import Named
+from conformance.programs.program import WIDTH, Named
 from conformance.reproducers import replay
 from conformance.reproducers import script as scripts
 from conformance.reproducers.script import binding, binding_in, script
-from conformance.reproducers.script_syntax import WIDTH
 from conformance.rows.results_file import ROOT, write
 from impls import Implementation, get
 from tests.support.script_runner import replayed

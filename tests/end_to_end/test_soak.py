@@ -15,13 +15,13 @@ from typing import Any, cast
 import pytest
 
 from conformance.judging.result import is_worse
-from conformance.reproducers import replay
+from conformance.reproducers import findings, replay
+from conformance.reproducers.findings import Finding
 from conformance.reproducers.reduction import MEETINGS
 from conformance.reproducers.script_process import Ended
 from conformance.rows.results_file import ROOT
 from conformance.runs.row_collector import PROPERTY
-from conformance.soak import command, findings, inner_pytest
-from conformance.soak.findings import Finding
+from conformance.soak import command, inner_pytest
 from tests.support.synthetic_results import row
 
 MODULE = """
@@ -42,7 +42,7 @@ DRIVER = """
 import json, os, sys
 from pathlib import Path
 from conformance.soak.command import Soak
-from conformance.soak.findings import opened
+from conformance.reproducers.findings import opened
 
 directory, module, names = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
 sys.dont_write_bytecode = True  # the module is written anew within a second

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from conformance.page import page
+from conformance.page import docs_lists, page
 from conformance.provenance.staleness import Now
-from conformance.reports import docs_lists, report
+from conformance.reports import report
 from conformance.rows.results_file import ROOT
 from tests.support.browser import CONTRAST, WIDTHS, Browser
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from conformance.judging.law import all_laws
-from conformance.page.guide import TOPICS
-from conformance.page.tables import editions, entries
 from conformance.provenance.staleness import OLDER, unmarked
 from conformance.reports import ranking
+from conformance.reports.answers import TOPICS
 from conformance.reports.choice import TRAININGS, markdown
+from conformance.reports.editions import editions, entries
 from conformance.rows.results_file import Results
 from tests.support.synthetic_results import HEADER, row
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from conformance.reproducers import replay
-from conformance.soak.findings import Finding, Findings, opened, read
+from conformance.reproducers.findings import Finding, Findings, opened, read
 from reprise.command_line import main
 
 FOUND = Finding(

@@ -13,7 +13,8 @@ import torch
 
 from conformance.judging import judge as judging
 from conformance.judging.judge import Case, Outcome, execute, judge, limited
-from conformance.judging.verdicts import Diverges, Hangs, Judged, Measured, Refuses, Timeout, Verdict
+from conformance.judging.verdicts import Diverges, Hangs, Judged, Measured, Refuses, Verdict
+from conformance.meters.interruptions import Timeout
 from conformance.meters.meter import Meter
 from conformance.programs.program import Named
 from impls import Implementation

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from conformance.judging.judge import Case
+from conformance.judging.leak_checks import no_growth
 from conformance.judging.verdicts import Diverges
-from conformance.meters.leak_checks import no_growth
 from conformance.programs.program import Named
 from impls.plain import checkpoint as plain
 from tests.support.single_cases import case

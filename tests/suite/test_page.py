@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 import impls
-from conformance.page import figures, models, page
-from conformance.page.tables import editions, entries
-from conformance.reports import docs_lists
+from conformance.page import docs_lists, figures, models, page
+from conformance.reports.editions import editions, entries
 from conformance.reports.merge import united
 from conformance.reproducers.script_files import naming_files
 from conformance.rows.results_file import ROOT, Results, is_unexpected, read_all, write, write_all

@@ -7,8 +7,8 @@ import textwrap
 
 import pytest
 
+from conformance.programs.program import WIDTH
 from conformance.reproducers.reduction_steps import SCREEN, join_lines, laid_out, smaller_ones
-from conformance.reproducers.script_syntax import WIDTH
 
 
 @pytest.mark.parametrize(

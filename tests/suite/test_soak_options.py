@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from conformance.reproducers import findings
 from conformance.rows.results_file import ROOT
-from conformance.soak import command, findings
+from conformance.soak import command
 from reprise.command_line import main
 from tests.unit.test_installed import distribution
 

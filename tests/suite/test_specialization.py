@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from conformance.reproducers.specialization import folded
+from conformance.programs.specialization import folded
 
 
 def fold(text: str, **arguments: Any) -> str:

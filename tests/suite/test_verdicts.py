@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from conformance.judging.refusals import CAPTURE, TYPES
-from conformance.judging.verdicts import Diverges, Hangs, Judged, Timeout, Verdict, difference, freeze, from_error
+from conformance.judging.verdicts import Diverges, Hangs, Judged, Verdict, difference, freeze, from_error
+from conformance.meters.interruptions import Timeout
 
 INF, NAN = math.inf, math.nan
 T = torch.tensor

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from conformance.reports.docs_lists import PAGES
+from conformance.page.docs_lists import PAGES
 from conformance.reports.generated_section import Section
 from conformance.reports.report import CHOICE, COUNTS, ELSEWHERE, LAWS, MATRIX, SCRIPT
 from tests.support.synthetic_results import LISTS

@@ -17,7 +17,7 @@ _LOWER = ("torch.float32", "torch.bfloat16")  # what float64 is computed with st
 
 
 def made(author: Author, size: int, dtype: str, layout: str) -> list[Leaf]:
-    """The leaves of a program, of which the last one is computed with first; the author is told which may be read how."""
+    """The leaves of a program; computation starts from the last. Sets the author's ``parameters`` and ``modules``."""
     alike: list[Leaf] = []
     names = ("c0", *_PARAMETERS, "x0") if author.draw(st.booleans()) else ("c0", _PARAMETERS[0])
     author.parameters = [name for name in names if name in _PARAMETERS]

@@ -1,8 +1,8 @@
-"""Programs rewritten: lines added after operators inside regions, and results that do not need all that is saved."""
+"""Programs rewritten: lines after operators in regions, other callers of regions, and results that need less than is saved."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 from conformance.programs.generator.operators import SAVE_INPUTS, SIN
@@ -38,6 +38,18 @@ def after_each(body: tuple[Statement, ...], line: Callable[[str, Op], Line | Non
         added = line(region, statement) if isinstance(statement, Op) and region else None
         if added is not None:
             made.append(added)
+    return tuple(made)
+
+
+def called_through(body: tuple[Statement, ...], callers: Mapping[str, str]) -> tuple[Statement, ...]:
+    """The body, with regions called through other texts than ``checkpoint``, by the regions' names."""
+    made: list[Statement] = []
+    for statement in body:
+        if isinstance(statement, Region | Block):
+            statement = replace(statement, body=called_through(statement.body, callers))
+        if isinstance(statement, Region):
+            statement = replace(statement, through=callers.get(statement.name, statement.through))
+        made.append(statement)
     return tuple(made)
 
 

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from conformance.page.tables import Edition, Entry, Table, distinct
 from conformance.reports import ranking
+from conformance.reports.editions import Edition, Entry, Table, distinct
 from conformance.reports.nearest_declaration import CONTROL
 from conformance.rows.for_readers import TIERS
 

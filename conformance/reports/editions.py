@@ -114,7 +114,7 @@ class Entry:
         return None if known is None else {"reason": known.reason, "source": known.source}
 
     def record(self) -> list[dict[str, Any]]:
-        """What the panel shows of it, in parts that verdicts share; of its script where that is, for the text is there."""
+        """What the panel shows, split into parts that several verdicts share; of the script only its path."""
         row = self.row
         return [
             {"law": row["law"], "statement": row.get("statement", ""), "family": self.family, **_for_readers(row)},

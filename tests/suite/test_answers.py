@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from conformance.judging.law import all_laws
-from conformance.page.guide import TOPICS, Answer, Keeps, answers, keeps
-from conformance.page.tables import editions, entries
 from conformance.reports import ranking
+from conformance.reports.answers import TOPICS, Answer, Keeps, answers, keeps
+from conformance.reports.editions import editions, entries
 from conformance.rows.results_file import Results
 from tests.support.synthetic_results import HEADER, row
 
