@@ -56,6 +56,10 @@ class RegionRun:
     places: Iterator[int] = field(default_factory=lambda: iter(range(sys.maxsize)))  # of the calls inside
 
 
+class NoRegions(ValueError):
+    """The model has no region."""
+
+
 Watch = Callable[[RegionRun], AbstractContextManager[Any]]
 
 
@@ -223,11 +227,11 @@ def _wrapped_forward(log: RegionLog, forward: Callable[..., Any], *args: Any, **
 
 
 def matching(model: nn.Module, globs: tuple[str, ...]) -> list[str]:
-    """The qualified names that match a glob, without those inside another. Raises ValueError if a glob has none."""
+    """The qualified names that match a glob, without those inside another. Raises NoRegions if a glob has none."""
     names = [name for name, _ in model.named_modules() if name]
     for glob in globs:
         if not any(fnmatchcase(name, glob) for name in names):
-            raise ValueError(f"regions: {glob!r} matches no module; {largest_modules(model)}")
+            raise NoRegions(f"regions: {glob!r} matches no module; {largest_modules(model)}")
     found: list[str] = []
     for name in names:
         if any(fnmatchcase(name, glob) for glob in globs) and not any(name.startswith(f"{outer}.") for outer in found):
