@@ -105,6 +105,7 @@ class RegionLog:
             with self._running(region, function, (args, kwargs), in_forward):
                 return function(*args, **kwargs)
 
+        run.__name__ = run.__qualname__ = region.name  # as errors of implementations call it
         if checkpointed:
             assert self.checkpoint is not None
             given = {name: value for name, value in options.items() if value != OPTIONS_DEFAULTS[name]}
@@ -242,6 +243,8 @@ def matching(model: nn.Module, globs: tuple[str, ...]) -> list[str]:
 def largest_modules(model: nn.Module, count: int = 10) -> str:
     """The modules with most parameters, for a message."""
     sizes = {name: sum(one.numel() for one in module.parameters()) for name, module in model.named_modules() if name}
+    if not sizes:
+        return "the model has no modules inside it"
     largest = sorted(sizes.items(), key=lambda item: -item[1])[:count]
     return f"its largest modules: {', '.join(f'{name} ({size:,} parameters)' for name, size in largest)}"
 

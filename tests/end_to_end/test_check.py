@@ -282,6 +282,11 @@ def test_modules_named_by_a_glob_are_regions() -> None:
     assert report.results[0].recomputations == 3
 
 
+def test_a_model_without_modules_has_none_to_name() -> None:
+    with pytest.raises(ValueError, match="'x' matches no module; the model has no modules inside it"):
+        check(lambda: (nn.Linear(1, 1), torch.ones(1)), regions="x")
+
+
 def chain(size: int = 1) -> nn.Module:
     return nn.Sequential(nn.Linear(1, size))
 

@@ -143,6 +143,7 @@ def test_who_changed_an_input_of_a_region_in_place_is_named() -> None:
 def test_who_changed_an_input_in_place_is_named_where_the_implementation_refuses() -> None:
     result = explained(build_changing, impl="nested")
     assert result.verdict == "refuses"
+    assert "region 'layers.1'" in result.error
     changed = f"  changed in place by aten.mul_.Tensor at {__file__}:{line_of('given.mul_(2)')}"
     assert changed in result.explanation
     assert result.explanation[1].startswith("argument 1 of region layers.1 (")
