@@ -159,12 +159,12 @@ def notes(content: Stored) -> list[str]:
     """What was measured, and on what."""
     about = content["workloads"][SHOWN]
     how = (
-        f"Workload `{SHOWN}`, {about['blocks']} blocks, each of them a region of every checkpoint. Times are medians and "
-        f"quartiles of CPU time over {content['rounds']} rounds on {content['threads']} thread, each beside one of plain and "
-        "one of the ideal: plain and exactly the forward work that the plan must repeat. Bytes are the allocator's. FLOPs in "
-        "brackets are the ideal's, where others were measured; those of what is compiled are of backward alone. Gradients "
-        "equal plain's in the same run, to the last bit but for what is compiled, or the row is void. Compiled with backend "
-        f"{content['backend']}."
+        f"Workload `{SHOWN}`: {about['blocks']} blocks, each a region of every checkpoint. Times are CPU time on "
+        f"{content['threads']} thread, medians and quartiles over {content['rounds']} rounds, each of which also times plain "
+        "and the ideal: plain, and exactly the forward work that the plan must repeat. Bytes are the allocator's. FLOPs in "
+        "brackets are the ideal's where they differ from what was measured; those of compiled contenders are of backward "
+        "alone. A row is void unless gradients equal plain's in the same run, to the last bit except for compiled "
+        f"contenders. Compiled with backend {content['backend']}."
     )
     left_out = [f"{one['name']} ({one['reason'].partition(';')[0]})" for one in content["left_out"]]
     told = how + (f" Left out: {', '.join(left_out)}." if left_out else "")

@@ -1,8 +1,8 @@
 """What the nested checkpoint adds to the work it repeats, against PyTorch's: measured, shown and stored.
 
 The workload is a chain of k element-wise operators on four elements, one region, forward and backward, one thread.
-*Replay* is plain forward and backward and one more forward with grad: the work that any checkpoint does. The overhead
-ratio is (ours - replay) / (PyTorch's non-reentrant - replay). Beside it there are Python's memory per saved tensor, the
+The *ideal* is plain forward and backward and one more forward with grad: the work that any checkpoint does. The overhead
+ratio is (ours - ideal) / (PyTorch's non-reentrant - ideal). Beside it there are Python's memory per saved tensor, the
 ladder that shows what is left of the overhead (*profile*), what must not grow (*growth*), and peaks beside their
 predictions (*bytes*).
 """

@@ -24,7 +24,7 @@ Lines = list[list[str]]
 
 def figures(content: Stored) -> Lines:
     """Headings, and a line for each reading."""
-    lines = [["figure", "ours", "PyTorch's", "replay", "ratio", "limit", ""]]
+    lines = [["figure", "ours", "PyTorch's", "ideal", "ratio", "limit", ""]]
     for one in (Reading(**stored) for stored in content["readings"]):
         parts = [NONE if part is None else f"{part:,.1f} {one.unit}" for part in (one.ours, one.torch, one.floor)]
         name = one.name + older_mark(content, table="readings")
@@ -33,7 +33,7 @@ def figures(content: Stored) -> Lines:
 
 
 def ladder(content: Stored) -> Lines:
-    """Headings, and a line for each rung: what it adds to replay, and in brackets the ratio to what PyTorch's adds."""
+    """Headings, and a line for each rung: what it adds to the ideal, and in brackets the ratio to what PyTorch's adds."""
     lines = [["checkpoint", *(f"{length:,} saved" for length in content["lengths"])]]
     for index, one in enumerate(Step(**stored) for stored in content["ladder"]):
         name = f"+ {one.ingredient}" if index and "`" not in one.ingredient and one.name != "torch" else one.ingredient
@@ -91,13 +91,14 @@ def markdown(content: Stored) -> str:
     beyond = missed(content)
     told = f"Not reached: {'; '.join(beyond)}." if beyond else "Every limit is reached."
     above = (
-        f"{told} *Ours* and *PyTorch's* are what each adds to replay: plain forward and backward, and one more forward with "
-        f"grad (under no_grad: plain); of memory, what each takes. CPU time, interleaved round by round, {content['threads']} "
-        "thread: medians, but for the time per further saved tensor and per region in a row, which are of the least of rounds."
+        f"{told} *Ours* and *PyTorch's* are what each adds to the ideal: plain forward and backward, and one more forward with "
+        "grad (under no_grad: plain forward). Rows about memory have what each takes. Times are CPU time on "
+        f"{content['threads']} thread, interleaved round by round: medians, except for the time per further saved tensor and "
+        "per region in a row, which are of the fastest rounds."
     )
     below = (
         "What is left, as a ladder in one run: minimal checkpoints of the same chain, each with one ingredient more than the "
-        "one above it, then `nested`. µs that a region adds to replay, in brackets the ratio to what PyTorch's adds."
+        "one above it, then `nested`. µs that a region adds to the ideal; in brackets, the ratio to what PyTorch's adds."
     )
     bytes_told = (
         "Peaks of a step. Of the chain: predicted by the plan alone. Of models, each block a region: by plain runs of each "

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ MARK = "†"
 MEANING = f"{MARK} measured on older code"
 BEGIN, END = "<!-- older -->", "<!-- /older -->"
 CELL = f"<b>{MARK}</b>"  # at a verdict in a page, where there are thousands: it needs no markers
+NAMED = 4  # so many that are older are named in a note; what is older is marked besides
 NO_FINGERPRINT = "no fingerprint"
 OLDER, GONE = "older", "gone"  # what is added to rows and tables, and to headers whose commit is not there
 
@@ -128,13 +129,18 @@ def is_older(content: Mapping[str, Any], **names: str) -> bool:
 
 
 def older_names(content: Mapping[str, Any]) -> str:
-    """What is older in the table of a bench, by kind; "" if nothing is."""
+    """What is older in the table of a bench, by kind, a few by name; "" if nothing is."""
     if OLDER not in content:
         return ""
     if "fingerprints" not in content:
         return f"{MEANING}, all of it"
-    kinds = [f"{kind} {', '.join(names)}" for kind, names in content[OLDER].items() if names]
+    kinds = [_named(kind, names, content["fingerprints"][kind]) for kind, names in content[OLDER].items() if names]
     return f"{MEANING}: {'; '.join(kinds)}" if kinds else ""
+
+
+def _named(kind: str, older: Collection[str], every: Collection[str]) -> str:
+    """The older ones of a kind: by name if they are few, else how many of how many."""
+    return f"{kind} {', '.join(older)}" if len(older) <= NAMED else f"{len(older)} of {len(every)} {kind}s"
 
 
 def note(header: Mapping[str, Any]) -> str:

@@ -12,6 +12,9 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map
 
+from reprise.model_check import errors
+from reprise.model_check.errors import BuildFails, NotAccepted
+
 ACCEPTED = (
     "accepted are (model, loss), where loss(model) computes a scalar tensor that requires grad, and (model, example_inputs), "
     "where the inputs are a tensor, a tuple or a dict; model is a torch.nn.Module, made anew by each call of build"
@@ -36,18 +39,24 @@ def load_build(reference: str) -> Callable[[], Any]:
         for part in attribute.split("."):
             value = getattr(value, part)
     except Exception as error:
-        raise ValueError(f"build is {reference!r}, which cannot be imported: {type(error).__name__}: {error}") from error
+        told = f"{errors.told(error)}{errors.place(error)}"
+        raise ValueError(f"build is {reference!r}, which cannot be imported: {told}") from error
     if not callable(value):
         raise ValueError(f"build is {reference!r}, of type {type(value).__name__}; it must be a callable; {ACCEPTED}")
     return value
 
 
 def build_subject(build: Callable[[], Any], device: torch.device | None) -> Subject:
-    """What ``build()`` makes, on the device if one is given. Raises TypeError, which shows what is accepted."""
-    with device if device is not None else nullcontext():
-        made = build()
+    """What ``build()`` makes, on the device if one is given. Raises BuildFails, and NotAccepted, which shows what is."""
+    try:
+        with device if device is not None else nullcontext():
+            made = build()
+    except NotAccepted:
+        raise
+    except Exception as error:
+        raise BuildFails(error) from error
     if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], nn.Module)):
-        raise TypeError(f"build() returned {_described(made)}; {ACCEPTED}")
+        raise NotAccepted(f"build() returned {_described(made)}; {ACCEPTED}")
     model, second = made
     if device is not None:
         model.to(device)
@@ -55,7 +64,7 @@ def build_subject(build: Callable[[], Any], device: torch.device | None) -> Subj
         inputs = _moved(second, device)
         return Subject(model, lambda: mean_square(_called(model, inputs)))
     if not callable(second):
-        raise TypeError(f"build() returned (model, {_described(second)}); {ACCEPTED}")
+        raise NotAccepted(f"build() returned (model, {_described(second)}); {ACCEPTED}")
     return Subject(model, lambda: _scalar(second(model)))
 
 
@@ -79,15 +88,15 @@ def _called(model: nn.Module, inputs: Any) -> Any:
 def _scalar(value: Any) -> torch.Tensor:
     if not isinstance(value, torch.Tensor) or value.numel() != 1 or not value.is_floating_point():
         shape = f" of shape {tuple(value.shape)} and {value.dtype}" if isinstance(value, torch.Tensor) else ""
-        raise TypeError(f"loss(model) returned {_described(value)}{shape}; {ACCEPTED}")
+        raise NotAccepted(f"loss(model) returned {_described(value)}{shape}; {ACCEPTED}")
     return value.reshape(())
 
 
 def mean_square(outputs: Any) -> torch.Tensor:
-    """The sum of the mean squares of floating outputs, of those that require grad if any does. TypeError if there is none."""
+    """The sum of the mean squares of floating outputs, of those that require grad if any does. NotAccepted if there is none."""
     floating = [leaf for leaf in _tensors(outputs) if leaf.is_floating_point()]
     if not floating:
-        raise TypeError(f"model(example_inputs) returned no floating tensor; {ACCEPTED}")
+        raise NotAccepted(f"model(example_inputs) returned no floating tensor; {ACCEPTED}")
     trained = [leaf for leaf in floating if leaf.requires_grad]
     return torch.stack([leaf.square().mean() for leaf in trained or floating]).sum()
 

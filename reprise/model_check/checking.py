@@ -9,7 +9,6 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,12 +20,14 @@ from reprise.model_check import errors
 from reprise.model_check.budgets.choice import OverBudget, Planner, parse_budget
 from reprise.model_check.budgets.integer_program import require_scipy
 from reprise.model_check.builder import ACCEPTED
-from reprise.model_check.comparison import Plain, compare_runs, compare_tensors
-from reprise.model_check.explain import Wrong, explain_divergence, explain_spread
+from reprise.model_check.errors import BuildFails, NotAccepted
+from reprise.model_check.explanations.explain import explain_divergence, explain_spread, explain_undecided
 from reprise.model_check.metering import Observations, measure
+from reprise.model_check.plain_runs import UNDECIDED, PlainRuns
+from reprise.model_check.regions import NoRegions
 from reprise.model_check.remedies import warned_of
 from reprise.model_check.report import Report, Result
-from reprise.model_check.run import NoRegions, Run, Setting, run
+from reprise.model_check.run import Run, Setting, run
 
 DEFAULT = ("torch-nonreentrant", "nested")
 
@@ -106,7 +107,7 @@ def _anew(build: Callable[[], Any]) -> Callable[[], Any]:
         model = made[0] if isinstance(made, tuple) and made else made
         if isinstance(model, nn.Module):
             if last and last.pop()() is model:
-                raise TypeError(f"build() returned the same model again; {ACCEPTED}")
+                raise NotAccepted(f"build() returned the same model again; {ACCEPTED}")
             last.append(weakref.ref(model))
         return made
 
@@ -123,14 +124,12 @@ class _Checked:
 
     def report(self, found: list[Implementation]) -> Report:
         self.tell("plain, twice")
-        plain = Plain(*self._plain_runs())
-        self.seconds["plain"] = [*plain.run.seconds, *plain.other.seconds]
+        plain = self._plain_runs()
+        self.seconds["plain"] = plain.seconds
         results = [self._result(one, plain) for one in found]
         ratios = self._times(found)
         self.tell("plain, metered")
         costs, metered = measure(self.setting, None, Observations())
-        explained = explain_spread(self.setting) if self.explain and not plain.spread.agrees else ()
-        initial = compare_tensors(plain.run.initial, plain.other.initial)
         results = [
             replace(result, time_ratio=ratio, **self._metered(one, metered), explanation=self._explained(one, result, plain))
             for one, result, ratio in zip(found, results, ratios, strict=True)
@@ -139,43 +138,42 @@ class _Checked:
         if planner:
             results = self._within_budget(planner, found, results)
         return Report(
-            regions=tuple(one.name for one in plain.run.regions),
+            regions=tuple(one.name for one in plain.first.regions),
+            plain_runs=len(plain),
             spread=plain.spread,
-            initial_values_differ=tuple(one.name for one in initial.differing),
-            spread_explanation=explained,
+            initial_values_differ=plain.initial_values_differ,
+            spread_explanation=self._spread_explained(plain),
             plain=costs,
             results=tuple(results),
             region_costs=planner.region_costs() if planner else (),
         )
 
-    def _plain_runs(self) -> tuple[Run, Run]:
+    def _plain_runs(self) -> PlainRuns:
         try:
-            runs = run(self.setting, None), run(self.setting, None)
-        except (NoRegions, TypeError) as error:
-            if isinstance(error, NoRegions) or errors.raised_in(error, Path(__file__).parent):
-                raise
-            raise PlainFails(f"the model fails without checkpointing: {errors.told(error)}") from error
+            return PlainRuns.begun(self.setting, self.tell)
+        except (BuildFails, NoRegions, NotAccepted):
+            raise
         except Exception as error:
-            if isinstance(error, ValueError) and errors.raised_in(error, Path(__file__).parent):
-                raise
-            raise PlainFails(f"the model fails without checkpointing: {errors.told(error)}") from error
-        return runs
+            raise PlainFails(f"the model fails without checkpointing{errors.place(error)}: {errors.told(error)}") from error
 
-    def _result(self, one: Implementation, plain: Plain) -> Result:
+    def _result(self, one: Implementation, plain: PlainRuns) -> Result:
         self.tell(one.name)
         try:
             seen = run(self.setting, one.checkpoint)
+            judged = plain.judge(one.checkpoint, seen)
+        except BuildFails:
+            raise
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the verdict
             told, verdict = errors.told(error), errors.verdict(error, one)
             error.__traceback__ = None  # its frames hold the model
             result = Result(one.name, verdict, error=told)
         else:
-            compared = compare_runs(plain.run, seen, plain.spread_if_any)
-            self.seconds[one.name] = list(seen.seconds)
+            self.seconds[one.name] = [*seen.seconds, *judged.seconds]
             result = Result(
                 one.name,
-                "agrees" if compared.agrees else "diverges",
-                comparison=compared,
+                judged.verdict,
+                undecided=judged.undecided,
+                comparison=judged.comparison,
                 calls=seen.calls,
                 recomputations=seen.recomputations,
             )
@@ -189,17 +187,25 @@ class _Checked:
             costs, _ = measure(self.setting, one.checkpoint, seen)
         return {"costs": costs, "warnings": warned_of(seen, plain)}
 
-    def _explained(self, one: Implementation, result: Result, plain: Plain) -> tuple[str, ...]:
+    def _spread_explained(self, plain: PlainRuns) -> tuple[str, ...]:
+        if plain.spread.agrees:
+            return ()
+        self.tell("plain, recorded, since its runs differ")
+        return explain_spread(self.setting)
+
+    def _explained(self, one: Implementation, result: Result, plain: PlainRuns) -> tuple[str, ...]:
         if not self.explain or result.verdict == "agrees":
             return ()
         self.tell(f"{one.name}, explained")
-        return explain_divergence(self.setting, one.checkpoint, Wrong(plain.run, plain.spread_if_any))
+        if result.verdict == UNDECIDED:
+            return explain_undecided(self.setting, one.checkpoint, plain.first)
+        return explain_divergence(self.setting, one.checkpoint, plain, result.comparison)
 
     def _within_budget(self, planner: Planner, found: list[Implementation], results: list[Result]) -> list[Result]:
         assert self.budget is not None
         refused: list[OverBudget] = []
         for place, (one, result) in enumerate(zip(found, results, strict=True)):
-            if result.verdict in ("agrees", "diverges"):
+            if result.comparison is not None:
                 try:
                     results[place] = replace(result, choice=planner.choose(one, self.budget))
                 except OverBudget as error:
@@ -210,11 +216,10 @@ class _Checked:
         return results
 
     def _times(self, found: list[Implementation]) -> list[float | None]:
-        """Median seconds of a step beside plain's: of the steps that were compared, and of one more of each in turn."""
-        runnable = [one for one in found if one.name in self.seconds]
-        self.tell("timing")
-        for name, checkpoint in [("plain", None), *((one.name, one.checkpoint) for one in runnable)] if runnable else []:
+        """Median seconds of a step beside plain's: of the steps that were compared, with one of plain after them, too."""
+        if any(one.name in self.seconds for one in found):
+            self.tell("plain, once more")
             with suppress(Exception):  # was run before without one
-                self.seconds[name] += run(self.setting, checkpoint, steps=1).seconds
+                self.seconds["plain"] += run(self.setting, None, steps=1).seconds
         medians = {name: statistics.median(times) for name, times in self.seconds.items()}
         return [medians[one.name] / medians["plain"] if one.name in medians else None for one in found]

@@ -1,18 +1,20 @@
-"""What differs between a run and plain: to the last bit, or beyond the spread of two plain runs."""
+"""What differs between two runs, to the last bit."""
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 import hashlib
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from reprise.model_check.run import Run, Tensors
 
-SPREAD = 4.0  # what is not deterministic may differ by so many times as two plain runs do
 ROUNDING = 64  # epsilons of the largest value up to which a difference is called rounding: it is told, and remains a divergence
+Place = tuple[str, str]  # a field of Comparison, and the name of a tensor, a stream or a module in it
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -97,23 +99,60 @@ class Comparison:
         states = self.random_streams or self.training_flags
         return not self.agrees and not states and all(part.is_rounding for part in self.parts.values())
 
-
-@dataclass(frozen=True)
-class Plain:
-    """Two plain runs: what a run is compared with, and how far they lie apart."""
-
-    run: Run
-    other: Run
-
-    @functools.cached_property
-    def spread(self) -> Comparison:
-        """What differs between the two runs; nothing if the model is deterministic."""
-        return compare_runs(self.run, self.other)
+    @property
+    def distances(self) -> dict[Place, float]:
+        """How far what differs lies apart: absolutely, and infinitely where that is no number."""
+        found: dict[Place, float] = {}
+        for name, part in _fields(self):
+            if isinstance(part, TensorsCompared):
+                found |= {(name, one.name): math.inf if math.isnan(one.absolute) else one.absolute for one in part.differing}
+                found |= dict.fromkeys(((name, one) for one in (*part.missing, *part.surplus)), math.inf)
+            else:
+                found |= dict.fromkeys(((name, one) for one in part), math.inf)
+        return found
 
     @property
-    def spread_if_any(self) -> Comparison | None:
-        """The spread by which runs are compared; None if they are compared to the last bit."""
-        return None if self.spread.agrees else self.spread
+    def of_first_step(self) -> Comparison:
+        """Without what is after later steps."""
+        return dataclasses.replace(
+            self, losses_of_later_steps=NOTHING, parameters_after_steps=NOTHING, buffers_after_steps=NOTHING
+        )
+
+    def at(self, places: Set[Place]) -> Comparison:
+        """What differs at these places alone."""
+        return Comparison(**{name: _part_at(part, name, places) for name, part in _fields(self)})
+
+
+def _fields(compared: Comparison) -> Iterator[tuple[str, TensorsCompared | tuple[str, ...]]]:
+    return ((one.name, getattr(compared, one.name)) for one in dataclasses.fields(compared))
+
+
+def _part_at(part: Any, name: str, places: Set[Place]) -> Any:
+    if not isinstance(part, TensorsCompared):
+        return tuple(one for one in part if (name, one) in places)
+    return TensorsCompared(
+        total=part.total,
+        differing=tuple(one for one in part.differing if (name, one.name) in places),
+        missing=tuple(one for one in part.missing if (name, one) in places),
+        surplus=tuple(one for one in part.surplus if (name, one) in places),
+    )
+
+
+def widest(comparisons: Iterable[Comparison]) -> Comparison:
+    """All that differs in any of these comparisons with one run, each by the most that it does."""
+    parts: dict[str, Any] = {}
+    for compared in comparisons:
+        for name, part in _fields(compared):
+            parts[name] = _wider(parts[name], part) if name in parts else part
+    return Comparison(**parts)
+
+
+def _wider(one: Any, other: Any) -> Any:
+    if not isinstance(one, TensorsCompared):
+        return tuple(dict.fromkeys((*one, *other)))
+    differing = {found.name: found for found in sorted((*one.differing, *other.differing), key=lambda found: found.absolute)}
+    missing, surplus = (tuple(dict.fromkeys((*getattr(one, of), *getattr(other, of)))) for of in ("missing", "surplus"))
+    return TensorsCompared(one.total, tuple(differing.values()), missing, surplus)
 
 
 def difference(name: str, expected: torch.Tensor, seen: torch.Tensor, among: float = 0.0) -> Difference | None:
@@ -175,17 +214,15 @@ def _shape(tensor: torch.Tensor) -> str:
     return f"{tensor.dtype} {tuple(tensor.shape)}"
 
 
-def compare_tensors(expected: Tensors, seen: Tensors, spread: TensorsCompared = TensorsCompared(0)) -> TensorsCompared:
-    """Compare tensors by name; those that differ in ``spread`` may differ by ``SPREAD`` times as much."""
-    allowed = {one.name: one.absolute * SPREAD for one in spread.differing}
-    varying = {*spread.missing, *spread.surplus}
+def compare_tensors(expected: Tensors, seen: Tensors) -> TensorsCompared:
+    """Compare tensors by name."""
     among = max((_largest(one) for one in expected.values()), default=0.0)
     found = [difference(name, value, seen[name], among) for name, value in expected.items() if name in seen]
     return TensorsCompared(
         total=len(expected),
-        differing=tuple(one for one in found if one is not None and not one.absolute <= allowed.get(one.name, -1.0)),
-        missing=tuple(name for name in expected if name not in seen and name not in varying),
-        surplus=tuple(name for name in seen if name not in expected and name not in varying),
+        differing=tuple(one for one in found if one is not None),
+        missing=tuple(name for name in expected if name not in seen),
+        surplus=tuple(name for name in seen if name not in expected),
     )
 
 
@@ -193,24 +230,22 @@ def _largest(tensor: torch.Tensor) -> float:
     return tensor.abs().max().item() if tensor.is_floating_point() and tensor.numel() else 0.0
 
 
-def compare_runs(expected: Run, seen: Run, spread: Comparison | None = None) -> Comparison:
-    """Compare a run with a plain one, by the spread of two plain ones if that is given."""
-    none = spread or NO_SPREAD
+def compare_runs(expected: Run, seen: Run) -> Comparison:
+    """Compare a run with a plain one."""
     one, other = _losses(expected), _losses(seen)
     return Comparison(
-        loss=compare_tensors(one[0], other[0], none.loss),
-        gradients=compare_tensors(expected.gradients, seen.gradients, none.gradients),
-        buffers=compare_tensors(expected.buffers, seen.buffers, none.buffers),
-        random_streams=tuple(_other(expected.random, seen.random, none.random_streams)),
-        training_flags=tuple(_other(expected.training, seen.training, none.training_flags)),
-        losses_of_later_steps=compare_tensors(one[1], other[1], none.losses_of_later_steps),
-        parameters_after_steps=compare_tensors(expected.parameters, seen.parameters, none.parameters_after_steps),
-        buffers_after_steps=compare_tensors(expected.last_buffers, seen.last_buffers, none.buffers_after_steps),
+        loss=compare_tensors(one[0], other[0]),
+        gradients=compare_tensors(expected.gradients, seen.gradients),
+        buffers=compare_tensors(expected.buffers, seen.buffers),
+        random_streams=tuple(_other(expected.random, seen.random)),
+        training_flags=tuple(_other(expected.training, seen.training)),
+        losses_of_later_steps=compare_tensors(one[1], other[1]),
+        parameters_after_steps=compare_tensors(expected.parameters, seen.parameters),
+        buffers_after_steps=compare_tensors(expected.last_buffers, seen.last_buffers),
     )
 
 
 NOTHING = TensorsCompared(0)
-NO_SPREAD = Comparison(NOTHING, NOTHING, NOTHING, (), (), NOTHING, NOTHING, NOTHING)
 
 
 def _losses(of: Run) -> tuple[Tensors, Tensors]:
@@ -219,7 +254,7 @@ def _losses(of: Run) -> tuple[Tensors, Tensors]:
     return {"step 1": first}, {f"step {number}": one for number, one in enumerate(later, 2)}
 
 
-def _other(expected: Mapping[str, object], seen: Mapping[str, object], left_out: tuple[str, ...]) -> Iterator[str]:
+def _other(expected: Mapping[str, object], seen: Mapping[str, object]) -> Iterator[str]:
     for name in {**expected, **seen}:
-        if expected.get(name) != seen.get(name) and name not in left_out:
+        if expected.get(name) != seen.get(name):
             yield name

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
-from collections.abc import Iterable
+import sysconfig
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import CodeType
 from typing import Any, Literal
 
 import torch
@@ -13,19 +16,45 @@ import torch.utils.checkpoint
 
 import impls
 from impls import Implementation
+from reprise.model_check import regions
 
 REFUSALS = RuntimeError, TypeError, ValueError, NotImplementedError
 _ENGINE = {torch.autograd.__file__, torch.autograd.graph.__file__}  # an error of the engine's has no frame below these
 
 
+_INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+class BuildFails(ValueError):
+    """The user's ``build`` raised an error, so there is no model; no implementation is to blame."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(f"build failed{place(error)}: {told(error)}")
+
+
+class NotAccepted(TypeError):
+    """What ``build`` returned, or its loss, is not of a kind that is accepted."""
+
+
 def told(error: BaseException) -> str:
     """Type and message."""
-    return f"{type(error).__name__}: {str(error).strip()}"
+    return f"{type(error).__name__}: {str(error).strip()}".removesuffix(": ")
 
 
-def raised_in(error: BaseException, folder: Path) -> bool:
-    """Whether code of a folder raised the error."""
-    return _raiser(error).startswith(str(folder))
+def place(error: BaseException) -> str:
+    """`` at file:line``, the innermost line that is the user's own, else one of what is installed; "" if there is neither."""
+    skipped = (*regions.INTERNAL, importlib.__file__, "<frozen")
+    lines = [(code.co_filename, line) for code, line in _trace(error) if not code.co_filename.startswith(skipped)]
+    own = [one for one in lines if not one[0].startswith(_INSTALLED)]
+    return next((f" at {path}:{line}" for path, line in reversed(own or lines)), "")
+
+
+def _trace(error: BaseException) -> Iterator[tuple[CodeType, int]]:
+    """The code and the line of each frame, outermost first."""
+    trace = error.__traceback__
+    while trace is not None:
+        yield trace.tb_frame.f_code, trace.tb_lineno
+        trace = trace.tb_next
 
 
 def verdict(error: BaseException, one: Implementation) -> Literal["refuses", "crashes"]:
@@ -43,11 +72,7 @@ def verdict(error: BaseException, one: Implementation) -> Literal["refuses", "cr
 
 def _raiser(error: BaseException) -> str:
     """The file of the frame that raised the error."""
-    trace, name = error.__traceback__, ""
-    while trace is not None:
-        name = trace.tb_frame.f_code.co_filename
-        trace = trace.tb_next
-    return name
+    return next((code.co_filename for code, _ in reversed([*_trace(error)])), "")
 
 
 def _files_of(one: Implementation) -> Iterable[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,20 +21,21 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from reprise.model_check.comparison import difference
-from reprise.model_check.reachable import Snapshot, changed_between, filled_again, snapshot
-from reprise.model_check.regions import Key, Region, RegionLog, RegionRun, Watch
+from reprise.model_check.reachable import Known, Snapshot, changed_between, filled_again, snapshot
+from reprise.model_check.regions import Key, Region, RegionLog, RegionRun, Watch, current_run
 from reprise.model_check.run import Checkpoint, Probe, Run, Setting, Tensors, copies, run
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Bytes after forward and at most, those of storages alone at most, and FLOPs, of one step."""
+    """Bytes after forward and at most, those of storages alone at most, and FLOPs, of one step; ``again_flops`` recompute."""
 
     kept_bytes: int
     peak_bytes: int
     storages_peak_bytes: int
     flops: int
     forward_flops: int
+    again_flops: int
 
 
 @dataclass
@@ -60,7 +61,7 @@ class _StepMeter(TorchDispatchMode):
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.is_paused = False
-        self.alive = self.peak = self.kept = self.flops = self.forward_flops = 0
+        self.alive = self.peak = self.kept = self.flops = self.forward_flops = self.again_flops = 0
         self.known: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         for tensor in (*model.parameters(), *model.buffers()):
             self.known[tensor.untyped_storage()] = 0
@@ -79,7 +80,9 @@ class _StepMeter(TorchDispatchMode):
                 weakref.finalize(storage, self._freed, size)
         self.peak = max(self.peak, self.alive)
         if func._overloadpacket in flop_registry:
-            self.flops += int(flop_registry[func._overloadpacket](*args, **kwargs, out_val=result))
+            flops = int(flop_registry[func._overloadpacket](*args, **kwargs, out_val=result))
+            self.flops += flops
+            self.again_flops += flops if (one := current_run()) and one.number else 0
         return result
 
     @contextmanager
@@ -96,10 +99,13 @@ class _StepMeter(TorchDispatchMode):
 
 
 def storages(tree: Any) -> Iterator[Any]:
-    """The storages of the dense tensors in a tree."""
-    for leaf in tree_leaves(tree):
-        if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided:
-            yield leaf.untyped_storage()
+    """The storages of the dense tensors in what an operator is given or returns: tensors, and containers of them."""
+    if isinstance(tree, torch.Tensor):
+        if tree.layout == torch.strided:
+            yield tree.untyped_storage()
+    elif isinstance(tree, tuple | list | dict):
+        for one in tree.values() if isinstance(tree, dict) else tree:
+            yield from storages(one)
 
 
 def measure(
@@ -131,7 +137,8 @@ def measure(
 
     def watch(model: nn.Module) -> Watch:
         models.append(model)
-        return lambda one: _observed(seen, model, one, meters[-1])
+        watched = _Watched.of(model)
+        return lambda one: _observed(seen, watched, one, meters[-1])
 
     result = run(setting, checkpoint, steps=1, only=only, probe=Probe(mode, watch, after_forward))
     meter, device = meters[-1], _accelerator(models[-1])
@@ -140,20 +147,47 @@ def measure(
     seen.updated_in_backward = tuple(
         name for name, value in result.buffers.items() if name in before and difference(name, before[name], value)
     )
-    return Costs(meter.kept, peak, meter.peak, meter.flops, meter.forward_flops), result
+    return Costs(meter.kept, peak, meter.peak, meter.flops, meter.forward_flops, meter.again_flops), result
 
 
 def _accelerator(model: nn.Module) -> torch.device | None:
     return next((one.device for one in model.parameters() if one.device.type != "cpu"), None)
 
 
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_HOOKS_OF_TENSORS = "_backward_hooks", "_post_accumulate_grad_hooks"
+
+
+@dataclass(frozen=True)
+class _Watched:
+    """A model's modules and parameters, looked up once: regions may run hundreds of times."""
+
+    modules: Mapping[str, nn.Module]
+    parameters: tuple[nn.Parameter, ...]
+    known: Known
+
+    @classmethod
+    def of(cls, model: nn.Module) -> _Watched:
+        return cls(dict(model.named_modules()), tuple(model.parameters()), Known.of(model))
+
+    def training(self) -> list[bool]:
+        """Whether each module is in train()."""
+        return [module.training for module in self.modules.values()]
+
+    def hooks(self, one: RegionRun) -> int:
+        """How many hooks modules, parameters and the region's arguments have."""
+        tensors = (*self.parameters, *(leaf for leaf in tree_leaves(one.arguments) if isinstance(leaf, torch.Tensor)))
+        of_modules = sum(len(vars(module).get(name) or ()) for module in self.modules.values() for name in _HOOKS)
+        return of_modules + sum(len(getattr(one, name, None) or ()) for one in tensors for name in _HOOKS_OF_TENSORS)
+
+
 @contextmanager
-def _observed(seen: Observations, model: nn.Module, one: RegionRun, meter: _StepMeter) -> Iterator[None]:
+def _observed(seen: Observations, watched: _Watched, one: RegionRun, meter: _StepMeter) -> Iterator[None]:
     """Compare what a region's run must leave alone before it and after it."""
     python, numpy = random.getstate(), _numpy_state()
-    training, hooks = _training(model), _hooks(model, one)
+    training, hooks = watched.training(), watched.hooks(one)
     with meter.paused():
-        before = snapshot(model, one)
+        before = snapshot(watched.known, one)
     finished = False
     try:
         yield
@@ -164,13 +198,13 @@ def _observed(seen: Observations, model: nn.Module, one: RegionRun, meter: _Step
             seen.python_random[name] = line
         if _numpy_state() != numpy:
             seen.numpy_random[name] = line
-        for module, flag in _training(model).items():
-            if training.get(module) is not flag:
+        for module, before_it, after_it in zip(watched.modules, training, watched.training(), strict=True):
+            if before_it is not after_it:
                 seen.training_flags[module] = line
-        if _hooks(model, one) > hooks:
+        if watched.hooks(one) > hooks:
             seen.hooks[name] = line
         with meter.paused():
-            _compare_reachable(seen, one, (before, snapshot(model, one)), finished)
+            _compare_reachable(seen, one, (before, snapshot(watched.known, one)), finished)
 
 
 def _compare_reachable(seen: Observations, one: RegionRun, around: tuple[Snapshot, Snapshot], finished: bool) -> None:
@@ -189,18 +223,3 @@ def _compare_reachable(seen: Observations, one: RegionRun, around: tuple[Snapsho
 def _numpy_state() -> tuple[Any, ...]:
     _, keys, *rest = np.random.get_state()
     return (np.asarray(keys).tobytes(), *rest)
-
-
-def _training(model: nn.Module) -> dict[str, bool]:
-    return {name: module.training for name, module in model.named_modules()}
-
-
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-
-
-def _hooks(model: nn.Module, one: RegionRun) -> int:
-    """How many hooks modules, parameters and the region's arguments have."""
-    tensors = [*model.parameters(), *(leaf for leaf in tree_leaves(one.arguments) if isinstance(leaf, torch.Tensor))]
-    names = "_backward_hooks", "_post_accumulate_grad_hooks"
-    of_modules = sum(len(getattr(module, name, None) or ()) for module in model.modules() for name in _HOOKS)
-    return of_modules + sum(len(getattr(tensor, name, None) or ()) for tensor in tensors for name in names)

@@ -7,6 +7,7 @@ import random
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -41,12 +42,11 @@ def random_streams() -> dict[str, str]:
 
 @contextmanager
 def preserved() -> Iterator[None]:
-    """Put back random numbers, grad mode, default dtype, deterministic algorithms and filters of warnings."""
+    """Put back random numbers, grad mode, filters of warnings, and torch's settings for the process."""
     module = _device_module()
     devices = module.get_rng_state_all() if module is not None else None
     streams = torch.get_rng_state(), random.getstate(), np.random.get_state()
-    dtype = torch.get_default_dtype()
-    deterministic = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    settings = _settings()
     with ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
         stack.enter_context(torch.set_grad_enabled(torch.is_grad_enabled()))
@@ -58,5 +58,43 @@ def preserved() -> Iterator[None]:
             np.random.set_state(streams[2])
             if devices is not None:
                 module.set_rng_state_all(devices)
-            torch.set_default_dtype(dtype)
-            torch.use_deterministic_algorithms(deterministic[0], warn_only=deterministic[1])
+            _set(settings)
+
+
+@dataclass(frozen=True)
+class _Settings:
+    dtype: torch.dtype
+    device: torch.device
+    is_deterministic: bool
+    only_warns: bool
+    threads: int
+    precision: str
+    detects_anomalies: bool
+    checks_nan: bool
+
+
+def _settings() -> _Settings:
+    return _Settings(
+        torch.get_default_dtype(),
+        torch.get_default_device(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+        torch.get_num_threads(),
+        torch.get_float32_matmul_precision(),
+        torch.is_anomaly_enabled(),
+        torch.is_anomaly_check_nan_enabled(),
+    )
+
+
+def _set(before: _Settings) -> None:
+    """Set again what is other than before; to set some of them has effects of its own."""
+    now = _settings()
+    torch.set_default_dtype(before.dtype)
+    torch.use_deterministic_algorithms(before.is_deterministic, warn_only=before.only_warns)
+    torch.autograd.set_detect_anomaly(before.detects_anomalies, check_nan=before.checks_nan)
+    if now.device != before.device:
+        torch.set_default_device(None if before.device.type == "cpu" else before.device)
+    if now.threads != before.threads:
+        torch.set_num_threads(before.threads)
+    if now.precision != before.precision:
+        torch.set_float32_matmul_precision(before.precision)

@@ -45,9 +45,23 @@ class State:
 Snapshot = Mapping[str, State]
 
 
-def snapshot(model: nn.Module, one: RegionRun) -> Snapshot:
+@dataclass(frozen=True)
+class Known:
+    """What is compared elsewhere, parameters and buffers, by identity; and the names of modules."""
+
+    tensors: frozenset[int]
+    names: Mapping[int, str]
+
+    @classmethod
+    def of(cls, model: nn.Module) -> Known:
+        """Of a model."""
+        tensors = frozenset(id(one) for one in (*model.parameters(), *model.buffers()))
+        return cls(tensors, {id(module): name or "the model" for name, module in model.named_modules()})
+
+
+def snapshot(known: Known, one: RegionRun) -> Snapshot:
     """What a region's function reaches now, by the path to it."""
-    walk = _Walk(model)
+    walk = _Walk(known)
     walk.value(one.function, one.region.name, 0)
     args, kwargs = one.arguments
     for name, value in [*((f"argument {number}", value) for number, value in enumerate(args)), *kwargs.items()]:
@@ -88,9 +102,8 @@ def changed_between(forward: tuple[Snapshot, Snapshot], again: tuple[Snapshot, S
 
 
 class _Walk:
-    def __init__(self, model: nn.Module) -> None:
-        self.known = {id(one) for one in (*model.parameters(), *model.buffers())}
-        self.names = {id(module): name or "the model" for name, module in model.named_modules()}
+    def __init__(self, known: Known) -> None:
+        self.known, self.names = {*known.tensors}, known.names
         self.found: dict[str, Any] = {}
 
     def value(self, value: Any, path: str, depth: int) -> None:

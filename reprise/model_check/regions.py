@@ -56,6 +56,10 @@ class RegionRun:
     places: Iterator[int] = field(default_factory=lambda: iter(range(sys.maxsize)))  # of the calls inside
 
 
+class NoRegions(ValueError):
+    """The model has no region."""
+
+
 Watch = Callable[[RegionRun], AbstractContextManager[Any]]
 
 
@@ -101,6 +105,7 @@ class RegionLog:
             with self._running(region, function, (args, kwargs), in_forward):
                 return function(*args, **kwargs)
 
+        run.__name__ = run.__qualname__ = region.name  # as errors of implementations call it
         if checkpointed:
             assert self.checkpoint is not None
             given = {name: value for name, value in options.items() if value != OPTIONS_DEFAULTS[name]}
@@ -223,11 +228,11 @@ def _wrapped_forward(log: RegionLog, forward: Callable[..., Any], *args: Any, **
 
 
 def matching(model: nn.Module, globs: tuple[str, ...]) -> list[str]:
-    """The qualified names that match a glob, without those inside another. Raises ValueError if a glob has none."""
+    """The qualified names that match a glob, without those inside another. Raises NoRegions if a glob has none."""
     names = [name for name, _ in model.named_modules() if name]
     for glob in globs:
         if not any(fnmatchcase(name, glob) for name in names):
-            raise ValueError(f"regions: {glob!r} matches no module; {largest_modules(model)}")
+            raise NoRegions(f"regions: {glob!r} matches no module; {largest_modules(model)}")
     found: list[str] = []
     for name in names:
         if any(fnmatchcase(name, glob) for glob in globs) and not any(name.startswith(f"{outer}.") for outer in found):
@@ -238,6 +243,8 @@ def matching(model: nn.Module, globs: tuple[str, ...]) -> list[str]:
 def largest_modules(model: nn.Module, count: int = 10) -> str:
     """The modules with most parameters, for a message."""
     sizes = {name: sum(one.numel() for one in module.parameters()) for name, module in model.named_modules() if name}
+    if not sizes:
+        return "the model has no modules inside it"
     largest = sorted(sizes.items(), key=lambda item: -item[1])[:count]
     return f"its largest modules: {', '.join(f'{name} ({size:,} parameters)' for name, size in largest)}"
 

@@ -38,8 +38,8 @@ WARNINGS = {
         "Switch the cache off while training (transformers: use_cache=False), or fill it outside of regions.",
     ),
     "outside tensors": (
-        "a tensor that a region reads from a closure, a global or an attribute was changed between forward and recomputation",
-        "Pass it to the region as an argument, or leave it as it is until backward has ended.",
+        "a tensor that a region reads beside its tensor arguments was changed between forward and recomputation",
+        "Leave it as it is until backward has ended, or pass a clone of it to the region.",
     ),
 }
 

@@ -12,8 +12,10 @@ from typing import Any, Literal
 from reprise.model_check.budgets.choice import Choice, RegionCosts
 from reprise.model_check.comparison import Comparison, TensorsCompared
 from reprise.model_check.metering import Costs
+from reprise.model_check.plain_runs import RUNS, SPREAD, UNDECIDED
 
-Verdict = Literal["agrees", "refuses", "diverges", "crashes"]  # "hangs" is not detected: nothing ends a run
+Verdict = Literal["agrees", "refuses", "diverges", "crashes", "cannot be told"]  # "hangs" is not detected: nothing ends a run
+_ERROR_LINES = 4  # of an error at most, in text
 _SHOWN = 3  # names at most, in text; JSON has all
 
 
@@ -31,12 +33,14 @@ class Warned:
 class Result:
     """One implementation on the model; what could not be measured is None.
 
+    ``undecided`` says why it cannot be told whether it agrees; what is in ``comparison`` then is of its first run.
     With a budget there is a ``choice``, or what is ``over_budget``, unless the implementation refuses or crashes.
     """
 
     implementation: str
     verdict: Verdict
     error: str = ""
+    undecided: str = ""
     comparison: Comparison | None = None
     calls: int | None = None
     recomputations: int | None = None
@@ -50,9 +54,10 @@ class Result:
 
 @dataclass(frozen=True)
 class Report:
-    """What a check found. ``spread`` is what differs between two plain runs, ``initial_values_differ`` between two builds."""
+    """What a check found. ``spread`` is what differs between ``plain_runs``, ``initial_values_differ`` between two builds."""
 
     regions: tuple[str, ...]
+    plain_runs: int
     spread: Comparison
     initial_values_differ: tuple[str, ...]
     spread_explanation: tuple[str, ...]
@@ -62,9 +67,9 @@ class Report:
 
     @property
     def agrees(self) -> bool:
-        """Whether every implementation does, with all regions and with those chosen for a budget."""
+        """Whether every implementation does, as far as can be told, with all regions and with those chosen for a budget."""
         choices = [one.choice for one in self.results if one.choice is not None]
-        return all(one.verdict == "agrees" for one in self.results) and all(one.agrees for one in choices)
+        return all(one.verdict in ("agrees", UNDECIDED) for one in self.results) and all(one.agrees for one in choices)
 
     def as_json(self) -> str:
         """Everything, for a program."""
@@ -86,8 +91,15 @@ def _listed(names: Any) -> str:
 def _lines(report: Report) -> list[str]:
     lines = [f"regions: {len(report.regions)} in forward: {_listed(report.regions)}"]
     if not report.spread.agrees:
-        told = "two plain runs differ: the model is not deterministic, and is compared by 4 times that spread from here on"
-        lines += [told, *(f"  {line}" for line in differences(report.spread)), *report.spread_explanation]
+        told = (
+            f"not deterministic: {report.plain_runs} plain runs differ, which is no fault of an implementation's. One diverges "
+            f"only where all of its {RUNS} runs differ from plain by more than {SPREAD:g} times as much; less cannot be told"
+        )
+        lines += [
+            told,
+            *(f"  {line}" for line in differences(report.spread)),
+            *report.spread_explanation,
+        ]
     if report.initial_values_differ:
         told = "build() does not depend on the seed alone; its initial values differ: "
         lines.append(told + _listed(report.initial_values_differ))
@@ -95,16 +107,28 @@ def _lines(report: Report) -> list[str]:
     if report.region_costs:
         lines += _regions_table(report.region_costs)
     for one in report.results:
-        rounding = ", by rounding alone" if one.comparison is not None and one.comparison.is_rounding else ""
-        lines += ["", f"{one.implementation} {one.verdict}{rounding}{': ' + one.error if one.error else ''}"]
-        if one.comparison is not None:
-            lines += [f"  {line}" for line in differences(one.comparison)]
+        lines += ["", *_told(one)]
         for warned in one.warnings:
             lines += [f"  warning: {warned.message}: {_listed(warned.places)}", f"    {warned.remedy}"]
-        lines += [f"  {line}" for line in one.explanation]
         lines += _choice(one.choice, len(report.region_costs)) if one.choice else []
         lines += [f"  {one.over_budget}"] if one.over_budget else []
     return lines
+
+
+def _told(one: Result) -> list[str]:
+    """The verdict on an implementation, why, and the explanation."""
+    if one.verdict == UNDECIDED:
+        first = f"{one.implementation}: whether it agrees cannot be told: {one.undecided}"
+    else:
+        first = f"{one.implementation} {one.verdict}"
+        first += ", by rounding alone" if one.comparison is not None and one.comparison.is_rounding else ""
+    error = one.error.splitlines()
+    lines = [f"{first}: {error[0]}" if error else first, *(f"  {line}" for line in error[1:_ERROR_LINES])]
+    if len(error) > _ERROR_LINES:
+        lines.append(f"  ({len(error) - _ERROR_LINES} more lines are in --json FILE)")
+    if one.comparison is not None:
+        lines += [f"  {line}" for line in differences(one.comparison)]
+    return [*lines, *(f"  {line}" for line in one.explanation)]
 
 
 def _regions_table(regions: Sequence[RegionCosts]) -> list[str]:
@@ -167,7 +191,7 @@ def _table(report: Report) -> list[str]:
         compared = one.comparison
         again = ""
         if one.costs and plain and plain.forward_flops:
-            again = f"{(one.costs.flops - plain.flops) / plain.forward_flops:.0%} of forward"
+            again = f"{one.costs.again_flops / plain.forward_flops:.0%} of forward"
         rows.append(
             (
                 one.implementation,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +12,9 @@ import torch
 from torch import nn
 
 from reprise.model_check.builder import Subject, build_subject
+from reprise.model_check.errors import NotAccepted
 from reprise.model_check.process_state import preserved, random_streams, seed_all
-from reprise.model_check.regions import Key, Region, RegionLog, Watch, largest_modules, redirected
+from reprise.model_check.regions import Key, NoRegions, Region, RegionLog, Watch, largest_modules, redirected
 
 Checkpoint = Callable[..., Any]
 Tensors = Mapping[str, torch.Tensor]
@@ -66,10 +67,6 @@ class Run(FirstStep):
     initial: Tensors
 
 
-class NoRegions(ValueError):
-    """The model has no region."""
-
-
 def copies(tensors: Mapping[str, torch.Tensor | None]) -> dict[str, torch.Tensor]:
     """Copies on the CPU, in the same layout; without what is None."""
     return {name: one.detach().to("cpu", copy=True) for name, one in tensors.items() if one is not None}
@@ -85,34 +82,50 @@ def run(
 ) -> Run:
     """Build the model and run ``steps``, regions through ``checkpoint`` or plainly; the process is left as it was.
 
-    Raises TypeError and ValueError for what ``build`` returned, NoRegions, and what the model and the implementation raise.
+    Raises BuildFails, NotAccepted, NoRegions, and what the model and the implementation raise.
     """
     with preserved(), torch.enable_grad():
         seed_all(setting.seed)
         subject = build_subject(setting.build, setting.device)
         model = subject.model
-        initial = copies({**dict(model.named_parameters()), **dict(model.named_buffers())})
+        tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+        initial = copies(tensors)
         trainable = {name: one for name, one in model.named_parameters() if one.requires_grad}
         optimizer = torch.optim.SGD(trainable.values(), lr=LEARNING_RATE)
         taken: list[tuple[torch.Tensor, float]] = []
         first: FirstStep | None = None
         watch = probe.watch(model) if probe else None
-        with redirected(model, checkpoint, globs=setting.globs, only=only, watch=watch) as log:
+        with _put_back(tensors, initial), redirected(model, checkpoint, globs=setting.globs, only=only, watch=watch) as log:
             for _ in range(setting.steps if steps is None else steps):
                 optimizer.zero_grad()
                 taken.append(_step(subject, log, probe))
                 first = first or _first_step(model, log, setting.globs)
                 optimizer.step()
-        assert first is not None
-        return Run(
-            **vars(first),
-            losses=tuple(loss for loss, _ in taken),
-            seconds=tuple(seconds for _, seconds in taken),
-            trainable=tuple(trainable),
-            parameters=copies(dict(model.named_parameters())),
-            last_buffers=copies(dict(model.named_buffers())),
-            initial=initial,
-        )
+            assert first is not None
+            return Run(
+                **vars(first),
+                losses=tuple(loss for loss, _ in taken),
+                seconds=tuple(seconds for _, seconds in taken),
+                trainable=tuple(trainable),
+                parameters=copies(dict(model.named_parameters())),
+                last_buffers=copies(dict(model.named_buffers())),
+                initial=initial,
+            )
+
+
+@contextmanager
+def _put_back(tensors: Tensors, values: Tensors) -> Iterator[None]:
+    """Put back values and gradients afterwards: models that are built anew may share modules that the user keeps."""
+    gradients = {name: one.grad for name, one in tensors.items() if one.is_leaf}
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for name, one in tensors.items():
+                if one.layout == torch.strided and not torch.equal(one, values[name].to(one.device)):
+                    one.copy_(values[name])
+        for name, gradient in gradients.items():
+            tensors[name].grad = gradient
 
 
 def _step(subject: Subject, log: RegionLog, probe: Probe | None) -> tuple[torch.Tensor, float]:
@@ -124,7 +137,7 @@ def _step(subject: Subject, log: RegionLog, probe: Probe | None) -> tuple[torch.
         if probe:
             probe.after_forward(subject.model, log)
         if not loss.requires_grad and log.checkpoint is None:
-            raise TypeError("loss(model) does not require grad: there is no gradient to compare")
+            raise NotAccepted("loss(model) does not require grad: there is no gradient to compare")
         loss.backward()
         seconds = now(subject.model) - start
     return loss.detach().to("cpu", copy=True), seconds

@@ -66,13 +66,14 @@ def examined(architecture: Architecture) -> dict[str, Any]:
 def _of_result(one: Result, report: Report) -> dict[str, Any]:
     compared, costs, plain = one.comparison, one.costs, report.plain
     assert plain is not None
-    again = (costs.flops - plain.flops) / plain.forward_flops if costs and plain.forward_flops else None
+    diverges = one.verdict == "diverges"
+    again = costs.again_flops / plain.forward_flops if costs and plain.forward_flops else None
     return {
         "verdict": one.verdict,
         "error": one.error,
         "rounding": compared is not None and compared.is_rounding,
-        "differs": [*_first_differences(compared)] if compared else [],
-        "differs_later": [*_differences(compared.later_parts)] if compared else [],
+        "differs": [*_first_differences(compared)] if diverges and compared else [],
+        "differs_later": [*_differences(compared.later_parts)] if diverges and compared else [],
         "warnings": {warned.kind: len(warned.places) for warned in one.warnings},
         "calls": one.calls,
         "recomputations": one.recomputations,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import random
 import subprocess
@@ -21,46 +20,10 @@ from torch.utils.checkpoint import checkpoint as bound_early
 from reprise.model_check.checking import assert_equals_plain, check
 from reprise.model_check.command import main
 from reprise.model_check.comparison import compare_tensors
-from reprise.model_check.process_state import random_streams
 from reprise.model_check.report import Report
+from tests.support.checked_models import Block, built, early_partial
 
-early_partial = functools.partial(bound_early, use_reentrant=False)
-Block = Callable[[nn.Module, torch.Tensor], torch.Tensor]
 HERE = "tests.end_to_end.test_check"
-
-
-class Layer(nn.Module):
-    """A linear layer, and what a test has it do with its result."""
-
-    def __init__(self, after: Block, extra: nn.Module | None = None) -> None:
-        super().__init__()
-        self.linear, self.after, self.extra = nn.Linear(8, 8), after, extra
-        self.register_buffer("count", torch.zeros(()))
-        self.generator = torch.Generator().manual_seed(3)
-        self.kept: list[torch.Tensor] = []
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.after(self, self.linear(x)).sin().exp()
-
-
-class Model(nn.Module):
-    """Three layers behind an input layer, each a region by way of ``call``; the second is the one of the test."""
-
-    def __init__(self, after: Block, extra: nn.Module | None = None, call: Callable[..., Any] = early_partial) -> None:
-        super().__init__()
-        right = [Layer(lambda _, x: x) for _ in range(2)]
-        self.first, self.last, self.call = nn.Linear(8, 8), nn.Linear(8, 1), call
-        self.layers = nn.ModuleList([right[0], Layer(after, extra), right[1]])
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.first(x)
-        for layer in self.layers:
-            x = self.call(layer, x)
-        return self.last(x)
-
-
-def built(after: Block = lambda _, x: x, extra: Callable[[], nn.Module] | None = None, **options: Any) -> Callable[[], Any]:
-    return lambda: (Model(after, extra() if extra else None, **options), torch.randn(4, 8))
 
 
 def build() -> Any:
@@ -240,6 +203,12 @@ def build_frozen() -> Any:
     return model, x
 
 
+def build_frozen_input() -> Any:
+    model, x = build()
+    model.first.requires_grad_(False)
+    return model, x
+
+
 def test_an_error_of_the_engine_is_a_refusal_and_its_cause_is_warned_of() -> None:
     command = [sys.executable, "-m", "reprise", "check", f"{HERE}:build_frozen", "--impl", "torch-reentrant", "--json", "-"]
     ran = subprocess.run(
@@ -251,84 +220,12 @@ def test_an_error_of_the_engine_is_a_refusal_and_its_cause_is_warned_of() -> Non
 
 
 def test_a_region_without_gradients_at_its_inputs_is_warned_of() -> None:
-    def frozen() -> Any:
-        model, x = build()
-        model.first.requires_grad_(False)
-        return model, x
-
-    report = check(frozen, impl=["torch-reentrant", "nested"])
+    report = check(build_frozen_input, impl=["torch-reentrant", "nested"])
     reentrant, nested = report.results
     assert (reentrant.verdict, nested.verdict) == ("diverges", "agrees")
     assert [warned.kind for warned in reentrant.warnings] == ["inputs"]
     assert reentrant.comparison is not None
     assert "layers.0.linear.weight" in reentrant.comparison.gradients.missing
-
-
-def in_place(self: Any, x: torch.Tensor) -> torch.Tensor:
-    self.count += 1
-    return x * self.count.item()
-
-
-def routed(self: Any, x: torch.Tensor) -> torch.Tensor:
-    self.turn = not getattr(self, "turn", False)
-    return x.sin() if self.turn else x.cos()
-
-
-def cached(self: Any, x: torch.Tensor) -> torch.Tensor:
-    self.kept.append(x.detach())
-    return x * torch.stack(self.kept).sum(0)
-
-
-@torch.library.custom_op("reprise_check::unsteady", mutates_args=())
-def unsteady(x: torch.Tensor) -> torch.Tensor:
-    return x + random.random()
-
-
-def routed_by_ties(self: Any, x: torch.Tensor) -> torch.Tensor:
-    scores = torch.zeros(4, 2) + 1e-6 * torch.rand((4, 2), generator=self.generator)
-    return torch.where(scores.argmax(1, keepdim=True) == 0, x.sin(), x.cos())
-
-
-def shortened(self: Any, x: torch.Tensor) -> torch.Tensor:
-    self.kept.append(x)
-    return x[len(self.kept) :].sin().sum() + x
-
-
-def after_dropout(self: Any, x: torch.Tensor) -> torch.Tensor:
-    """Dropout writes its mask into memory that nothing has written, which differs each time and is no fault."""
-    x = torch.nn.functional.dropout(x, 0.5, training=True)
-    return x * torch.rand(x.shape, generator=self.generator)
-
-
-FAULTS = [
-    (after_dropout, "aten.rand.generator"),
-    (lambda self, x: x * unsteady(x.detach()), "reprise_check.unsteady"),
-    (routed_by_ties, "aten.rand.generator"),
-    (shortened, "aten.slice.Tensor is called with 0, 1, "),
-    (lambda self, x: x * torch.rand(x.shape, generator=self.generator), "aten.rand.generator"),
-    (in_place, "buffer layers.1.count"),
-    (routed, "aten.cos"),
-    (cached, "aten.stack"),
-]
-
-
-@pytest.mark.parametrize(("after", "names"), FAULTS)
-def test_the_operator_that_differs_is_explained(after: Block, names: str) -> None:
-    (result,) = check(built(after), impl="torch-nonreentrant", explain=True, steps=1).results
-    assert result.verdict != "agrees"
-    assert result.explanation[0].startswith("smallest set of regions that shows it: layers.1 (")
-    assert names in result.explanation[2]
-    assert "test_check.py:" in result.explanation[3]
-
-
-def test_a_model_that_is_not_deterministic_is_compared_by_its_spread() -> None:
-    own = random.Random()  # which no seed reaches
-    report = check(lambda: (nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1)), loss_with(own)), regions="0", impl="nested")
-    assert {one.name for one in report.spread.gradients.differing} == {"0.weight", "0.bias", "1.weight", "1.bias"}
-
-
-def loss_with(numbers: random.Random) -> Callable[[nn.Module], torch.Tensor]:
-    return lambda model: model(torch.ones(2, 4)).sum() * numbers.random()
 
 
 @pytest.mark.parametrize(("factor", "is_rounding"), [(1 + 2**-22, True), (1.001, False)])
@@ -354,16 +251,6 @@ def test_rounding_is_beside_the_largest_gradient_for_those_that_are_zero_but_for
     assert not compare_tensors(plain, wrong).is_rounding
 
 
-def test_an_error_of_the_recomputation_is_a_refusal() -> None:
-    def more_is_saved(self: Any, x: torch.Tensor) -> torch.Tensor:
-        self.kept.append(x)
-        return x.sin() if len(self.kept) == 1 else x[:1].sin()
-
-    (result,) = check(built(more_is_saved), impl="torch-nonreentrant", explain=True).results
-    assert (result.verdict, result.error.partition(":")[0]) == ("refuses", "CheckpointError")
-    assert "recomputation 1" in result.explanation[1]
-
-
 def test_an_error_of_the_users_own_is_a_crash() -> None:
     def fails(self: Any, x: torch.Tensor) -> torch.Tensor:
         self.kept.append(x)
@@ -376,7 +263,7 @@ def test_an_error_of_the_users_own_is_a_crash() -> None:
 
 
 @pytest.mark.parametrize("layers", [1, 12])
-def test_two_implementations_take_14_steps(layers: int) -> None:
+def test_two_implementations_take_12_steps(layers: int) -> None:
     steps = []
 
     def counted() -> Any:
@@ -385,7 +272,7 @@ def test_two_implementations_take_14_steps(layers: int) -> None:
         return model, torch.randn(2, 4)
 
     report = check(counted, regions="*", impl=["torch-nonreentrant", "nested"])
-    assert len(steps) == 14
+    assert len(steps) == 12
     assert all(result.time_ratio for result in report.results)
 
 
@@ -393,6 +280,11 @@ def test_modules_named_by_a_glob_are_regions() -> None:
     report = check(built(call=lambda layer, x: layer(x)), regions="layers.*", impl="nested")
     assert report.regions == ("layers.0", "layers.1", "layers.2")
     assert report.results[0].recomputations == 3
+
+
+def test_a_model_without_modules_has_none_to_name() -> None:
+    with pytest.raises(ValueError, match="'x' matches no module; the model has no modules inside it"):
+        check(lambda: (nn.Linear(1, 1), torch.ones(1)), regions="x")
 
 
 def chain(size: int = 1) -> nn.Module:
@@ -417,38 +309,43 @@ def test_what_build_may_return_is_shown(made: Callable[[], Any], message: str) -
     assert "accepted are (model, loss)" in str(caught.value)
 
 
+def build_fails() -> Any:
+    return dict[str, int]()["no such key"]
+
+
+def test_an_error_of_build_is_told_as_such_with_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([f"{HERE}:build_fails"]) == 2
+    line = build_fails.__code__.co_firstlineno + 1
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        f"reprise check: build failed at {__file__}:{line}: KeyError: 'no such key'"
+    )
+
+
+def test_an_error_of_a_later_build_is_not_the_implementations() -> None:
+    left = iter([build(), build()])
+    with pytest.raises(ValueError, match=r"build failed at .*test_check\.py:\d+: StopIteration"):
+        check(lambda: next(left), impl="nested")
+
+
+def test_an_error_of_the_model_is_told_with_its_line() -> None:
+    def fails(_: Any, x: torch.Tensor) -> torch.Tensor:
+        raise KeyError("mine")
+
+    line = fails.__code__.co_firstlineno + 1
+    with pytest.raises(ValueError, match=rf"the model fails without checkpointing at .*test_check\.py:{line}: KeyError"):
+        check(built(fails), impl="nested")
+
+
+def test_flops_of_recomputations_are_never_negative() -> None:
+    """Reentrant implementations leave out backward where no input requires grad: less work than plain's, nothing again."""
+    report = check(build_frozen_input, impl=["torch-reentrant", "nested"], steps=1)
+    assert [one.costs.again_flops for one in report.results if one.costs] == [0, 3 * 2 * 4 * 8 * 8]
+    assert "-" not in str(report).partition("FLOPs again")[2].partition("\n\n")[0].replace("torch-reentrant", "")
+
+
 def test_without_a_region_the_largest_modules_are_named() -> None:
     with pytest.raises(ValueError, match=r"no region found.*--regions 'layers.\*'.*layers \(216 parameters\)"):
         check(built(call=lambda layer, x: layer(x)))
-
-
-@pytest.mark.parametrize("error", [None, ValueError("x"), KeyboardInterrupt()])
-def test_nothing_of_the_process_is_changed(error: BaseException | None) -> None:
-    def ends(self: Any, x: torch.Tensor) -> torch.Tensor:
-        torch.manual_seed(9)
-        if error:
-            raise error
-        return x
-
-    target: Any = bound_early.__wrapped__  # type: ignore[attr-defined]
-    before = target.__code__, random_streams(), torch.is_grad_enabled(), torch.get_default_dtype()
-    if error is None:
-        check(built(ends), impl="nested")
-    else:
-        with pytest.raises((ValueError, KeyboardInterrupt)):
-            check(built(ends), impl="nested")
-    assert (target.__code__, random_streams(), torch.is_grad_enabled(), torch.get_default_dtype()) == before
-
-
-def test_wrapped_modules_have_their_forward_back() -> None:
-    models: list[Any] = []
-
-    def kept() -> Any:
-        models.append(Model(lambda _, x: x, call=lambda layer, x: layer(x)))
-        return models[-1], torch.randn(4, 8)
-
-    check(kept, regions="layers.*", impl="nested")
-    assert not any("forward" in vars(module) for model in models for module in model.modules())
 
 
 def test_the_assertion_shows_the_report() -> None:

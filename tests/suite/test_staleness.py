@@ -66,6 +66,8 @@ def test_of_a_table_what_is_older_is_told_by_name(now: Now) -> None:
     assert older_names(seen) == "† measured on older code: contender legacy"
     assert [is_older(seen, contender=name) for name in ("nested", "legacy", "new")] == [False, True, True]
     assert (older_names(table), is_older(table, contender="legacy")) == ("", False)  # nobody has asked
+    many = {"fingerprints": {"contender": dict.fromkeys("abcdefg")}, OLDER: {"contender": dict.fromkeys("abcde")}}
+    assert older_names(many) == "† measured on older code: 5 of 7 contenders"
     assert older_names(now.of_table(HEADER)) == "† measured on older code, all of it"
 
 

@@ -17,8 +17,8 @@ from impls import Implementation
 from reprise.model_check.budgets.integer_program import fastest, least
 from reprise.model_check.budgets.memory_model import Moment, moments_of, predicted_peak
 from reprise.model_check.budgets.memory_trace import MemoryTrace, trace
-from reprise.model_check.comparison import Plain, compare_runs
 from reprise.model_check.metering import Costs, Observations, measure
+from reprise.model_check.plain_runs import PlainRuns
 from reprise.model_check.regions import Key, RegionRun, Watch
 from reprise.model_check.run import Probe, Setting, now, run
 
@@ -43,8 +43,8 @@ class RegionCosts:
 class Choice:
     """Regions to checkpoint within a budget. ``globs`` name them; those without a module have none, and are in ``unnamed``.
 
-    Bytes are peaks. ``agrees``: steps with this choice are plain's. FLOPs and times, as ratios to plain's, are those of a step
-    with this choice, and with all regions checkpointed.
+    Bytes are peaks. ``agrees``: steps with this choice are plain's, as far as can be told. FLOPs and times, as ratios to
+    plain's, are those of a step with this choice, and with all regions checkpointed.
     """
 
     budget: int
@@ -79,14 +79,14 @@ class Planner:
     """What was measured of a plain step: its memory over time, and each region's time. Regions of one module go together."""
 
     setting: Setting
-    plain: Plain
+    plain: PlainRuns
     trace: MemoryTrace
     groups: tuple[tuple[Key, ...], ...]
     seconds: tuple[float, ...]
     tell: Callable[[str], object]
 
     @classmethod
-    def measured(cls, setting: Setting, plain: Plain, tell: Callable[[str], object]) -> Planner:
+    def measured(cls, setting: Setting, plain: PlainRuns, tell: Callable[[str], object]) -> Planner:
         """Measure a plain step."""
         tell("plain, traced")
         traced = trace(setting)
@@ -149,7 +149,7 @@ class Planner:
             executed=costs.storages_peak_bytes,
             globs=tuple(name for name in names if name in modules),
             unnamed=tuple(name for name in names if name not in modules),
-            agrees=compare_runs(self.plain.run, seen, self.plain.spread_if_any).agrees,
+            agrees=self.plain.judge(one.checkpoint, seen, only=keys).verdict != "diverges",
             flops=costs.flops,
             flops_of_all=every.flops,
             time_ratio=of_choice / plain,

@@ -1,0 +1,191 @@
+"""Where a recomputation parts from its forward, or a plain run from another: the first operator, and who changed its inputs.
+
+Regions are left out until a smallest set still goes wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from reprise.model_check.comparison import Comparison, compare_runs
+from reprise.model_check.errors import BuildFails
+from reprise.model_check.explanations.recording import Operator, Recording, Write, record
+from reprise.model_check.plain_runs import PlainRuns
+from reprise.model_check.regions import Key
+from reprise.model_check.run import Checkpoint, Run, Setting, run
+
+TRIES = 60  # runs at most to leave regions out
+RECORDINGS = 8  # of plain, to see two that differ
+IN_REGION = "in forward", "again"
+OF_PLAIN = "in one run", "in another"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first operators at which two runs part; ``changed`` are the inputs of which another value was read."""
+
+    first: Operator | None
+    second: Operator
+    lines: tuple[str, ...]
+    changed: tuple[int, ...] = ()
+
+
+def first_difference(
+    one: Sequence[Operator], other: Sequence[Operator], runs: tuple[str, str] = IN_REGION
+) -> Difference | None:
+    """The first operator of ``other`` that is another than in ``one``, or reads or makes others; None if none does."""
+    for number, (first, second) in enumerate(zip(one, other, strict=False)):
+        if (found := _difference(first, second, runs)) is None:
+            continue
+        told, changed = found
+        place = f"operator {number}, in module {second.module or 'unknown'}"
+        where = (f"  {run} at {operator.line}" for run, operator in zip(runs, (first, second), strict=True))
+        return Difference(first, second, (f"{place}: {told}", *where), changed)
+    if len(other) > len(one):
+        extra = other[len(one)]
+        return Difference(None, extra, (f"operator {len(one)}: {extra.name} runs {runs[1]} alone", f"  at {extra.line}"))
+    return None
+
+
+def _difference(one: Operator, other: Operator, runs: tuple[str, str]) -> tuple[str, tuple[int, ...]] | None:
+    """In what two operators differ, in words, and of which inputs they read other values."""
+    if one.name != other.name:
+        return f"{one.name} {runs[0]}, {other.name} {runs[1]}", ()
+    if len(one.read) != len(other.read):
+        return f"{one.name} reads {len(one.read)} tensors {runs[0]}, {len(other.read)} {runs[1]}", ()
+    if changed := tuple(i for i, (a, b) in enumerate(zip(one.read, other.read, strict=True)) if a != b):
+        named = (other.origins[i] or one.origins[i] or f"its tensor {i}" for i in changed)
+        return f"{one.name} reads another value of {', '.join(dict.fromkeys(named))}", changed
+    if one.options != other.options:
+        first, second = (", ".join(operator.options) or "nothing else" for operator in (one, other))
+        return f"{one.name} is called with {first} {runs[0]}, with {second} {runs[1]}", ()
+    if one.made != other.made:
+        return f"{one.name} gives another value for the same inputs", ()
+    return None
+
+
+def explain_divergence(
+    setting: Setting, checkpoint: Checkpoint, plain: PlainRuns, compared: Comparison | None
+) -> tuple[str, ...]:
+    """Lines that name a smallest set of regions which still goes wrong, and where its recomputations part from forward.
+
+    ``compared`` has what diverges; None if the implementation raised an error.
+    """
+    places = compared.distances.keys() if compared else frozenset()
+
+    def shows(some: list[Key]) -> bool:
+        try:
+            seen = run(setting, checkpoint, only=frozenset(some))
+        except BuildFails:
+            raise
+        except Exception:  # noqa: BLE001 - whatever it is, it is wrong
+            return True
+        beyond = plain.beyond(compare_runs(plain.first, seen))
+        return bool(beyond & places if places else beyond)
+
+    smallest = shrink([one.key for one in plain.first.regions], shows)
+    names = _names(plain.first)
+    told = f"smallest set of regions that shows it: {', '.join(names[key] for key in smallest)}"
+    return told, *_recomputations(setting, checkpoint, names, smallest)
+
+
+def explain_undecided(setting: Setting, checkpoint: Checkpoint, plain: Run) -> tuple[str, ...]:
+    """Lines that say whether recomputations part from forward, which one run tells."""
+    return tuple(_recomputations(setting, checkpoint, _names(plain), [one.key for one in plain.regions]))
+
+
+def _names(plain: Run) -> Mapping[Key, str]:
+    return {one.key: f"{one.name} ({one.line})" for one in plain.regions}
+
+
+def _recomputations(setting: Setting, checkpoint: Checkpoint, names: Mapping[Key, str], keys: Sequence[Key]) -> Iterator[str]:
+    """Where the recomputations of one recorded step part from forward, and which inputs of regions were changed in place."""
+    recording, error = record(setting, checkpoint, frozenset(keys))
+    found = [
+        (difference, key, number)
+        for (key, number), again in recording.runs.items()
+        if number > 0 and (difference := first_difference(recording.runs.get((key, 0), []), again))
+    ]
+    changes = [*_changed_inputs(recording, names, keys)]
+    if found:
+        difference, key, number = min(found, key=lambda one: one[0].second.time)
+        yield f"region {names.get(key, recording.names[key])}, recomputation {number}:"
+        yield from difference.lines
+        yield from _writers(recording, difference)
+    elif error:
+        yield from changes
+    if error:
+        yield f"ended by {error}"
+    if not found and not (error and changes):
+        yield (
+            "every operator of the recomputations that ran reads and gives what it did in forward, so what differs is not in "
+            "a region's values: how often something happens, or which gradients the implementation passes on"
+        )
+
+
+def _writers(recording: Recording, difference: Difference) -> Iterator[str]:
+    """What wrote the inputs of which the recomputation reads another value."""
+    if difference.first is None:
+        return
+    for i in difference.changed:
+        one, other = difference.first.storages[i], difference.second.storages[i]
+        if one is None or other is None or one != other:
+            continue
+        writes = recording.writes_to(one, difference.first.time, difference.second.time)
+        if writes:
+            yield _told(writes)
+        else:
+            yield "  changed in between by no operator that was recorded, as by numpy or another thread"
+
+
+def _told(writes: Sequence[Write]) -> str:
+    more = f" and {len(writes) - 1} more operators" if len(writes) > 1 else ""
+    return f"  changed in place by {writes[0].operator} at {writes[0].line}{more}"
+
+
+def _changed_inputs(recording: Recording, names: Mapping[Key, str], keys: Sequence[Key]) -> Iterator[str]:
+    """The inputs of regions that were written after forward had begun to read them."""
+    for key in keys:
+        since, inputs = recording.inputs.get(key, (0, {}))
+        for storage, name in inputs.items():
+            if writes := recording.writes_to(storage, since + 1):
+                yield f"{name} of region {names[key]} does not stay as it was passed:"
+                yield _told(writes)
+
+
+def explain_spread(setting: Setting) -> tuple[str, ...]:
+    """Where two plain runs part."""
+    first = record(setting, None)[0]
+    for _ in range(RECORDINGS - 1):
+        other = record(setting, None)[0]
+        found = [
+            (difference, key)
+            for key, number in first.runs
+            if (difference := _either_way(first.runs[key, number], other.runs.get((key, number), [])))
+        ]
+        if found:
+            difference, key = min(found, key=lambda one: (one[0].first or one[0].second).time)
+            where = f"in region {first.names[key]}" if key else "outside of regions"
+            return f"two plain runs part {where}:", *(f"  {line}" for line in difference.lines)
+    return (f"recorded operator by operator, {RECORDINGS} plain runs were the same",)
+
+
+def _either_way(one: Sequence[Operator], other: Sequence[Operator]) -> Difference | None:
+    return first_difference(one, other, OF_PLAIN) or first_difference(other, one, OF_PLAIN)
+
+
+def shrink(keys: list[Key], shows: Callable[[list[Key]], bool]) -> list[Key]:
+    """A smallest set of keys that still shows it: without any one of them it does not, unless TRIES were too few."""
+    tries = iter(range(TRIES))
+    size = len(keys) // 2
+    while size:
+        start = 0
+        while start < len(keys):
+            rest = keys[:start] + keys[start + size :]
+            if rest and next(tries, None) is not None and shows(rest):
+                keys = rest
+            else:
+                start += size
+        size //= 2
+    return keys

@@ -1,0 +1,201 @@
+"""What ran in a step, operator by operator: digests of what each read and made, and which storages were written when.
+
+What implementations and PyTorch's checkpoint do themselves is left out, and so are detach and changes of dtype, of which
+autocast's cache spares the second. What memory holds that no operator has written yet is no value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.utils.checkpoint
+from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from reprise.model_check import errors, regions
+from reprise.model_check.comparison import digest, look
+from reprise.model_check.errors import BuildFails
+from reprise.model_check.regions import Key, RegionRun, current_run, user_line
+from reprise.model_check.run import Checkpoint, Probe, Setting, run
+
+_LEFT_OUT = {"aten.detach.default", "aten._to_copy.default", "aten.alias.default"}
+_UNWRITTEN = {getattr(torch.ops.aten, name) for name in ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty",
+                                                         "new_empty_strided")}  # fmt: skip
+_SHOWN = bool | int | float | complex | str | torch.dtype  # arguments of operators that are compared
+_CHECKPOINTS = (torch.utils.checkpoint.__file__, regions.INTERNAL[2])
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator that ran: its other arguments, digests of the tensors that it read, and of those that it made or wrote.
+
+    ``origins`` says of each tensor that it read whose it is, and ``storages`` where it lies, if that is known.
+    """
+
+    time: int
+    name: str
+    options: tuple[str, ...]
+    read: tuple[str, ...]
+    made: tuple[str, ...]
+    origins: tuple[str, ...]
+    storages: tuple[StorageWeakRef | None, ...]
+    module: str
+    line: str
+
+
+@dataclass(frozen=True)
+class Write:
+    """A storage that an operator wrote, with the operator's name and the user's line."""
+
+    time: int
+    storage: StorageWeakRef
+    operator: str
+    line: str
+
+
+@dataclass
+class Recording(TorchDispatchMode):
+    """The operators of each run of each region; those outside of regions are under no key and number 0.
+
+    Time is counted in operators. ``inputs`` has the storages of what each region was passed in forward, and since when.
+    """
+
+    model: nn.Module
+    runs: dict[tuple[Key, int], list[Operator]] = field(default_factory=dict)
+    names: dict[Key, str] = field(default_factory=dict)
+    inputs: dict[Key, tuple[int, dict[StorageWeakRef, str]]] = field(default_factory=dict)
+    writes: list[Write] = field(default_factory=list)
+    unwritten: set[StorageWeakRef] = field(default_factory=set)
+    time: int = 0
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        self.modules_by_id = {id(module): name for name, module in self.model.named_modules()}
+        named = [("parameter", self.model.named_parameters()), ("buffer", self.model.named_buffers())]
+        self.origin = {found: f"{kind} {name}" for kind, of in named for name, one in of if (found := _storage(one))}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if str(func) in _LEFT_OUT or _is_of_checkpoint():
+            return func(*args, **kwargs)
+        self.time += 1
+        inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        read, storages = tuple(map(self._digest, inputs)), tuple(map(_storage, inputs))
+        result = func(*args, **kwargs)
+        outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        line = user_line()
+        self._note_writes(func, args, kwargs, outputs, line)
+        one = current_run()
+        key = (one.region.key, one.number) if one else ((), 0)
+        self.runs.setdefault(key, []).append(
+            Operator(
+                self.time,
+                str(func),
+                tuple(repr(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, _SHOWN)),
+                read,
+                tuple(map(self._digest, [*outputs, *inputs])),
+                tuple(self._origin(key[0], storage) for storage in storages),
+                storages,
+                self._module(),
+                line,
+            )
+        )
+        return result
+
+    def watch(self, one: RegionRun) -> AbstractContextManager[None]:
+        """Note what a region is passed in forward."""
+        key = one.region.key
+        self.names[key] = one.region.name
+        if one.number == 0:
+            args, kwargs = one.arguments
+            named = [*((f"argument {place}", value) for place, value in enumerate(args)), *kwargs.items()]
+            leaves = [(name, leaf) for name, value in named for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+            self.inputs[key] = self.time, {storage: name for name, leaf in leaves if (storage := _storage(leaf))}
+        return nullcontext()
+
+    def writes_to(self, storage: StorageWeakRef, since: int, until: int | None = None) -> list[Write]:
+        """The operators that wrote a storage at this time or later, before another time if that is given."""
+        until = self.time + 1 if until is None else until
+        return [one for one in self.writes if one.storage == storage and since <= one.time < until]
+
+    def _origin(self, key: Key, storage: StorageWeakRef | None) -> str:
+        if storage is None:
+            return ""
+        of_region = self.inputs[key][1].get(storage, "") if key in self.inputs else ""
+        return self.origin.get(storage) or (of_region and f"{of_region} of the region")
+
+    def _digest(self, tensor: torch.Tensor) -> str:
+        return look(tensor) if self.unwritten and _storage(tensor) in self.unwritten else digest(tensor)
+
+    def _note_writes(
+        self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: list[torch.Tensor], line: str
+    ) -> None:
+        """Keep in mind which storages an operator wrote, and which none has written."""
+        if func.overloadpacket in _UNWRITTEN:
+            self.unwritten |= {*_storages(outputs)}
+            return
+        parameters = func._schema.arguments
+        given = [*zip(parameters, args, strict=False), *((one, kwargs[one.name]) for one in parameters if one.name in kwargs)]
+        for parameter, value in given:
+            if parameter.alias_info is not None and parameter.alias_info.is_write:
+                for storage in _storages(tree_leaves(value)):
+                    self.unwritten.discard(storage)
+                    self.writes.append(Write(self.time, storage, str(func), line))
+
+    def _module(self) -> str:
+        """The innermost module that is being called, from the frames of ``Module.__call__``."""
+        for frame in regions.frames():
+            if frame.f_code is nn.Module._call_impl.__code__:
+                name = self.modules_by_id.get(id(frame.f_locals.get("self")))
+                if name is not None:
+                    return name or "the model itself"
+        return ""
+
+
+def _storage(tensor: torch.Tensor) -> StorageWeakRef | None:
+    return StorageWeakRef(tensor.untyped_storage()) if tensor.layout == torch.strided else None
+
+
+def _storages(values: Iterable[Any]) -> Iterator[StorageWeakRef]:
+    """The storages of strided tensors."""
+    return (storage for one in values if isinstance(one, torch.Tensor) and (storage := _storage(one)) is not None)
+
+
+def _is_of_checkpoint() -> bool:
+    """Whether an implementation calls the operator, rather than the user."""
+    for frame in regions.frames():
+        path = frame.f_code.co_filename
+        if path.startswith(_CHECKPOINTS):
+            return True
+        if not path.startswith(regions.INTERNAL):
+            return False
+        if frame.f_code is nn.Module._call_impl.__code__:
+            return False
+    return False
+
+
+def record(setting: Setting, checkpoint: Checkpoint | None, only: frozenset[Key] | None = None) -> tuple[Recording, str]:
+    """One step, recorded, and the error that ended it, if any."""
+    made: list[Recording] = []
+
+    def mode(model: nn.Module) -> Recording:
+        return made[-1]
+
+    def watch(model: nn.Module) -> regions.Watch:
+        made.append(Recording(model))
+        return made[-1].watch
+
+    error = ""
+    try:
+        run(setting, checkpoint, steps=1, only=only, probe=Probe(mode, watch, lambda *_: None))
+    except BuildFails:
+        raise
+    except Exception as raised:  # noqa: BLE001 - it is told
+        error = errors.told(raised).splitlines()[0]
+    return made[-1], error

@@ -1,0 +1,131 @@
+"""Plain runs, and whether an implementation's runs differ from them by more than they differ among themselves.
+
+A difference in one run may be chance, if the model is not deterministic. So both are run again. Each run's distance from the
+first plain one is a number for each tensor. If an implementation did what plain does, its runs could change places with
+plain's; it diverges only if no other choice of as many runs is set apart from the rest in as many tensors. By chance that
+happens at most once in ``comb(PLAIN_RUNS - 1 + RUNS, RUNS)`` checks, 330, however many tensors vary, and in whatever way.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from reprise.model_check.comparison import Comparison, Place, compare_runs, compare_tensors, widest
+from reprise.model_check.regions import Key
+from reprise.model_check.run import Checkpoint, Run, Setting, run
+
+PLAIN_RUNS, RUNS = 8, 4  # of plain and of an implementation, where a first run differs
+SPREAD = 4.0  # what is set apart differs by more than so many times what plain runs do
+UNDECIDED: Literal["cannot be told"] = "cannot be told"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Whether an implementation's runs are plain's; what differs; and why it cannot be told, if so."""
+
+    verdict: Literal["agrees", "diverges", "cannot be told"]
+    comparison: Comparison
+    undecided: str = ""
+    seconds: tuple[float, ...] = ()  # of steps
+
+
+@dataclass
+class PlainRuns:
+    """The first plain run, and how others compare with it: two to begin with, more when an implementation's differs."""
+
+    setting: Setting
+    tell: Callable[[str], object]
+    first: Run
+    initial_values_differ: tuple[str, ...]
+    seconds: list[float]
+    whole: list[Comparison]
+    of_first_step: list[Comparison] = field(default_factory=list)  # of runs of one step
+
+    @classmethod
+    def begun(cls, setting: Setting, tell: Callable[[str], object]) -> PlainRuns:
+        """Run plain twice. Raises what the model raises."""
+        first, other = run(setting, None), run(setting, None)
+        initial = tuple(one.name for one in compare_tensors(first.initial, other.initial).differing)
+        return cls(setting, tell, first, initial, [*first.seconds, *other.seconds], [compare_runs(first, other)])
+
+    @property
+    def spread(self) -> Comparison:
+        """What differs between plain runs, by the most that it does; nothing if the model is deterministic."""
+        return widest((*self.whole, *self.of_first_step))
+
+    def __len__(self) -> int:
+        return 1 + len(self.whole) + len(self.of_first_step)
+
+    def beyond(self, compared: Comparison) -> frozenset[Place]:
+        """Where a run differs from the first plain one by more than ``SPREAD`` times what others do."""
+        spread = self.spread.distances
+        return frozenset(place for place, one in compared.distances.items() if one > SPREAD * spread.get(place, 0.0))
+
+    def judge(self, checkpoint: Checkpoint, seen: Run, *, only: frozenset[Key] | None = None) -> Judged:
+        """Judge an implementation by its first run, and if that differs or plain runs do, by more. Raises what these raise."""
+        compared = compare_runs(self.first, seen)
+        if compared.agrees and self.spread.agrees:
+            return Judged("agrees", compared)
+        self.tell(f"it differs: run again, {RUNS} times in all, and plain {PLAIN_RUNS} times")
+        whole = not self.spread.agrees or compared.of_first_step.agrees
+        plain = self._others(whole=whole)
+        runs, seconds = [compared if whole else compared.of_first_step], list[float]()
+        for _ in range(RUNS - 1):
+            again = run(self.setting, checkpoint, steps=None if whole else 1, only=only)
+            runs.append(self._compared(again, whole=whole))
+            seconds += again.seconds
+        if places := set_apart([one.distances for one in plain], [one.distances for one in runs]):
+            later = () if whole else compared.distances.keys() - compared.of_first_step.distances.keys()
+            return Judged("diverges", compared.at({*places, *later}), seconds=tuple(seconds))
+        return Judged(UNDECIDED, compared, self._undecided(runs), tuple(seconds))
+
+    def _others(self, *, whole: bool) -> list[Comparison]:
+        """How further plain runs compare with the first, over all steps or the first; run now unless they were."""
+        kept = self.whole if whole else self.of_first_step
+        while len(self.whole) + (0 if whole else len(self.of_first_step)) < PLAIN_RUNS - 1:
+            one = run(self.setting, None, steps=None if whole else 1)
+            self.seconds += one.seconds
+            kept.append(self._compared(one, whole=whole))
+        return self.whole if whole else [*(one.of_first_step for one in self.whole), *self.of_first_step]
+
+    def _compared(self, seen: Run, *, whole: bool) -> Comparison:
+        compared = compare_runs(self.first, seen)
+        return compared if whole else compared.of_first_step
+
+    def _undecided(self, runs: Sequence[Comparison]) -> str:
+        beyond = sum(bool(self.beyond(one)) for one in runs)
+        if not beyond:
+            return f"what differs does so between {len(self)} plain runs, too, by as much"
+        return (
+            f"{beyond} of {len(runs)} runs differ from plain's by more than {SPREAD:g} times what {len(self)} plain runs do: "
+            "that may be chance"
+        )
+
+
+def set_apart(plain: Sequence[Mapping[Place, float]], others: Sequence[Mapping[Place, float]]) -> frozenset[Place]:
+    """Where all ``others`` are farther off than ``SPREAD`` times the farthest of ``plain``; nothing if that may be chance.
+
+    It may be if some other choice of as many of all these runs is set apart in as many places.
+    """
+    runs = [*plain, *others]
+    places = list(dict.fromkeys(itertools.chain.from_iterable(runs)))
+    if not places:
+        return frozenset()
+    distances = np.array([[one.get(place, 0.0) for place in places] for one in runs])
+    (found, *rest) = _apart(distances, len(others))
+    if not found.any() or max(one.sum() for one in rest) >= found.sum():
+        return frozenset()
+    return frozenset(place for place, is_apart in zip(places, found, strict=True) if is_apart)
+
+
+def _apart(distances: np.ndarray, count: int) -> Iterator[np.ndarray]:
+    """Which columns set apart ``count`` rows from the others, for each choice of them; the last rows come first."""
+    rows = range(len(distances))
+    for chosen in itertools.combinations(reversed(rows), count):
+        rest = [row for row in rows if row not in chosen]
+        yield distances[list(chosen)].min(0) > SPREAD * distances[rest].max(0)

@@ -1,0 +1,203 @@
+"""reprise check --explain: each kind of fault is found, and the operator, the region and the line are named."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from reprise.model_check.checking import check
+from reprise.model_check.report import Result
+from tests.support.checked_models import Block, Model, built
+
+NOISE = random.Random(5)  # which no seed of the check reaches
+
+
+def explained(build: Callable[[], Any], impl: str = "torch-nonreentrant") -> Result:
+    (result,) = check(build, impl=impl, explain=True, steps=1).results
+    assert result.verdict != "agrees"
+    return result
+
+
+class Experts(nn.Module):
+    """Two experts; each row goes to the one with the higher score."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.experts = nn.ModuleList(nn.Linear(8, 8) for _ in range(2))
+
+    def forward(self, x: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        chosen = scores.topk(1, dim=1).indices.squeeze(1)
+        result = torch.zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            rows = (chosen == number).nonzero().squeeze(1)
+            result = result.index_add(0, rows, expert(x[rows]))
+        return result
+
+
+def routed(self: Any, x: torch.Tensor) -> torch.Tensor:
+    """The scores are tied but for noise of a stream of its own."""
+    ties = torch.zeros(4, 2)
+    return self.extra(x, ties + 1e-6 * torch.rand((4, 2), generator=self.generator))
+
+
+def routed_by_turns(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.turn = not getattr(self, "turn", False)
+    return self.extra(x, torch.tensor([[0.0, 1.0] if self.turn else [1.0, 0.0]]).expand(4, 2))
+
+
+def dropped(self: Any, x: torch.Tensor) -> torch.Tensor:
+    return x * (torch.rand(x.shape, generator=self.generator) > 0.5)
+
+
+def dropped_after_dropout(self: Any, x: torch.Tensor) -> torch.Tensor:
+    """Dropout writes its mask into memory that nothing has written, which differs each time and is no fault."""
+    return dropped(self, torch.nn.functional.dropout(x, 0.5, training=True))
+
+
+def counted(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.count += 1
+    return x * self.count.item()
+
+
+def cached(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.kept.append(x.detach())
+    return x * torch.cat(self.kept).sum(0)
+
+
+def shortened(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.kept.append(x)
+    return x[len(self.kept) :].sin().sum() + x
+
+
+def branched(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.kept.append(x)
+    return x.sin() if len(self.kept) == 1 else x.cos()
+
+
+FAULTS: dict[str, tuple[Block, str]] = {
+    "routing of experts whose ties flip": (routed, "aten.rand.generator gives another value"),
+    "routing of experts by turns": (routed_by_turns, "reads another value of its tensor 0"),
+    "dropout with a generator of its own": (dropped, "aten.rand.generator gives another value"),
+    "the same after dropout": (dropped_after_dropout, "aten.rand.generator gives another value"),
+    "a buffer changed in place": (counted, "reads another value of buffer layers.1.count"),
+    "a cache": (cached, "aten.cat.default reads 1 tensors in forward, 2 again"),
+    "a shape that depends on data": (shortened, "aten.slice.Tensor is called with 0, 1, "),
+    "another branch": (branched, "aten.sin.default in forward, aten.cos.default again"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_operator_at_which_the_recomputation_parts_is_named(fault: str) -> None:
+    after, operator = FAULTS[fault]
+    lines = explained(built(after, Experts)).explanation
+    assert lines[0].startswith("smallest set of regions that shows it: layers.1 (")
+    assert lines[1].startswith("region layers.1 (")
+    assert operator in lines[2]
+    assert all("test_check_explain.py:" in line for line in lines[3:5])
+
+
+class Changing(Model):
+    """A model that changes what it has passed to a region, once the region has run."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        given = self.first(x).sin()
+        x = self.call(self.layers[1], given + 0, [given])
+        given.mul_(2)
+        return self.last(x)
+
+
+class Scaled(nn.Module):
+    """Uses its second input without saving it, so that plain does not mind that it changes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor, given: list[torch.Tensor]) -> torch.Tensor:
+        return (self.linear(x) + given[0]).sin().exp()
+
+
+def build_changing() -> Any:
+    model = Changing(lambda _, x: x)
+    model.layers[1] = Scaled()
+    return model, torch.randn(4, 8)
+
+
+def line_of(text: str) -> int:
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    return next(number for number, line in enumerate(lines, 1) if line.strip() == text)
+
+
+def test_who_changed_an_input_of_a_region_in_place_is_named() -> None:
+    lines = explained(build_changing).explanation
+    assert "aten.add.Tensor reads another value of argument 1 of the region" in lines[2]
+    assert lines[5] == f"  changed in place by aten.mul_.Tensor at {__file__}:{line_of('given.mul_(2)')}"
+
+
+def test_who_changed_an_input_in_place_is_named_where_the_implementation_refuses() -> None:
+    result = explained(build_changing, impl="nested")
+    assert result.verdict == "refuses"
+    assert "region 'layers.1'" in result.error
+    changed = f"  changed in place by aten.mul_.Tensor at {__file__}:{line_of('given.mul_(2)')}"
+    assert changed in result.explanation
+    assert result.explanation[1].startswith("argument 1 of region layers.1 (")
+
+
+def test_an_input_that_the_region_itself_changes_is_named() -> None:
+    def changes(self: Any, x: torch.Tensor) -> torch.Tensor:
+        self.kept[0].add_(1)
+        return x * self.kept[0]
+
+    def made() -> Any:
+        model: Any
+        model, x = built(changes)()
+        model.layers[1].kept.append(torch.ones(8))
+        return model, x
+
+    lines = explained(made).explanation
+    assert lines[2].endswith("aten.add_.Tensor reads another value of its tensor 0")
+    assert lines[5].startswith("  changed in place by aten.add_.Tensor at ")
+
+
+@torch.library.custom_op("reprise_check::unsteady", mutates_args=())
+def unsteady(x: torch.Tensor) -> torch.Tensor:
+    return x + NOISE.random()
+
+
+def test_an_operator_that_is_not_deterministic_is_named_in_its_region_and_between_plain_runs() -> None:
+    report = check(built(lambda _, x: x * unsteady(x.detach())), impl="torch-nonreentrant", explain=True, steps=1)
+    (result,) = report.results
+    assert report.spread_explanation[0] == "two plain runs part in region layers.1:"
+    assert "reprise_check.unsteady.default gives another value for the same inputs" in report.spread_explanation[1]
+    assert result.explanation[0].startswith("region layers.1 (")
+    assert "reprise_check.unsteady.default gives another value for the same inputs" in result.explanation[1]
+
+
+def test_noise_outside_of_regions_is_named_there() -> None:
+    def noisy() -> Any:
+        model, x = built()()
+        return model, lambda made: made(x).sum() * NOISE.random()
+
+    report = check(noisy, impl="nested", steps=1)
+    assert report.spread_explanation[0] == "two plain runs part outside of regions:"
+    assert "aten.mul.Tensor is called with " in report.spread_explanation[1]
+
+
+def test_an_error_of_the_recomputation_is_explained_and_told_in_few_lines() -> None:
+    def more_is_saved(self: Any, x: torch.Tensor) -> torch.Tensor:
+        self.kept.append(x)
+        return x.sin() if len(self.kept) == 1 else x[:1].sin()
+
+    report = check(built(more_is_saved), impl="torch-nonreentrant", explain=True)
+    (result,) = report.results
+    assert (result.verdict, result.error.partition(":")[0]) == ("refuses", "CheckpointError")
+    assert "recomputation 1" in result.explanation[1]
+    told = str(report).splitlines()
+    verdict = next(place for place, line in enumerate(told) if line.startswith("torch-nonreentrant refuses"))
+    assert "smallest set" in "".join(told[verdict : verdict + 7])

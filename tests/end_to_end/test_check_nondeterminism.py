@@ -1,0 +1,209 @@
+"""reprise check of models that are not deterministic: nothing right is accused, and faults are found nevertheless."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+import impls
+from impls import Implementation
+from reprise.model_check.checking import assert_equals_plain, check
+from reprise.model_check.plain_runs import PLAIN_RUNS, RUNS, UNDECIDED, PlainRuns, set_apart
+from reprise.model_check.report import Result
+from reprise.model_check.run import Setting, run
+from tests.support.checked_models import Block, built
+
+Noise = Callable[[random.Random], Block]
+
+
+def in_values(own: random.Random) -> Block:
+    return lambda _, x: x + 1e-3 * own.random()
+
+
+def with_heavy_tails(own: random.Random) -> Block:
+    return lambda _, x: x + 1e-6 / (own.random() + 1e-9)
+
+
+def in_rare_flips(own: random.Random) -> Block:
+    return lambda _, x: -x if own.random() < 0.3 else x
+
+
+def in_a_buffer(own: random.Random) -> Block:
+    def after(self: Any, x: torch.Tensor) -> torch.Tensor:
+        self.count.fill_(own.choice([1.0, 1.0, 2.0]))
+        return x
+
+    return after
+
+
+def in_what_gets_a_gradient(own: random.Random) -> Block:
+    return lambda _, x: x.detach() if own.random() < 0.4 else x
+
+
+def in_how_many_numbers_are_drawn(own: random.Random) -> Block:
+    def after(_: Any, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(own.randrange(3)):
+            torch.rand(1)
+        return x
+
+    return after
+
+
+NOISES: list[Noise] = [
+    in_values,
+    with_heavy_tails,
+    in_rare_flips,
+    in_a_buffer,
+    in_what_gets_a_gradient,
+    in_how_many_numbers_are_drawn,
+]
+
+
+class Noisy(nn.Module):
+    """Does what it was given, and has a buffer for it."""
+
+    def __init__(self, after: Block) -> None:
+        super().__init__()
+        self.after = after
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.after(self, x)
+
+
+def noisy(noise: Noise, seed: int) -> Callable[[], Any]:
+    """A ``build`` with noise outside of regions, so that checkpointing is right; no seed of the check reaches it."""
+    after = noise(random.Random(seed))
+
+    def made() -> Any:
+        model: Any
+        model, x = built()()
+        model.first = nn.Sequential(model.first, Noisy(after))
+        return model, x
+
+    return made
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_no_right_implementation_is_accused(noise: Noise) -> None:
+    for seed in range(12):
+        setting = Setting(noisy(noise, seed), steps=1)
+        plain, checkpoint = PlainRuns.begun(setting, lambda _: None), impls.get("nested").checkpoint
+        assert plain.judge(checkpoint, run(setting, checkpoint)).verdict in ("agrees", UNDECIDED)
+
+
+def halving(function: Any, *args: Any) -> Any:
+    """A checkpoint with a fault: gradients of what goes through it are halved."""
+    result = function(*args)
+    result.register_hook(lambda gradient: gradient / 2)
+    return result
+
+
+def judged(build: Callable[[], Any], checkpoint: Callable[..., Any] = halving) -> Result:
+    one = Implementation("own", kind="checkpoint", summary="x", source="x", declared=False, checkpoint=checkpoint)
+    return check(build, impl=one, steps=1).results[0]
+
+
+def test_a_fault_larger_than_the_noise_is_found() -> None:
+    result = judged(noisy(in_values, 1))
+    assert result.verdict == "diverges"
+    assert result.comparison is not None
+    assert "first.0.weight" in {one.name for one in result.comparison.gradients.differing}
+
+
+def test_a_fault_that_the_noise_does_not_reach_is_named_alone() -> None:
+    def made() -> Any:
+        model, x = built(lambda self, x: self.get_submodule("extra")(x), lambda: nn.BatchNorm1d(8))()
+        return model, lambda one: one(x).sum() * own.random()
+
+    own = random.Random(2)
+    (result,) = check(made, impl="nested", steps=1).results
+    assert result.verdict == "diverges"
+    assert result.comparison is not None
+    assert result.comparison.gradients.agrees
+    statistics = {"running_mean", "running_var", "num_batches_tracked"}
+    assert {one.name for one in result.comparison.buffers.differing} == {f"layers.1.extra.{name}" for name in statistics}
+
+
+def test_an_implementation_that_differs_now_and_then_is_not_told_from_chance() -> None:
+    models = []
+
+    def made() -> Any:
+        models.append(1)
+        return built()()
+
+    def sometimes(function: Any, *args: Any) -> Any:
+        return halving(function, *args) if len(models) % 2 else function(*args)
+
+    result = judged(made, sometimes)
+    assert result.undecided.startswith(f"2 of {RUNS} runs differ from plain's by more than 4 times what {PLAIN_RUNS} plain")
+    assert result.verdict == UNDECIDED
+
+
+def test_what_cannot_be_told_says_so_and_names_the_operator() -> None:
+    report = str(check(noisy(in_values, 3), impl="nested", steps=1))
+    assert f"not deterministic: {PLAIN_RUNS} plain runs differ" in report
+    assert "two plain runs part outside of regions:" in report
+    assert "aten.add.Tensor is called with" in report
+    assert f"nested: whether it agrees cannot be told: what differs does so between {PLAIN_RUNS} plain runs, too" in report
+
+
+def test_the_assertion_lets_pass_what_cannot_be_told_and_not_a_fault() -> None:
+    assert_equals_plain(noisy(in_values, 4), impl="nested", steps=1)
+    own = Implementation("own", kind="checkpoint", summary="x", source="x", declared=False, checkpoint=halving)
+    with pytest.raises(AssertionError, match="own diverges"):
+        assert_equals_plain(noisy(in_values, 4), impl=own, steps=1)
+
+
+def test_a_model_whose_plain_runs_are_equal_takes_more_runs_only_where_it_differs() -> None:
+    steps: list[int] = []
+
+    def counted() -> Any:
+        model, x = built()()
+        model.register_forward_pre_hook(lambda *_: steps.append(1))
+        return model, x
+
+    judged(counted, lambda function, *args: function(*args))
+    agreeing = len(steps)
+    steps.clear()
+    judged(counted)
+    assert len(steps) == agreeing + PLAIN_RUNS - 2 + RUNS - 1
+
+
+def test_the_page_says_how_rare_a_false_accusation_is() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "checking-your-model.md").read_text(encoding="utf-8")
+    assert f"at most once in {math.comb(PLAIN_RUNS - 1 + RUNS, RUNS)} checks" in page
+    assert f"plain runs {PLAIN_RUNS} times and the implementation {RUNS} times" in page
+
+
+PLAIN: list[dict[tuple[str, str], float]] = [{}] * (PLAIN_RUNS - 1)
+HERE = ("gradients", "weight")
+
+
+def test_what_is_apart_in_every_run_is_set_apart() -> None:
+    assert set_apart(PLAIN, [{HERE: 1.0}] * RUNS) == {HERE}
+    assert set_apart([{HERE: 1.0}] * (PLAIN_RUNS - 1), [{HERE: 4.1}] * RUNS) == {HERE}
+    assert set_apart(PLAIN, [{HERE: float("inf")}] * RUNS) == {HERE}
+
+
+def test_what_is_as_far_off_in_one_plain_run_is_not() -> None:
+    assert not set_apart([{HERE: 1.0}, *PLAIN[1:]], [{HERE: 1.0}] * RUNS)
+    assert not set_apart(PLAIN, [{HERE: 1.0}] * (RUNS - 1) + [{}])
+    assert not set_apart([{HERE: float("inf")}, *PLAIN[1:]], [{HERE: float("inf")}] * RUNS)
+
+
+@given(st.data())
+def test_where_many_tensors_flip_one_that_happens_to_fit_is_no_fault(data: st.DataObject) -> None:
+    """The accusation is the only choice of runs that is set apart in so many tensors: as many others fit, as here by turns."""
+    rows = data.draw(st.permutations(range(PLAIN_RUNS - 1 + RUNS)))
+    flipped = [{("gradients", str(first)): 1.0 for first in rows if (row - first) % len(rows) < RUNS} for row in rows]
+    assert not set_apart(flipped[: PLAIN_RUNS - 1], flipped[PLAIN_RUNS - 1 :])
