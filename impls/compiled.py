@@ -71,7 +71,7 @@ def trace(
 
 
 def _policies(context_fn: Callable[[], Contexts]) -> Contexts:
-    """The contexts, called for as the graph is compiled, if they are a selective policy's: others would be entered just then."""
+    """The contexts, which are asked for as the graph is compiled, if they are a selective policy's."""
     contexts = context_fn()
     if not isinstance(contexts[0], SelectivePolicyContext):
         raise NotImplementedError(

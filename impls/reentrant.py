@@ -11,7 +11,14 @@ import torch
 
 from impls.compiled import is_compiling, trace, traced_or_eager
 from impls.implementation import Implementation, known
-from impls.known_failures import PEAKS_WITH_OUTPUTS, RUNS_TO_THE_END, SINGLE_NODE, STATISTICS_REQUIRE_GRAD
+from impls.known_failures import (
+    CAPTURED,
+    PEAKS_WITH_OUTPUTS,
+    RUNS_TO_THE_END,
+    SINGLE_NODE,
+    STATISTICS_REQUIRE_GRAD,
+    WITHIN_BUDGET,
+)
 from impls.leaf_arguments import detach_variable, restore_arguments, save_arguments
 from impls.sequential import sequential
 from impls.single_node import (
@@ -162,7 +169,15 @@ IMPLEMENTATION = Implementation(
     source="PyTorch, use_reentrant=True",
     capabilities=frozenset(
         {
-            *("autocast", "explicit-generators", "hidden-saves", "nesting", "non-tensor-arguments", "non-tensor-outputs"),
+            *(
+                "autocast",
+                "compiled",
+                "explicit-generators",
+                "hidden-saves",
+                "nesting",
+                "non-tensor-arguments",
+                "non-tensor-outputs",
+            ),
             *("recomputes", "rng", "rng-option"),
         }
     ),
@@ -170,6 +185,8 @@ IMPLEMENTATION = Implementation(
     | STATISTICS_REQUIRE_GRAD
     | RUNS_TO_THE_END
     | PEAKS_WITH_OUTPUTS
+    | CAPTURED
+    | WITHIN_BUDGET
     | known(
         "refuses",
         "containers with tensors are refused as arguments",

@@ -1,4 +1,4 @@
-"""Our checkpoints inside of what ``torch.compile`` compiles: traced without a break, right to the last bit, or refused by name."""
+"""Our checkpoints inside of what ``torch.compile`` compiles: traced without a break, and right to the last bit, or refused."""
 
 from __future__ import annotations
 
@@ -108,12 +108,11 @@ REFUSED: list[dict[str, Any]] = [
 ]
 
 
-@exact
 @pytest.mark.parametrize("options", REFUSED, ids=lambda options: next(iter(options)))
-def test_an_option_that_a_graph_cannot_keep_is_refused_by_name(backend: str, options: dict[str, Any]) -> None:
+def test_an_option_that_a_graph_cannot_keep_is_refused_by_name(options: dict[str, Any]) -> None:
     blocks = Blocks()
     region = functools.partial(nested.checkpoint, **options)
-    step = torch.compile(lambda x: blocks.forward(region, x), backend=backend, fullgraph=True)
+    step = torch.compile(lambda x: blocks.forward(region, x), backend="aot_eager", fullgraph=True)
     with pytest.raises(Exception, match=f"{next(iter(options))} is"):
         step(blocks.input)
 
@@ -139,11 +138,10 @@ def test_contexts_that_are_no_policy_are_refused(backend: str) -> None:
     blocks = Blocks()
     region = functools.partial(nested.checkpoint, context_fn=lambda: (nullcontext(), nullcontext()))
     step = torch.compile(lambda x: blocks.forward(region, x), backend=backend, fullgraph=True)
-    with pytest.raises(Exception, match="context_fn gives .* no selective policy"):
+    with pytest.raises(Exception, match=r"context_fn gives .* no selective policy"):
         step(blocks.input)
 
 
-@exact
 @pytest.mark.parametrize(
     "options",
     [
@@ -154,11 +152,11 @@ def test_contexts_that_are_no_policy_are_refused(backend: str) -> None:
     ],
     ids=["determinism_check", "use_reentrant", "noop", "policy"],
 )
-def test_other_options_are_kept(backend: str, options: dict[str, Any]) -> None:
+def test_other_options_are_kept(options: dict[str, Any]) -> None:
     blocks = Blocks()
     due = blocks.gradients(lambda: blocks.forward(plain, blocks.input))
     region = functools.partial(nested.checkpoint, **options)
-    step = torch.compile(lambda x: blocks.forward(region, x), backend=backend, fullgraph=True)
+    step = torch.compile(lambda x: blocks.forward(region, x), backend="aot_eager", fullgraph=True)
     assert_equal(blocks.gradients(lambda: step(blocks.input)), due)
 
 
@@ -175,7 +173,7 @@ def test_legacy_is_refused_in_a_graph_and_right_outside() -> None:
     blocks = Blocks()
     due = blocks.gradients(lambda: blocks.forward(plain, blocks.input))
     step = torch.compile(lambda x: blocks.forward(legacy.checkpoint, x), backend="aot_eager", fullgraph=True)
-    with pytest.raises(Exception, match="legacy runs a backward of its own, which torch.compile does not trace"):
+    with pytest.raises(Exception, match=r"legacy runs a backward of its own, which torch.compile does not trace"):
         step(blocks.input)
     step = torch.compile(lambda x: blocks.forward(legacy.checkpoint, x), backend="aot_eager")
     assert_equal(blocks.gradients(lambda: step(blocks.input)), due)
@@ -196,9 +194,8 @@ def test_a_graph_break_inside_runs_the_region_eagerly(checkpoint: Checkpoint) ->
 
 
 @ours
-@exact
-def test_a_region_around_a_compiled_function_at_several_shapes(checkpoint: Checkpoint, backend: str) -> None:
-    compiled = torch.compile(Blocks.block, backend=backend)
+def test_a_region_around_a_compiled_function_at_several_shapes(checkpoint: Checkpoint) -> None:
+    compiled = torch.compile(Blocks.block, backend="aot_eager")
     for rows in (4, 4, 7, 3):
         blocks = Blocks(rows)
         due = blocks.gradients(lambda: blocks.forward(plain, blocks.input))  # noqa: B023 - called at once
