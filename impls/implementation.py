@@ -17,6 +17,7 @@ CAPABILITIES: Mapping[str, str] = MappingProxyType(
     {
         "autocast": "the recomputation runs under forward's autocast state",
         "closure-gradients": "a region of which no input requires grad still gives gradients to what its function reads",
+        "compiled": "inside of what torch.compile compiles, a region is a part of the graph, without a graph break",
         "containers": "tensors inside lists, tuples, dicts and dataclasses take part in autograd, inputs and outputs",
         "context-fn": "the context_fn option, and through it selective checkpointing",
         "decorator": "without a function, options alone give a decorator",

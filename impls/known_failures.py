@@ -85,6 +85,23 @@ BYPASSED: dict[str, Known] = known(
     "hooks_get_what_a_policy_keeps_if_asked_to",
 )
 
+# Whatever PyTorch's checkpoint takes the place of in a graph.
+CAPTURED: dict[str, Known] = known(
+    "diverges",
+    'the backend "eager" runs what a region is in the graph as PyTorch\'s checkpoint without preserve_rng_state, so the '
+    "recomputation draws anew: gradients are of another mask, and the stream is left elsewhere",
+    "seen here, torch 2.13",
+    "masks_in_graphs_that_are_not_compiled",
+)
+
+# Whatever stands in a graph beside other operators.
+WITHIN_BUDGET: dict[str, Known] = known(
+    "diverges",
+    "the partitioner may recompute dropout outside of regions within a budget, and draws other numbers: wrong gradients",
+    "pytorch#190758; seen here, torch 2.13",
+    "masks_within_a_memory_budget",
+)
+
 # Whatever does not look whether the function reads other tensors when it runs again.
 REPLACED: dict[str, Known] = known(
     "diverges",

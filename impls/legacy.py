@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from impls.compiled import is_compiling, traced_or_eager
 from impls.implementation import Implementation, known
 from impls.known_failures import AUTOCAST_LOST, DRAWS_ANEW, PEAKS_WITH_OUTPUTS, RUNS_TO_THE_END, SINGLE_NODE, TWO_DTYPES
 from impls.leaf_arguments import restore_arguments, save_arguments
@@ -50,6 +51,7 @@ class _Region(torch.autograd.Function):
         return result
 
 
+@traced_or_eager
 def checkpoint(function: Callable[..., Any], *args: torch.Tensor, **options: Any) -> Any:
     """Call ``function(*args)`` and return its value; nothing of its inside is kept for backward, which runs it again.
 
@@ -67,6 +69,9 @@ def checkpoint(function: Callable[..., Any], *args: torch.Tensor, **options: Any
         if not isinstance(argument, torch.Tensor):
             kind = type(argument).__name__
             raise TypeError(f"argument {index} of the function is of type {kind}; legacy takes tensors alone")
+    if is_compiling():
+        raise NotImplementedError("legacy runs a backward of its own, which torch.compile does not trace; call it eagerly, "
+                                  "or use impls.reentrant or impls.nested")  # fmt: skip
     if not torch.is_grad_enabled():
         return function(*args)
     return _Region.apply(function, *args)

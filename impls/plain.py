@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from impls.implementation import CAPABILITIES, Implementation, known
+from impls.known_failures import WITHIN_BUDGET
 
 
 def checkpoint(function: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -56,7 +57,10 @@ IMPLEMENTATION = Implementation(
         "hooks_see_inputs_in_containers",
         "hooks_see_repeated_inputs_once",
         "the_allocator_peaks_where_the_plan_does",
+        "compiled_regions_save_what_they_are_passed",
+        "compiled_regions_are_recomputed_once",
     )
+    | WITHIN_BUDGET
     | known("diverges", "hooks switch the check of versions off", "pytorch#128545", "hooks_around_do_not_hide_changes")
     | known(
         "agrees",

@@ -9,8 +9,16 @@ from typing import Any
 
 import torch
 
+from impls.compiled import is_compiling, trace, traced_or_eager
 from impls.implementation import Implementation, known
-from impls.known_failures import PEAKS_WITH_OUTPUTS, RUNS_TO_THE_END, SINGLE_NODE, STATISTICS_REQUIRE_GRAD
+from impls.known_failures import (
+    CAPTURED,
+    PEAKS_WITH_OUTPUTS,
+    RUNS_TO_THE_END,
+    SINGLE_NODE,
+    STATISTICS_REQUIRE_GRAD,
+    WITHIN_BUDGET,
+)
 from impls.leaf_arguments import detach_variable, restore_arguments, save_arguments
 from impls.sequential import sequential
 from impls.single_node import (
@@ -112,6 +120,7 @@ def _refuse_hidden_outputs(value: Any) -> None:
             )
 
 
+@traced_or_eager
 def checkpoint(function: Callable[..., Any], *args: Any, preserve_rng_state: bool = True, **options: Any) -> Any:
     """Call ``function(*args)`` and return its value; nothing of its inside is kept for backward, which runs it again.
 
@@ -121,7 +130,8 @@ def checkpoint(function: Callable[..., Any], *args: Any, preserve_rng_state: boo
     Raises TypeError for other options, which no function receives, and for tensors that take part in autograd inside a
     container, as argument or as output; RuntimeError when the function changes an argument in place, and in a backward
     that is not a plain ``backward()``. Warns when no argument requires grad. Not checked: that both runs compute the
-    same, and what the function reads besides its arguments. Source: ``use_reentrant=True`` of PyTorch.
+    same, and what the function reads besides its arguments. While ``torch.compile`` traces a call, which is no node of its own
+    then, see :func:`impls.compiled.trace`. Source: ``use_reentrant=True`` of PyTorch.
     """
     if not callable(function):
         raise TypeError(f"function is {function!r}; it must be callable")
@@ -130,6 +140,8 @@ def checkpoint(function: Callable[..., Any], *args: Any, preserve_rng_state: boo
             f"keyword arguments {sorted(options)} are not passed on: the only option is preserve_rng_state, and arguments of "
             "the function are passed by position"
         )
+    if is_compiling():
+        return trace(function, args, {}, preserve_rng_state)
     if not torch.is_grad_enabled():
         return function(*args)
     _refuse_hidden_inputs(args)
@@ -157,7 +169,15 @@ IMPLEMENTATION = Implementation(
     source="PyTorch, use_reentrant=True",
     capabilities=frozenset(
         {
-            *("autocast", "explicit-generators", "hidden-saves", "nesting", "non-tensor-arguments", "non-tensor-outputs"),
+            *(
+                "autocast",
+                "compiled",
+                "explicit-generators",
+                "hidden-saves",
+                "nesting",
+                "non-tensor-arguments",
+                "non-tensor-outputs",
+            ),
             *("recomputes", "rng", "rng-option"),
         }
     ),
@@ -165,6 +185,8 @@ IMPLEMENTATION = Implementation(
     | STATISTICS_REQUIRE_GRAD
     | RUNS_TO_THE_END
     | PEAKS_WITH_OUTPUTS
+    | CAPTURED
+    | WITHIN_BUDGET
     | known(
         "refuses",
         "containers with tensors are refused as arguments",

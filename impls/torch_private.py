@@ -69,6 +69,13 @@ try:
     # What ends a recomputation by torch.utils.checkpoint early, and passes through what runs inside: no error of the program.
     StopRecomputationError: type[Exception] = torch.utils.checkpoint._StopRecomputationError
 
+    # The forward context of create_selective_checkpoint_contexts, the only contexts of a checkpoint that torch.compile knows.
+    SelectivePolicyContext: type[TorchDispatchMode] = torch.utils.checkpoint._CachingTorchDispatchMode
+    # How torch.compile takes the frames of a function's code. torch.compiler.disable would keep them out of graphs as well, and
+    # costs a call each time.
+    _set_frame_strategy = torch._C._dynamo.eval_frame.set_code_exec_strategy
+    _FrameStrategy, _FrameAction = torch._C._dynamo.eval_frame._FrameExecStrategy, torch._C._dynamo.eval_frame._FrameAction
+
     # Gives tensors the versions of those that they stand for, so that autograd checks them as it would have checked these.
     set_version_counters = torch._C._autograd._unsafe_set_version_counter
     # Whether a tensor has a storage. Asking for a storage that is not there is an error, which takes longer to catch.
@@ -128,6 +135,14 @@ except (AttributeError, ImportError) as error:
         f"torch {torch.__version__} lacks a private name that impls uses: {error}. Install a release of {RELEASES}, with which "
         "impls was tested"
     ) from error
+
+
+def run_frames_untraced(code: CodeType) -> None:
+    """Let frames of this code, and of what they call, run as they are where torch.compile begins no graph before them.
+
+    A graph that is under way goes on into the function, as into others.
+    """
+    _set_frame_strategy(code, _FrameStrategy(_FrameAction.SKIP, _FrameAction.SKIP))
 
 
 def _set_counted(key: str, value: object) -> None:

@@ -73,4 +73,4 @@ MergedFile = Annotated[Path | None, option(read=_merged_path), Parameter(allow_l
 Database = Annotated[Path | None, option(read=_database_path, metavar="FILE")]
 File = Annotated[Path | None, option(metavar="FILE")]
 
-Profile = Annotated[Literal["quick", "round", "default", "soak", "exhaustive"], option()]  # of conformance.judging.law
+Profile = Annotated[Literal["quick", "round", "default", "long", "soak", "exhaustive"], option()]  # of conformance.judging.law

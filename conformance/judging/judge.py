@@ -53,6 +53,7 @@ from conformance.programs.sums import Comparable, rounding, terms_in_any_order
 from impls import Implementation, Kind
 
 SECONDS_PER_CASE = 20
+SECONDS_TO_COMPILE = 100  # more for a program that compiles
 _IMPORT_SYSTEM = "<frozen importlib._bootstrap>"  # the file of its code
 INTERRUPTED = True  # whether a user's interrupt reaches this process
 
@@ -141,7 +142,12 @@ def limited(seconds: int) -> Iterator[None]:
 def execute(
     program: Runnable, subject: Any, device: str, meters: Sequence[Meter] = (), kind: Kind = "checkpoint", share: float = 1.0
 ) -> Observation:
-    """Run a program once on ``subject``; what it raises is part of the observation. A ``share`` below 1 gets more time."""
+    """Run a program once on ``subject``; what it raises is part of the observation. A ``share`` below 1 gets more time.
+
+    Calls of regions are not counted in a program that compiles them.
+    """
+    compiles = getattr(program, "compiles", False)
+    seconds = SECONDS_PER_CASE + SECONDS_TO_COMPILE * compiles
     seen = Observation()
     calls = Calls()
     run = load(program)
@@ -168,12 +174,12 @@ def execute(
                 if role is Role.ATTEMPT:
                     seen.tried.append(tuple(freeze(leaf.grad) for leaf in seen.leaves if leaf.requires_grad))
 
-    through = metered(subject, (calls, *meters)) if kind == "checkpoint" else subject
+    through = metered(subject, (calls, *meters)) if kind == "checkpoint" and not compiles else subject
     with isolated(device), ExitStack() as stack:
         for meter in meters:
             stack.enter_context(meter)
         try:
-            with limited(round(SECONDS_PER_CASE / share)):
+            with limited(round(seconds / share)):
                 run(through, note, device)
         except BaseException as error:  # an implementation's stop signal is no Exception
             if is_users(error):
@@ -188,8 +194,8 @@ def execute(
 
 
 def plainly(program: Runnable, device: str, kind: Kind = "checkpoint") -> Observation:
-    """Run a program under plain. Raises ValueError if it notes a label twice, since the first note would be lost."""
-    seen = execute(program, REFERENCES[kind], device, kind=kind)
+    """Run a program under plain, eagerly if it says how. Raises ValueError if it notes a label twice: a note would be lost."""
+    seen = execute(getattr(program, "eager", program), REFERENCES[kind], device, kind=kind)
     if seen.earlier:
         labels = ", ".join(repr(label) for label in dict.fromkeys(label for label, _ in seen.earlier))
         raise ValueError(f"the program notes {labels} more than once; give each note a label of its own:\n{program.source}")

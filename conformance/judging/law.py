@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
+import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,6 +43,7 @@ PROFILES = {
     "quick": Profile(12, 150, False),
     "round": Profile(25, 400, False, patience=0),  # one of many with other seeds: a limit that does not show says nothing
     "default": Profile(60, 200, True),
+    "long": Profile(300, 200, True),
     "soak": Profile(1000, 1000, True),
     "exhaustive": Profile(1000, 1000, True, exhaustive=True),
 }
@@ -57,8 +60,8 @@ class Law:
       is called more often than under plain.
     - ``effort``: scales the profile's number of cases. ``options`` are passed to the implementation's checkpoint.
     - ``kind``: the kind of implementation that the law judges.
-    - ``devices``, ``at_least``, ``packages``: the device types on which it is judged (empty: all), how many devices of the
-      type it takes, and the packages besides torch that its programs import.
+    - ``devices``, ``at_least``, ``packages``, ``compiler``: the device types on which it is judged (empty: all), how many
+      devices of the type it takes, the packages besides torch that its programs import, and whether it takes one of C++.
     - ``every``: all programs that can be drawn for an implementation, if they can be counted.
     - ``about``: names that the message of a refusal may use, besides those of capabilities and options.
 
@@ -82,6 +85,7 @@ class Law:
     packages: tuple[str, ...] = ()
     every: Callable[[Implementation], Iterable[Comparable]] | None = None
     about: frozenset[str] = frozenset()
+    compiler: bool = False
 
     @property
     def names(self) -> frozenset[str]:
@@ -92,6 +96,8 @@ class Law:
         """What is not here, of packages, or on this device for the law to be judged on it; "" if nothing."""
         if missing := [name for name in self.packages if importlib.util.find_spec(name) is None]:
             return f"the package {missing[0]}"
+        if self.compiler and not any(map(shutil.which, (os.environ.get("CXX") or "g++", "clang++", "cl"))):
+            return "a compiler of C++"
         kind = device.partition(":")[0]
         if self.devices and kind not in self.devices:
             return f"a device of type {' or '.join(sorted(self.devices))}"
@@ -124,12 +130,13 @@ def law(
     packages: Iterable[str] = (),
     every: Callable[[Implementation], Iterable[Comparable]] | None = None,
     about: Iterable[str] = (),
+    compiler: bool = False,
     **options: Any,
 ) -> Callable[[Callable[[Case], None]], Callable[..., None]]:
     """Make a test of a law. Its first docstring line is the statement, its module names the family unless ``family`` does.
 
-    ``effort`` scales the number of cases, ``devices``, ``at_least`` and ``packages`` say where it is judged; ``options`` are
-    passed to the implementation's checkpoint. ``about`` is what a refusal may name besides them.
+    ``effort`` scales the number of cases; ``devices``, ``at_least``, ``packages`` and ``compiler`` say where it is judged;
+    ``options`` are passed to the implementation's checkpoint. ``about`` is what a refusal may name besides them.
     """
 
     def make(check: Callable[[Case], None]) -> Callable[..., None]:
@@ -156,6 +163,7 @@ def law(
             packages=tuple(packages),
             every=every,
             about=frozenset(about),
+            compiler=compiler,
         )
         if name in LAWS and LAWS[name].family != belongs:
             raise ValueError(f"two laws are called {name}: in {LAWS[name].family} and in {belongs}")

@@ -30,7 +30,7 @@ def operations(program: Runnable, device: str, kind: Kind = "checkpoint") -> int
     and what other threads do.
     """
     with _Graphs() as graphs:
-        execute(program, REFERENCES[kind], device, kind=kind)
+        execute(getattr(program, "eager", program), REFERENCES[kind], device, kind=kind)
     return graphs.largest
 
 

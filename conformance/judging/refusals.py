@@ -27,6 +27,7 @@ CAPTURE = frozenset({"capture", "captured", "preserve_rng_state"})
 HOOKS = frozenset({"hook", "hooks"})
 INFERENCE = frozenset({"inference"})
 REQUIRES_GRAD = frozenset({"require grad", "require gradient", "requires grad", "requires_grad", "grad_fn"})
+TRACING = frozenset({"torch.compile", "compile", "compiled", "compiling", "Dynamo", "graph break"})
 TRANSFORMS = frozenset({"functorch", "torch.func", "vmap", "vmapped"})
 TYPES = frozenset({"type", "types", "non-tensor"})  # of an argument, a word that is in Python's errors for a lost one, too
 
@@ -35,6 +36,7 @@ CAPABILITIES: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         "autocast": frozenset({"autocast"}),
         "closure-gradients": REQUIRES_GRAD,
+        "compiled": TRACING,
         "containers": frozenset({"container", "containers", "list", "tuple", "dict", "deque", "dataclass", "Box", "Pair"}),
         "context-fn": frozenset({"context_fn"}),
         "decorator": frozenset({"decorator", "function"}),

@@ -166,8 +166,8 @@ class Program:
         lines = ["import torch", "", *self.preamble, "def run(checkpoint, note, device):"]
         inside = [f"torch.manual_seed({self.seed})"]
         inside += [f"{leaf.name} = {leaf.code}" for leaf in self.leaves]
-        before = Noted(Note(Role.LEAVES), _tuple(leaf.tensors for leaf in self.leaves))
-        inside += render((before, *self.body, Noted(WHOLE_FORWARD, _tuple(self.outputs)), *self.driver))
+        before = Noted(Note(Role.LEAVES), tuple_of(leaf.tensors for leaf in self.leaves))
+        inside += render((before, *self.body, Noted(WHOLE_FORWARD, tuple_of(self.outputs)), *self.driver))
         return "\n".join([*lines, *(f"    {line}" for line in inside)]) + "\n"
 
     @property
@@ -212,7 +212,8 @@ def terms(body: tuple[Statement, ...]) -> int:
     return inner + sum(one.terms if isinstance(one, Op) else 1 for one in body)
 
 
-def _tuple(names: Any) -> str:
+def tuple_of(names: Iterable[str]) -> str:
+    """The text of a tuple of these."""
     joined = ", ".join(names)
     return f"({joined},)" if joined else "()"
 
@@ -252,13 +253,15 @@ class Named:
     """A program written by hand as a function ``run(checkpoint, note, device, **arguments)``, with its arguments.
 
     The first parameter has another name where it is of another kind, such as ``graph``. ``preamble`` are lines that come
-    before its imports.
+    before its imports. One that ``compiles`` what calls the checkpoint runs without meters around functions of regions, which
+    a compiler would have to trace.
     """
 
     function: Callable[..., None]
     arguments: tuple[tuple[str, Any], ...] = ()
     sums: Sums = DEFAULT
     preamble: tuple[str, ...] = ()
+    compiles: bool = False
 
     @functools.cached_property
     def source(self) -> str:

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn
@@ -22,6 +22,7 @@ import torch
 
 import impls
 from conformance.judging import cpu_settings
+from conformance.judging.compiler_cache import own_compiler_cache
 from conformance.judging.law import LAWS, PROFILES, Law, all_laws
 from conformance.judging.result import is_worse
 from conformance.judging.sandbox_worker import Setting
@@ -84,6 +85,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     cpu_settings.hold()
+    if not hasattr(config, "workerinput"):  # else it is in the environment that the worker was started in
+        caches = ExitStack()
+        caches.enter_context(own_compiler_cache())
+        config.add_cleanup(caches.close)
     if not {"", here := str(config.invocation_params.dir)} & {*sys.path}:
         sys.path.insert(0, here)  # the user's modules are found where they are, as by python -m pytest
     # Its handler raises what a program's logger does wrong, which logging elsewhere writes to standard error.

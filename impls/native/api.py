@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from impls.compiled import is_compiling, traced_or_eager
 from impls.implementation import CAPABILITIES, Implementation, known
 from impls.native.extension import require_extension
 from impls.nested import api as nested
@@ -22,6 +23,7 @@ from impls.sequential import sequential
 from impls.state import accelerators, modes, streams
 
 
+@traced_or_eager
 def checkpoint(
     function: Callable[..., Any] | None = None,
     *args: Any,
@@ -41,15 +43,18 @@ def checkpoint(
         return _decorator((preserve_rng_state, context_fn, determinism_check, debug, early_stop, respect_saved_tensors_hooks),
                           kwargs)  # fmt: skip
     nested._validate(function, context_fn, determinism_check, kwargs)
-    return _run(function, args, kwargs, preserve_rng_state, context_fn, determinism_check, debug, early_stop,
-                respect_saved_tensors_hooks)  # fmt: skip
+    run = nested._trace if is_compiling() else _run
+    return run(function, args, kwargs, preserve_rng_state, context_fn, determinism_check, debug, early_stop,
+               respect_saved_tensors_hooks)  # fmt: skip
 
 
 class _Decorated(nested._Decorated):
     """A function that is called through this checkpoint each time."""
 
+    @traced_or_eager
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return _run(self._function, args, kwargs, *self._options)
+        run = nested._trace if is_compiling() else _run
+        return run(self._function, args, kwargs, *self._options)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         bound = super().__get__(instance, owner)

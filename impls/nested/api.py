@@ -17,8 +17,19 @@ from torch.utils.checkpoint import GraphExecGroup as GraphExecGroup
 from torch.utils.checkpoint import SelectiveCheckpointContext as SelectiveCheckpointContext
 from torch.utils.checkpoint import create_selective_checkpoint_contexts as create_selective_checkpoint_contexts
 
+from impls.compiled import is_compiling, trace, traced_or_eager
 from impls.implementation import CAPABILITIES, Implementation
-from impls.known_failures import BYPASSED, CACHED, COUNTED, KEPT_DRAWS, LEFT_EARLY, RUN_TWICE, SPECIALISED
+from impls.known_failures import (
+    BYPASSED,
+    CACHED,
+    CAPTURED,
+    COUNTED,
+    KEPT_DRAWS,
+    LEFT_EARLY,
+    RUN_TWICE,
+    SPECIALISED,
+    WITHIN_BUDGET,
+)
 from impls.nested.operator_log import OperatorLog
 from impls.nested.recomputation import NO_CONTEXT
 from impls.nested.region import CheckpointError as CheckpointError
@@ -31,6 +42,7 @@ from impls.torch_private import POLICIES_ASK_FOR_HOOKS, pop_hooks
 Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
 
 _overrides: ContextVar[tuple[bool | None, bool | None]] = ContextVar("overrides", default=(None, None))  # of early_stop, debug
+_overriding: list[str] = []  # the contexts that are active in any thread, which a compiler can see
 
 
 def noop_context_fn() -> Contexts:
@@ -41,23 +53,29 @@ def noop_context_fn() -> Contexts:
 @contextmanager
 def set_checkpoint_early_stop(enable: bool) -> Iterator[None]:
     """Switch early stop on or off for the regions whose forward runs inside, whatever their argument says (rule 5)."""
-    token = _overrides.set((bool(enable), _overrides.get()[1]))
-    try:
+    with _override((bool(enable), _overrides.get()[1]), "set_checkpoint_early_stop"):
         yield
-    finally:
-        _overrides.reset(token)
 
 
 @contextmanager
 def set_checkpoint_debug_enabled(enabled: bool | None) -> Iterator[None]:
     """Switch ``debug`` on or off for the regions whose forward runs inside, whatever their argument says; None leaves it."""
-    token = _overrides.set((_overrides.get()[0], None if enabled is None else bool(enabled)))
+    with _override((_overrides.get()[0], None if enabled is None else bool(enabled)), "set_checkpoint_debug_enabled"):
+        yield
+
+
+@contextmanager
+def _override(values: tuple[bool | None, bool | None], name: str) -> Iterator[None]:
+    token = _overrides.set(values)
+    _overriding.append(name)
     try:
         yield
     finally:
+        _overriding.remove(name)
         _overrides.reset(token)
 
 
+@traced_or_eager
 def checkpoint(
     function: Callable[..., Any] | None = None,
     *args: Any,
@@ -90,14 +108,16 @@ def checkpoint(
     something else than forward did, or a tensor from outside that was replaced by one with other values. Not checked: that
     both runs compute the same values, and tensors that the function reads from elsewhere without autograd saving them.
     Buffers that a module updates in forward are updated again.
+    While ``torch.compile`` traces a call, see :func:`impls.compiled.trace`.
     Source: the nesting rules of PyTorch pull request 90105; early stop as in 96866.
     """
     if function is None and not args:
         options = preserve_rng_state, context_fn, determinism_check, debug, early_stop, respect_saved_tensors_hooks
         return _decorator(options, kwargs)
     _validate(function, context_fn, determinism_check, kwargs)
-    return _run(function, args, kwargs, preserve_rng_state, context_fn, determinism_check, debug, early_stop,
-                respect_saved_tensors_hooks)  # fmt: skip
+    run = _trace if is_compiling() else _run
+    return run(function, args, kwargs, preserve_rng_state, context_fn, determinism_check, debug, early_stop,
+               respect_saved_tensors_hooks)  # fmt: skip
 
 
 class _Decorated:
@@ -108,8 +128,10 @@ class _Decorated:
         functools.update_wrapper(self, function, updated=functools.WRAPPER_UPDATES if has_own else ())
         self._function, self._options = function, options
 
+    @traced_or_eager
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return _run(self._function, args, kwargs, *self._options)
+        run = _trace if is_compiling() else _run
+        return run(self._function, args, kwargs, *self._options)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         bind = None if instance is None else getattr(self._function, "__get__", None)
@@ -204,6 +226,17 @@ def _run(
     return output
 
 
+def _trace(
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], preserve_rng_state: bool, context_fn: Any, *options: Any
+) -> Any:
+    """As :func:`_run` does, in the graph of ``torch.compile``."""
+    if _overriding:
+        raise NotImplementedError(
+            f"{_overriding[-1]} is active, which a graph of torch.compile does not heed; compile outside of it"
+        )
+    return trace(function, args, kwargs, preserve_rng_state, None if context_fn is noop_context_fn else context_fn, *options)
+
+
 def _validate(function: Any, context_fn: Any, determinism_check: Any, kwargs: dict[str, Any]) -> None:
     if not callable(function):
         raise TypeError(f"function is {function!r}; it must be callable")
@@ -236,5 +269,13 @@ IMPLEMENTATION = Implementation(
     summary="non-reentrant, nests, stops early, checks versions",
     source="PyTorch pull requests 90105 and 96866",
     capabilities=frozenset(CAPABILITIES),
-    known=RUN_TWICE | LEFT_EARLY | SPECIALISED | KEPT_DRAWS | CACHED | COUNTED | ({} if POLICIES_ASK_FOR_HOOKS else BYPASSED),
+    known=RUN_TWICE
+    | LEFT_EARLY
+    | SPECIALISED
+    | KEPT_DRAWS
+    | CACHED
+    | CAPTURED
+    | WITHIN_BUDGET
+    | COUNTED
+    | ({} if POLICIES_ASK_FOR_HOOKS else BYPASSED),
 )

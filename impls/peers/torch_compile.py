@@ -10,6 +10,7 @@ import torch._dynamo
 import torch.utils.checkpoint
 
 from impls.implementation import Implementation, Known, known
+from impls.known_failures import CAPTURED, WITHIN_BUDGET
 from impls.peers.torch_limits import LACKING
 
 
@@ -365,10 +366,18 @@ IMPLEMENTATION = Implementation(
     source="https://docs.pytorch.org/docs/stable/generated/torch.compile.html",
     capabilities=frozenset(
         {
-            *("autocast", "closure-gradients", "containers", "keyword-arguments", "nesting", "non-tensor-arguments"),
+            *(
+                "autocast",
+                "closure-gradients",
+                "compiled",
+                "containers",
+                "keyword-arguments",
+                "nesting",
+                "non-tensor-arguments",
+            ),
             *("non-tensor-outputs", "rng", "rng-option", "subset-requests"),
         }
     ),
-    known=_TRACED | _UNTRACED | _INTERNAL | _REFUSED | _CHANGED | _KEPT,
+    known=CAPTURED | WITHIN_BUDGET | _TRACED | _UNTRACED | _INTERNAL | _REFUSED | _CHANGED | _KEPT,
     share=0.1,  # each region of each program is compiled anew
 )

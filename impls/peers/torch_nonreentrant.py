@@ -7,6 +7,7 @@ import functools
 import torch.utils.checkpoint
 
 from impls.implementation import CAPABILITIES, Implementation, known
+from impls.known_failures import CAPTURED, WITHIN_BUDGET
 from impls.peers.torch_limits import LACKING, TORCH_NONREENTRANT
 
 IMPLEMENTATION = Implementation(
@@ -17,6 +18,8 @@ IMPLEMENTATION = Implementation(
     source="https://docs.pytorch.org/docs/stable/checkpoint.html",
     capabilities=frozenset(CAPABILITIES) - {"explicit-generators"} - LACKING,
     known=TORCH_NONREENTRANT
+    | CAPTURED
+    | WITHIN_BUDGET
     | known(
         "diverges",
         "an operator may save a buffer that it writes later; the stop comes before that, and garbage is used",

@@ -7,7 +7,7 @@ import functools
 import torch.utils.checkpoint
 
 from impls.implementation import CAPABILITIES, Implementation, known
-from impls.known_failures import CACHED, LEFT_EARLY, RUNS_TO_THE_END, without
+from impls.known_failures import CACHED, CAPTURED, LEFT_EARLY, RUNS_TO_THE_END, WITHIN_BUDGET, without
 from impls.peers.torch_limits import LACKING, TORCH_NONREENTRANT
 
 IMPLEMENTATION = Implementation(
@@ -20,6 +20,8 @@ IMPLEMENTATION = Implementation(
     capabilities=frozenset(CAPABILITIES) - {"early-stop", "explicit-generators"} - LACKING,
     known=without(TORCH_NONREENTRANT, *LEFT_EARLY, *CACHED)
     | RUNS_TO_THE_END
+    | CAPTURED
+    | WITHIN_BUDGET
     | known("diverges", "a recomputation runs to its end", "the option", "requests_for_a_subset_recompute_what_they_need")
     | known(
         "agrees",

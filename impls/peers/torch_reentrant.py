@@ -7,7 +7,14 @@ import functools
 import torch.utils.checkpoint
 
 from impls.implementation import Implementation, known
-from impls.known_failures import PEAKS_WITH_OUTPUTS, RUNS_TO_THE_END, SINGLE_NODE, STATISTICS_REQUIRE_GRAD
+from impls.known_failures import (
+    CAPTURED,
+    PEAKS_WITH_OUTPUTS,
+    RUNS_TO_THE_END,
+    SINGLE_NODE,
+    STATISTICS_REQUIRE_GRAD,
+    WITHIN_BUDGET,
+)
 from impls.peers.torch_limits import TORCH_REENTRANT
 
 IMPLEMENTATION = Implementation(
@@ -18,7 +25,15 @@ IMPLEMENTATION = Implementation(
     source="https://docs.pytorch.org/docs/stable/checkpoint.html",
     capabilities=frozenset(
         {
-            *("autocast", "early-stop-option", "hidden-saves", "nesting", "non-tensor-arguments", "non-tensor-outputs"),
+            *(
+                "autocast",
+                "compiled",
+                "early-stop-option",
+                "hidden-saves",
+                "nesting",
+                "non-tensor-arguments",
+                "non-tensor-outputs",
+            ),
             *("recomputes", "rng", "rng-option"),
         }
     ),
@@ -26,6 +41,14 @@ IMPLEMENTATION = Implementation(
     | STATISTICS_REQUIRE_GRAD
     | RUNS_TO_THE_END
     | PEAKS_WITH_OUTPUTS
+    | CAPTURED
+    | WITHIN_BUDGET
+    | known(
+        "diverges",
+        "in a graph the region is one of the other variant, and takes its options without a word",
+        "seen here, torch 2.13",
+        "policies_keep_what_they_say_when_compiled",
+    )
     | TORCH_REENTRANT
     | known(
         "diverges",

@@ -11,7 +11,7 @@ import torch.utils.checkpoint
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
 from impls.implementation import CAPABILITIES, Implementation, Known, known
-from impls.known_failures import without
+from impls.known_failures import CAPTURED, WITHIN_BUDGET, without
 from impls.peers.torch_limits import TORCH_NONREENTRANT
 
 _aten = torch.ops.aten
@@ -114,6 +114,8 @@ IMPLEMENTATION = Implementation(
         *_NEEDS_CONTEXTS,
     )
     | _ONCE
+    | CAPTURED
+    | WITHIN_BUDGET
     | _KEPT
     | _COUNTED
     | known(

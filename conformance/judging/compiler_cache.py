@@ -1,0 +1,34 @@
+"""Where a compiler keeps what it has made: in a directory of the run's own, not among the user's, and gone with the run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+PREFIX = "reprise_compiled_"
+
+
+@contextmanager
+def own_compiler_cache() -> Iterator[str]:
+    """The directory that inductor writes to inside, also in processes that are started meanwhile, which keep no others."""
+    path = tempfile.mkdtemp(prefix=PREFIX)
+    own = {
+        "TORCHINDUCTOR_CACHE_DIR": path,
+        "TRITON_CACHE_DIR": str(Path(path) / "triton"),
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",  # no pool of processes that compile
+    }
+    before = {name: os.environ.get(name) for name in own}
+    os.environ.update(own)
+    try:
+        yield path
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        shutil.rmtree(path, ignore_errors=True)

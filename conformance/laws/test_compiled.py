@@ -1,0 +1,307 @@
+"""Under ``torch.compile``: what is compiled computes what plain computes eagerly, and regions are recomputed in it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from hypothesis import strategies as st
+
+from conformance.judging.judge import Case
+from conformance.judging.law import law
+from conformance.judging.refusals import TRACING
+from conformance.judging.verdicts import Refuses
+from conformance.programs.compiled import EXACT, Compiled, compiled, compiling, sums_of
+from conformance.programs.scenarios.compiled import graphs, values
+from conformance.programs.strategies import CORE, programs
+from conformance.rows.for_readers import for_readers
+from impls import Implementation
+
+BACKEND = st.sampled_from(EXACT)
+SHAPES = st.sampled_from([(2, 2), (2, 2, 5), (2, 5, 2, 7)])
+DYNAMIC = st.sampled_from([None, False, True])
+OF_CLAIMS = {
+    "closure-gradients": {"closure"},
+    "containers": {"containers", "container-outputs"},
+    "keyword-arguments": {"keyword"},
+    "non-tensor-arguments": {"non-tensors"},
+    "non-tensor-outputs": {"non-tensor-outputs"},
+}
+
+
+def _right_or_refused(case: Case) -> None:
+    """What the program notes as seen is what it notes as expected, or the call is refused by name."""
+    with suppress(Refuses):
+        case.as_expected()
+
+
+@for_readers("everyday", "wrong gradient", "torch.compile, Dynamo, AOTAutograd, fullgraph")
+@law(compiled(programs(), BACKEND), needs=["compiled"], recomputes=False, effort=0.1, floor=1)
+def test_compiled_regions_equal_plain(case: Case) -> None:
+    """A program compiled into one graph, regions inside of regions among it, gives eager plain's values and gradients."""
+    case.equals_plain()
+
+
+def _whatever_is_claimed(claims: Implementation) -> st.SearchStrategy[Compiled]:
+    features = set[str]().union(*(OF_CLAIMS[one] for one in OF_CLAIMS.keys() & claims.capabilities))
+    return compiled(programs(sometimes={*CORE, "retain", "view-outputs", "repeated-inputs", *features}), BACKEND)
+
+
+@for_readers("everyday", "wrong gradient", "torch.compile, kwargs, containers, closures, retain_graph")
+@law(_whatever_is_claimed, needs=["compiled"], recomputes=False, effort=0.1, floor=1)
+def test_compiled_regions_take_what_is_claimed(case: Case) -> None:
+    """Arguments and results that an implementation takes eagerly are right in a compiled region, too."""
+    case.equals_plain()
+
+
+@for_readers("everyday", "wrong gradient", "torch.compile, recompilation, dynamic shapes, mark_dynamic")
+@law(
+    compiling(values.calls, backend=BACKEND, rows=SHAPES, dynamic=DYNAMIC),
+    needs=["compiled"],
+    recomputes=False,
+    effort=0.1,
+    floor=1,
+)
+def test_compiled_regions_called_again(case: Case) -> None:
+    """The second call of a compiled region, and one with another shape, give plain's gradients, dynamic shapes or not."""
+    case.as_expected()
+
+
+@for_readers("everyday", "wrong gradient", "torch.compile, inductor, C++, fusion")
+@law(
+    compiling(
+        values.calls, sums_of("inductor"), backend=st.just("inductor"), rows=st.sampled_from([(2,), (2, 5)]), dynamic=DYNAMIC
+    ),
+    needs=["compiled"],
+    recomputes=False,
+    effort=0.05,
+    floor=1,
+    devices=["cpu"],
+    compiler=True,
+)
+def test_regions_compiled_by_inductor(case: Case) -> None:
+    """Regions that inductor compiles give plain's values and gradients up to rounding, also when they are called again."""
+    case.as_expected()
+
+
+_DROPOUT = {"regions": st.integers(1, 2), "outside": st.booleans()}
+
+
+@for_readers("everyday", "wrong gradient", "torch.compile, dropout, functionalize_rng_ops")
+@law(
+    compiling(values.dropout, backend=st.just("aot_eager"), budget=st.just(1.0), **_DROPOUT),
+    needs=["compiled", "rng"],
+    recomputes=False,
+    effort=0.1,
+    floor=1,
+)
+def test_masks_of_compiled_regions_are_replayed(case: Case) -> None:
+    """Dropout in compiled regions draws plain's numbers, gradients are of the same mask, and the stream is where plain's is."""
+    case.as_expected()
+
+
+@for_readers("advanced", "wrong gradient", "torch.compile, dropout, backend eager, debugging")
+@law(
+    compiling(values.dropout, backend=st.just("eager"), budget=st.just(1.0), **_DROPOUT),
+    needs=["compiled", "rng"],
+    recomputes=False,
+    effort=0.1,
+    floor=1,
+)
+def test_masks_in_graphs_that_are_not_compiled(case: Case) -> None:
+    """With the backend "eager", which only captures graphs, regions with dropout draw as they do in other graphs."""
+    case.as_expected()
+
+
+_BELOW_ONE = st.sampled_from([0.0, 0.5])
+
+
+@for_readers("advanced", "wrong gradient", "torch.compile, dropout, activation_memory_budget")
+@law(
+    compiling(values.dropout, backend=st.just("aot_eager"), budget=_BELOW_ONE, **_DROPOUT),
+    needs=["compiled", "rng"],
+    recomputes=False,
+    effort=0.1,
+    floor=1,
+)
+def test_masks_within_a_memory_budget(case: Case) -> None:
+    """What the partitioner recomputes within an activation memory budget draws forward's numbers, inside regions or not."""
+    case.as_expected()
+
+
+@for_readers("everyday", "more work than needed", "torch.compile, graph break, recompilation, recompile limit")
+@law(
+    compiling(graphs.counted_graphs, rows=SHAPES, regions=st.integers(1, 2), dynamic=DYNAMIC),
+    needs=["compiled"],
+    recomputes=False,
+    effort=0.1,
+    floor=1,
+)
+def test_compiled_regions_are_one_graph(case: Case) -> None:
+    """A step with regions is one graph: none breaks it, and it is compiled once for a shape, or once more for all others."""
+    case.as_expected()
+
+
+_BLOCKS = st.integers(1, 3)
+
+
+@for_readers("everyday", "leaked or late memory", "torch.compile, partitioner, min-cut, saved activations")
+@law(
+    compiling(graphs.kept_tensors, blocks=_BLOCKS, policy=st.just("nothing")),
+    needs=["compiled", "recomputes"],
+    recomputes=False,
+    effort=0.1,
+    floor=1,
+)
+def test_compiled_regions_save_what_they_are_passed(case: Case) -> None:
+    """From the forward graph to the backward graph go the tensors that regions are passed, and no others."""
+    case.as_expected()
+
+
+@for_readers("everyday", "more work than needed", "torch.compile, recomputation, is it enabled")
+@law(
+    compiling(graphs.kernels_again, blocks=_BLOCKS, policy=st.just("nothing")),
+    needs=["compiled", "recomputes"],
+    recomputes=False,
+    effort=0.1,
+    floor=1,
+)
+def test_compiled_regions_are_recomputed_once(case: Case) -> None:
+    """The backward graph runs each operator again that backward needs the result of, once, as eager regions do."""
+    case.as_expected()
+
+
+_POLICY = st.sampled_from(["products", "sines"])
+
+
+@for_readers(
+    "advanced", "leaked or late memory", "torch.compile, SAC, selective checkpointing, create_selective_checkpoint_contexts"
+)
+@law(
+    compiling(graphs.kept_tensors, blocks=st.just(1), policy=_POLICY)
+    | compiling(
+        graphs.kernels_again,
+        blocks=st.integers(1, 2),
+        policy=st.sampled_from(["sines", "exponentials"]),
+    ),
+    needs=["compiled", "context-fn"],
+    gradients=False,  # plain takes no options
+    recomputes=False,
+    effort=0.1,
+    floor=1,
+)
+def test_policies_keep_what_they_say_when_compiled(case: Case) -> None:
+    """A selective policy keeps the same results in a compiled region, and they alone do not run again."""
+    case.as_expected()
+
+
+@for_readers("advanced", "wrong gradient", "torch.compile, SAC, in-place, selective checkpointing")
+@law(
+    compiling(values.in_place_under_a_policy, backend=BACKEND, keeps=st.booleans()),
+    gradients=False,  # plain takes no options
+    recomputes=False,
+    effort=0.1,
+    floor=1,
+    about=TRACING | {"context_fn", "policy"},
+)
+def test_operators_in_place_under_a_compiled_policy(case: Case) -> None:
+    """An in-place operator in a compiled region with a selective policy is neither lost nor done twice, or is refused."""
+    _right_or_refused(case)
+
+
+@for_readers("everyday", "wrong gradient", "torch.compile, wrapping order, apply_activation_checkpointing, cache limit")
+@law(
+    compiling(
+        values.wrapped,
+        backend=BACKEND,
+        order=st.sampled_from(["inside", "around", "both"]),
+        rows=st.sampled_from([(2,), (2, 5, 7)]),
+    ),
+    recomputes=False,
+    effort=0.1,
+    floor=1,
+    about=TRACING,
+)
+def test_compiled_inside_or_around(case: Case) -> None:
+    """Whether the region is compiled, or what it calls, or both, changes no number, also if shapes differ: or it is refused."""
+    _right_or_refused(case)
+
+
+def _breaks(claims: Implementation) -> st.SearchStrategy[object]:
+    random = st.booleans() if "rng" in claims.capabilities else st.just(False)
+    return compiling(values.broken, backend=st.just("aot_eager"), where=st.sampled_from(["inside", "after"]), random=random)
+
+
+@for_readers("everyday", "wrong gradient", "torch.compile, graph break, print")
+@law(_breaks, recomputes=False, effort=0.1, floor=1)
+def test_graph_breaks_change_no_number(case: Case) -> None:
+    """A graph break inside of a region, or between two, changes no value, no gradient and no random number."""
+    case.as_expected()
+
+
+@for_readers("advanced", "wrong gradient", "torch.compile, side effect, buffer, BatchNorm, in-place")
+@law(
+    compiling(values.mutated, backend=BACKEND, what=st.sampled_from(["buffer", "result", "argument"])),
+    recomputes=False,
+    effort=0.1,
+    floor=1,
+    about=TRACING | {"mutate", "mutation", "mutated", "mutating", "side effect"},
+)
+def test_compiled_regions_that_change_tensors(case: Case) -> None:
+    """A compiled region that changes a buffer, a result or an argument in place does so once, as plain, or is refused."""
+    _right_or_refused(case)
+
+
+@for_readers("advanced", "wrong gradient", "torch.compile, saved_tensors_hooks, save_on_cpu, offload")
+@law(compiling(values.hooked, backend=BACKEND, change=st.booleans()), needs=["compiled"], recomputes=False, effort=0.1, floor=1)
+def test_hooks_around_compiled_regions(case: Case) -> None:
+    """Hooks for saved tensors that are around a compiled region change no gradient."""
+    case.as_expected()
+
+
+@for_readers("everyday", "wrong gradient", "torch.compile, tied weights, shared layer, autocast")
+@law(
+    compiling(values.shared_weight, backend=BACKEND, autocast=st.booleans(), dynamic=DYNAMIC),
+    needs=["compiled"],
+    recomputes=False,
+    effort=0.1,
+    floor=1,
+)
+def test_compiled_regions_that_share_a_weight(case: Case) -> None:
+    """Two compiled regions side by side that read one weight give plain's gradients, also under autocast."""
+    case.as_expected()
+
+
+_OPTION = st.sampled_from(["preserve_rng_state", "debug", "early_stop", "determinism_check", "context_fn"])
+
+
+@for_readers("advanced", "poor error", "torch.compile, preserve_rng_state, early_stop, debug, context_fn")
+@law(
+    compiling(values.options, backend=BACKEND, option=_OPTION),
+    gradients=False,  # plain takes no options
+    recomputes=False,
+    effort=0.1,
+    floor=1,
+    about=TRACING | {"preserve_rng_state", "debug", "early_stop", "determinism_check", "context_fn", "keyword"},
+)
+def test_options_of_compiled_regions_are_kept_or_refused(case: Case) -> None:
+    """An option that a compiled region is given does what it does eagerly, in each call, or is refused by its name."""
+    _right_or_refused(case)
+
+
+@for_readers("advanced", "leaked or late memory", "torch.compile, activation_memory_budget, knapsack, partitioner")
+@law(compiling(graphs.budgets, regions=st.integers(1, 2)), needs=["compiled"], recomputes=False, effort=0.1, floor=1)
+def test_less_budget_saves_no_more(case: Case) -> None:
+    """With a smaller activation memory budget no more is saved than with a larger one, and gradients are the same."""
+    case.as_expected()
+
+
+def _with_autograd(claims: Implementation) -> st.SearchStrategy[object]:
+    random = st.booleans() if "rng" in claims.capabilities else st.just(False)
+    return compiling(values.with_compiled_autograd, backend=st.just("aot_eager"), passes=st.integers(1, 2), random=random)
+
+
+@for_readers("advanced", "wrong gradient", "torch.compile, compiled autograd, DDP, FSDP")
+@law(_with_autograd, recomputes=False, effort=0.1, floor=1, about=TRACING)
+def test_compiled_autograd_changes_no_number(case: Case) -> None:
+    """With compiled autograd a compiled step with regions gives plain's gradients, in the second call, too, or is refused."""
+    _right_or_refused(case)

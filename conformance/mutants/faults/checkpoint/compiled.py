@@ -1,0 +1,183 @@
+"""Faults of the nested checkpoint that laws of the family compiled must catch: of what takes its place in a graph."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils.checkpoint import create_selective_checkpoint_contexts
+
+from conformance.mutants.mutant import Copy, mutant
+
+
+def _detached(value: Any) -> Any:
+    return value.detach() if isinstance(value, torch.Tensor) else value
+
+
+def _tensor_by_tensor(change: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
+    """A value with its tensors that require grad changed."""
+    if isinstance(value, torch.Tensor):
+        return change(value) if value.requires_grad else value
+    return tuple(_tensor_by_tensor(change, one) for one in value) if type(value) is tuple else value
+
+
+def _change_gradient(copy: Copy, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """What a traced region returns is changed in a way that keeps its values."""
+    copy.change_result("compiled", "trace", lambda value, *_, **__: _tensor_by_tensor(change, value))
+
+
+@mutant("compiled", "compiled", "compiled_regions_equal_plain")
+def detaches_what_is_passed(copy: Copy) -> None:
+    """A traced region is passed tensors without their history."""
+    copy.call_instead(
+        "compiled",
+        "trace",
+        lambda there, function, args, *rest, **options: there(function, tuple(map(_detached, args)), *rest, **options),
+    )
+
+
+@mutant("compiled", "compiled", "compiled_regions_take_what_is_claimed", profile="default")
+def detaches_what_is_passed_by_keyword(copy: Copy) -> None:
+    """A traced region is passed tensors by keyword without their history."""
+
+    def trace(there: Any, function: Any, args: Any, kwargs: Any, *rest: Any, **options: Any) -> Any:
+        return there(function, args, {name: _detached(one) for name, one in kwargs.items()}, *rest, **options)
+
+    copy.call_instead("compiled", "trace", trace)
+
+
+@mutant("compiled", "compiled", "compiled_regions_called_again", profile="default")
+def differentiates_even_batches_alone(copy: Copy) -> None:
+    """A traced region has no gradient where the batch has an odd number of rows."""
+
+    def trace(there: Any, function: Any, args: Any, *rest: Any, **options: Any) -> Any:
+        odd = args[0].shape[0] % 2 == 1
+        return there(function, tuple(map(_detached, args)) if odd else args, *rest, **options)
+
+    copy.call_instead("compiled", "trace", trace)
+
+
+@mutant("compiled", "compiled", "regions_compiled_by_inductor")
+def rounds_to_half_precision(copy: Copy) -> None:
+    """What a traced region returns is rounded to bfloat16."""
+    copy.change_result(
+        "compiled", "trace", lambda value, *_, **__: _tensor_by_tensor(lambda y: y.bfloat16().to(y.dtype), value)
+    )
+
+
+@mutant("compiled", "compiled", "masks_of_compiled_regions_are_replayed")
+def draws_anew_for_the_gradient(copy: Copy) -> None:
+    """The value of a traced region is that of one run, and its gradient that of another, which draws other numbers."""
+
+    def trace(there: Any, function: Any, args: Any, kwargs: Any, *rest: Any, **options: Any) -> Any:
+        value, again = function(*args, **kwargs).detach(), there(function, args, kwargs, *rest, **options)
+        return value + (again - again.detach())
+
+    copy.call_instead("compiled", "trace", trace)
+
+
+@mutant("compiled", "compiled", "compiled_regions_are_one_graph")
+def breaks_the_graph(copy: Copy) -> None:
+    """A region is not traced: the graph ends before it."""
+    copy.call_before("compiled", "trace", lambda *_, **__: torch._dynamo.graph_break())
+
+
+@mutant("compiled", "compiled", "compiled_regions_save_what_they_are_passed")
+def keeps_everything(copy: Copy) -> None:
+    """A traced region is no region: its function is called."""
+    copy.replace("compiled", "trace", lambda function, args, kwargs, *_, **__: function(*args, **kwargs))
+
+
+@mutant("compiled", "compiled", "compiled_regions_are_recomputed_once")
+def keeps_results_of_exp(copy: Copy) -> None:
+    """A traced region without a policy has one that keeps results of exp."""
+    contexts = functools.partial(create_selective_checkpoint_contexts, [torch.ops.aten.exp.default])
+
+    def trace(there: Any, function: Any, args: Any, kwargs: Any, preserve: Any, context_fn: Any = None, *rest: Any) -> Any:
+        return there(function, args, kwargs, preserve, context_fn or contexts, *rest)
+
+    copy.call_instead("compiled", "trace", trace)
+
+
+@mutant("compiled", "compiled", "policies_keep_what_they_say_when_compiled")
+def drops_the_policy(copy: Copy) -> None:
+    """A traced region recomputes all, whatever context_fn says."""
+
+    def trace(there: Any, function: Any, args: Any, kwargs: Any, preserve: Any, context_fn: Any = None, *rest: Any) -> Any:
+        return there(function, args, kwargs, preserve, None, *rest)
+
+    copy.call_instead("compiled", "trace", trace)
+
+
+@mutant("compiled", "compiled", "options_of_compiled_regions_are_kept_or_refused")
+def enters_any_context_as_it_compiles(copy: Copy) -> None:
+    """Contexts that are no selective policy are given to the compiler."""
+    copy.replace("compiled", "_policies", lambda context_fn: context_fn())
+
+
+@mutant("compiled", "compiled", "options_of_compiled_regions_are_kept_or_refused", profile="default")
+def drops_the_context(copy: Copy) -> None:
+    """A traced region enters no context, whatever context_fn says."""
+
+    def trace(there: Any, function: Any, args: Any, kwargs: Any, preserve: Any, context_fn: Any = None, *rest: Any) -> Any:
+        return there(function, args, kwargs, preserve, None, *rest)
+
+    copy.call_instead("compiled", "trace", trace)
+
+
+@mutant("compiled", "compiled", "compiled_regions_that_change_tensors", profile="default")
+def changes_copies(copy: Copy) -> None:
+    """A traced region is passed copies, so that what it does to its arguments is lost."""
+    copy.call_instead(
+        "compiled",
+        "trace",
+        lambda there, function, args, *rest, **options: there(function, tuple(one.clone() for one in args), *rest, **options),
+    )
+
+
+@mutant("compiled", "compiled", "compiled_inside_or_around")
+def doubles_the_gradient(copy: Copy) -> None:
+    """The gradient of a traced region is twice what it should be."""
+    _change_gradient(copy, lambda y: 2 * y - y.detach())
+
+
+@mutant("compiled", "compiled", "graph_breaks_change_no_number", profile="default")
+def halves_the_gradient(copy: Copy) -> None:
+    """The gradient of a traced region is half of what it should be."""
+    _change_gradient(copy, lambda y: (y + y.detach()) / 2)
+
+
+@mutant("compiled", "compiled", "hooks_around_compiled_regions")
+def triples_the_gradient(copy: Copy) -> None:
+    """The gradient of a traced region is three times what it should be."""
+    _change_gradient(copy, lambda y: y + 2 * (y - y.detach()))
+
+
+@mutant("compiled", "compiled", "compiled_regions_that_share_a_weight")
+def loses_the_gradient(copy: Copy) -> None:
+    """A traced region returns a value without a gradient, plus nothing that has one."""
+    _change_gradient(copy, lambda y: y.detach() + 0 * y)
+
+
+@mutant("compiled", "compiled", "less_budget_saves_no_more")
+def turns_the_gradient_around(copy: Copy) -> None:
+    """The gradient of a traced region has the other sign."""
+    _change_gradient(copy, lambda y: 2 * y.detach() - y)
+
+
+@mutant("compiled", "compiled", "compiled_autograd_changes_no_number")
+def quarters_the_gradient(copy: Copy) -> None:
+    """The gradient of a traced region is a quarter of what it should be."""
+    _change_gradient(copy, lambda y: (y + 3 * y.detach()) / 4)
+
+
+@mutant("compiled", "compiled", "operators_in_place_under_a_compiled_policy")
+def loses_the_gradient_under_a_policy(copy: Copy) -> None:
+    """A traced region with a policy is passed tensors without their history."""
+
+    def trace(there: Any, function: Any, args: Any, kwargs: Any, preserve: Any, context_fn: Any = None, *rest: Any) -> Any:
+        return there(function, args if context_fn is None else tuple(map(_detached, args)), kwargs, preserve, context_fn, *rest)
+
+    copy.call_instead("compiled", "trace", trace)

@@ -1,0 +1,263 @@
+"""Programs that compare what compiled regions compute with what eager functions do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+def calls(checkpoint: Any, note: Any, device: str, *, backend: str, rows: tuple[int, ...], dynamic: bool | None) -> None:
+    w = torch.randn(3, 3, device=device, requires_grad=True)
+    inputs = [torch.randn(each, 3, device=device, requires_grad=True) for each in rows]
+
+    def f(h):
+        return (h @ w).sin()
+
+    def backward(y, x):
+        y.backward(torch.ones_like(y))
+        found = [y, w.grad, x.grad]
+        w.grad = x.grad = None
+        return found
+
+    due = [backward(f(x), x) for x in inputs]
+    step = torch.compile(lambda x: checkpoint(f, x), backend=backend, fullgraph=True, dynamic=dynamic)
+    for turn, x in enumerate(inputs):
+        note(f"expected call {turn}", due[turn])
+        y = step(x)
+        note(f"seen call {turn}", backward(y, x))
+        note(f"gradients {turn}", due[turn][1:])
+
+
+def dropout(checkpoint: Any, note: Any, device: str, *, backend: str, regions: int, budget: float, outside: bool) -> None:
+    from torch._functorch import config
+
+    p = torch.randn(3, 3, device=device, requires_grad=True)
+
+    def f(h):
+        return torch.nn.functional.dropout(h.sin(), 0.5)
+
+    def all_of_them(region):
+        h = torch.nn.functional.dropout(p, 0.5) if outside else p
+        for _ in range(regions):
+            h = region(f, h)
+        return h
+
+    def seeded(run):
+        torch.manual_seed(1)
+        y = run()
+        after = torch.rand(2, device=device)
+        y.backward(torch.ones_like(y))
+        found = [y, p.grad, after, torch.rand(2, device=device)]
+        p.grad = None
+        return found
+
+    due = seeded(lambda: all_of_them(lambda g, h: g(h)))
+    note("expected mask", due)
+    note("gradients 0", [due[1]])
+    with config.patch(activation_memory_budget=budget):
+        note("seen mask", seeded(torch.compile(lambda: all_of_them(checkpoint), backend=backend, fullgraph=True)))
+
+
+def shared_weight(checkpoint: Any, note: Any, device: str, *, backend: str, autocast: bool, dynamic: bool | None) -> None:
+    w = torch.randn(4, 4, device=device, requires_grad=True)
+    x = torch.randn(2, 4, device=device, requires_grad=True)
+
+    def f(h):
+        return (h @ w).sin()
+
+    def both(region):
+        with torch.autocast(torch.device(device).type, dtype=torch.bfloat16, enabled=autocast, cache_enabled=False):
+            return region(f, x).float(), region(f, 2 * x).float()
+
+    def backward(outputs):
+        torch.autograd.backward(outputs, [torch.ones_like(y) for y in outputs])
+        found = [*outputs, w.grad, x.grad]
+        w.grad = x.grad = None
+        return found
+
+    due = backward(both(lambda g, h: g(h)))
+    note("expected both", due)
+    note("gradients 0", due[2:])
+    note("seen both", backward(torch.compile(lambda: both(checkpoint), backend=backend, fullgraph=True, dynamic=dynamic)()))
+
+
+def wrapped(checkpoint: Any, note: Any, device: str, *, backend: str, order: str, rows: tuple[int, ...]) -> None:
+    w = torch.randn(3, 3, device=device, requires_grad=True)
+    inputs = [torch.randn(each, 3, device=device, requires_grad=True) for each in rows]
+
+    def f(h):
+        return (h @ w).sin()
+
+    def backward(outputs):
+        torch.autograd.backward(outputs, [torch.ones_like(y) for y in outputs])
+        found = [*outputs, w.grad, *(x.grad for x in inputs)]
+        for leaf in (w, *inputs):
+            leaf.grad = None
+        return found
+
+    due = backward([f(x).tanh() for x in inputs])
+    note("expected outputs", due)
+    note("gradients 0", due[len(inputs) :])
+    inside = torch.compile(f, backend=backend) if order in ("around", "both") else f
+    step = lambda x: checkpoint(inside, x).tanh()  # noqa: E731 - as a lambda is what scripts show in a line
+    if order in ("inside", "both"):
+        step = torch.compile(step, backend=backend)
+    note("seen outputs", backward([step(x) for x in inputs]))
+
+
+def broken(checkpoint: Any, note: Any, device: str, *, backend: str, where: str, random: bool) -> None:
+    p = torch.randn(3, 3, device=device, requires_grad=True)
+
+    def f(h):
+        h = torch.nn.functional.dropout(h.sin(), 0.5) if random else h.sin()
+        if where == "inside":
+            torch._dynamo.graph_break()
+        return h.exp()
+
+    def all_of_it(region):
+        h = region(f, p)
+        if where == "after":
+            torch._dynamo.graph_break()
+        return region(f, h)
+
+    def seeded(run):
+        torch.manual_seed(1)
+        y = run()
+        y.backward(torch.ones_like(y))
+        found = [y, p.grad, torch.rand(2, device=device)]
+        p.grad = None
+        return found
+
+    due = seeded(lambda: all_of_it(lambda g, h: g(h)))
+    note("expected call", due)
+    note("gradients 0", [due[1]])
+    note("seen call", seeded(torch.compile(lambda: all_of_it(checkpoint), backend=backend)))
+
+
+def mutated(checkpoint: Any, note: Any, device: str, *, backend: str, what: str) -> None:
+    p = torch.randn(3, 3, device=device, requires_grad=True)
+    count = torch.zeros(1, device=device)
+
+    def f(h):
+        if what == "buffer":
+            count.add_(1)
+            return (h.sin() * 2).exp()
+        return (h.sin().mul_(2) if what == "result" else h.mul_(2)).exp()
+
+    def once(run):
+        count.zero_()
+        x = p.sin()
+        y = run(x)
+        y.backward(torch.ones_like(y))
+        found = [y, p.grad, x, count.clone()]
+        p.grad = None
+        return found
+
+    due = once(f)
+    note("expected call", due)
+    note("gradients 0", [due[1]])
+    note("seen call", once(torch.compile(lambda h: checkpoint(f, h), backend=backend, fullgraph=True)))
+
+
+def in_place_under_a_policy(checkpoint: Any, note: Any, device: str, *, backend: str, keeps: bool) -> None:
+    from torch.utils.checkpoint import create_selective_checkpoint_contexts
+
+    p = torch.randn(3, 3, device=device, requires_grad=True)
+    kept = [torch.ops.aten.sin.default] if keeps else []
+
+    def f(h):
+        return h.sin().mul_(2).exp()
+
+    def once(run):
+        y = run(p)
+        y.backward(torch.ones_like(y))
+        found = [y, p.grad]
+        p.grad = None
+        return found
+
+    due = once(f)
+    note("expected call", due)
+    note("gradients 0", [due[1]])
+    policy = lambda: create_selective_checkpoint_contexts(kept)  # noqa: E731 - as a lambda is what scripts show in a line
+    note("seen call", once(torch.compile(lambda h: checkpoint(f, h, context_fn=policy), backend=backend, fullgraph=True)))
+
+
+def with_compiled_autograd(checkpoint: Any, note: Any, device: str, *, backend: str, passes: int, random: bool) -> None:
+    from torch._dynamo import config
+
+    p = torch.randn(3, 3, device=device, requires_grad=True)
+
+    def f(h):
+        return torch.nn.functional.dropout(h.sin(), 0.5) if random else h.sin()
+
+    def seeded(run):
+        torch.manual_seed(1)
+        for _ in range(passes):
+            y = run(p)
+            y.backward(torch.ones_like(y))
+        found = [y, p.grad]
+        p.grad = None
+        return found
+
+    due = seeded(f)
+    note("expected call", due)
+    note("gradients 0", [due[1]])
+    with config.patch(compiled_autograd=True):
+        note("seen call", seeded(torch.compile(lambda h: checkpoint(f, h), backend=backend)))
+
+
+def hooked(checkpoint: Any, note: Any, device: str, *, backend: str, change: bool) -> None:
+    p = torch.randn(3, 3, device=device, requires_grad=True)
+
+    def f(h):
+        return (h.sin() * h).exp()
+
+    def once(run):
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: t.clone() if change else t, lambda t: t):
+            y = run(p)
+        y.backward(torch.ones_like(y))
+        found = [y, p.grad]
+        p.grad = None
+        return found
+
+    due = once(f)
+    note("expected call", due)
+    note("gradients 0", [due[1]])
+    note("seen call", once(torch.compile(lambda h: checkpoint(f, h), backend=backend, fullgraph=True)))
+
+
+def options(checkpoint: Any, note: Any, device: str, *, backend: str, option: str) -> None:
+    from contextlib import contextmanager
+
+    p = torch.randn(3, 3, device=device, requires_grad=True)
+    entered = []
+
+    @contextmanager
+    def log(name):
+        entered.append(name)
+        yield
+
+    given = {
+        "preserve_rng_state": {"preserve_rng_state": False},
+        "debug": {"debug": True},
+        "early_stop": {"early_stop": False},
+        "determinism_check": {"determinism_check": "none"},
+        "context_fn": {"context_fn": lambda: (log("forward"), log("recomputation"))},
+    }
+
+    def f(h):
+        return h.sin().exp()
+
+    y = f(p)
+    y.backward(torch.ones_like(y))
+    due = [y, p.grad, ["forward", "recomputation"] * 2 * (option == "context_fn")]
+    p.grad = None
+    note("expected call", due)
+    note("gradients 0", [due[1]])
+    step = torch.compile(lambda h: checkpoint(f, h, **given[option]), backend=backend, fullgraph=True)
+    for _ in range(2):
+        p.grad = None
+        y = step(p)
+        y.backward(torch.ones_like(y))
+    note("seen call", [y, p.grad, entered])

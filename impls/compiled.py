@@ -1,0 +1,81 @@
+"""A checkpoint that ``torch.compile`` traces: PyTorch's own takes its place, since that is the one that the compiler knows.
+
+What it makes of that is marks in the graph, by which the partitioner recomputes. An option that marks cannot express is
+refused by name, never dropped: with ``fullgraph=True`` the refusal is an error, and else a graph break, and the call runs
+eagerly as it stands. So does every call that the compiler does not trace; what it calls is not traced either, because a
+recomputation has to do what forward did.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+
+import torch.utils.checkpoint
+from torch.compiler import is_compiling as is_compiling
+
+from impls.torch_private import SelectivePolicyContext, run_frames_untraced
+
+Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_INSTEAD = "Leave the option out, or the call out of what is compiled"
+
+
+def traced_or_eager(checkpoint: Function) -> Function:
+    """Decorate a checkpoint that calls :func:`trace` while it is traced: a call that is not traced runs eagerly as a whole."""
+    run_frames_untraced(checkpoint.__code__)
+    return checkpoint
+
+
+def trace(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    preserve_rng_state: bool,
+    context_fn: Callable[[], Contexts] | None = None,
+    determinism_check: str = "default",
+    debug: bool = False,
+    early_stop: bool = True,
+    respect_saved_tensors_hooks: bool | None = None,
+) -> Any:
+    """Call ``function(*args, **kwargs)`` as a region of the graph that is being traced.
+
+    ``context_fn`` is None if there is none. Raises NotImplementedError for an option that the graph cannot honour, and, when
+    the graph is compiled, for contexts that are no selective policy. The graph always replays random numbers and computes
+    what backward needs, and nothing else, again; it has nothing that a check of determinism could compare.
+    """
+    if not preserve_rng_state:
+        raise NotImplementedError(f"preserve_rng_state is False; torch.compile replays random numbers always. {_INSTEAD}")
+    if debug:
+        raise NotImplementedError(f"debug is True; what torch.compile recomputes is not compared with forward. {_INSTEAD}")
+    if not early_stop:
+        raise NotImplementedError(f"early_stop is False; torch.compile recomputes only what backward needs. {_INSTEAD}")
+    if respect_saved_tensors_hooks is not None:
+        told = f"respect_saved_tensors_hooks is {respect_saved_tensors_hooks}; hooks see what the graph of torch.compile saves"
+        raise NotImplementedError(f"{told}. {_INSTEAD}")
+    if context_fn is None:
+        return torch.utils.checkpoint.checkpoint(
+            function, *args, use_reentrant=False, determinism_check=determinism_check, **kwargs
+        )
+    return torch.utils.checkpoint.checkpoint(
+        function,
+        *args,
+        use_reentrant=False,
+        determinism_check=determinism_check,
+        context_fn=functools.partial(_policies, context_fn),
+        **kwargs,
+    )
+
+
+def _policies(context_fn: Callable[[], Contexts]) -> Contexts:
+    """The contexts, which are asked for as the graph is compiled, if they are a selective policy's."""
+    contexts = context_fn()
+    if not isinstance(contexts[0], SelectivePolicyContext):
+        raise NotImplementedError(
+            f"context_fn gives {contexts[0]!r}, which is no selective policy, and torch.compile would enter it as it compiles, "
+            f"never as the region runs. {_INSTEAD}"
+        )
+    return contexts

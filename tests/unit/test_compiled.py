@@ -1,0 +1,227 @@
+"""Our checkpoints inside of what ``torch.compile`` compiles: traced without a break, and right to the last bit, or refused."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import create_selective_checkpoint_contexts
+
+from impls import legacy, native, nested, reentrant
+
+Checkpoint = Callable[..., Any]
+OURS: dict[str, Checkpoint] = {"nested": nested.checkpoint, "reentrant": reentrant.checkpoint, "native": native.checkpoint}
+EXACT = ("eager", "aot_eager")
+ours = pytest.mark.parametrize("checkpoint", OURS.values(), ids=OURS)
+exact = pytest.mark.parametrize("backend", EXACT)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_compiled() -> Iterator[None]:
+    torch.compiler.reset()
+    torch.manual_seed(0)
+    yield
+    torch.compiler.reset()
+
+
+class Blocks:
+    """Three blocks with a weight each, and an input."""
+
+    def __init__(self, rows: int = 4) -> None:
+        self.weights = [torch.randn(8, 8, requires_grad=True) for _ in range(3)]
+        self.input = torch.randn(rows, 8, requires_grad=True)
+
+    def block(self, w: Tensor, h: Tensor) -> Tensor:
+        return (h @ w).sin().relu() * h
+
+    def forward(self, checkpoint: Checkpoint, x: Tensor, block: Checkpoint | None = None) -> Tensor:
+        for w in self.weights:
+            x = checkpoint(block or self.block, w, x)
+        return x
+
+    def gradients(self, run: Callable[[], Tensor]) -> list[Tensor]:
+        """The value, and the gradients of all leaves."""
+        y = run()
+        y.backward(torch.ones_like(y))
+        leaves = [*self.weights, self.input]
+        found = [y.detach(), *(leaf.grad for leaf in leaves if leaf.grad is not None)]
+        for leaf in leaves:
+            leaf.grad = None
+        assert len(found) == 1 + len(leaves)
+        return found
+
+
+def plain(function: Checkpoint, *args: Any) -> Any:
+    return function(*args)
+
+
+def assert_equal(one: list[Tensor], other: list[Tensor]) -> None:
+    assert len(one) == len(other)
+    assert all(map(torch.equal, one, other))
+
+
+@ours
+@exact
+def test_three_blocks_in_one_graph_give_plains_gradients(checkpoint: Checkpoint, backend: str) -> None:
+    blocks = Blocks()
+    due = blocks.gradients(lambda: blocks.forward(plain, blocks.input))
+    step = torch.compile(lambda x: blocks.forward(checkpoint, x), backend=backend, fullgraph=True)
+    for _ in range(2):
+        assert_equal(blocks.gradients(lambda: step(blocks.input)), due)
+
+
+@ours
+def test_a_traced_region_saves_what_it_is_passed(checkpoint: Checkpoint) -> None:
+    blocks = Blocks()
+    step = torch.compile(lambda x: blocks.forward(checkpoint, x), backend="aot_eager", fullgraph=True)
+    node: Any = step(blocks.input).grad_fn
+    leaves = {leaf.data_ptr() for leaf in (*blocks.weights, blocks.input)}
+    assert len({saved.data_ptr() for saved in node.saved_tensors} - leaves) == len(blocks.weights) - 1
+
+
+@ours
+def test_masks_are_replayed_and_the_stream_is_plains(checkpoint: Checkpoint) -> None:
+    blocks = Blocks()
+
+    def dropped(w: Tensor, h: Tensor) -> Tensor:
+        return torch.nn.functional.dropout(blocks.block(w, h), 0.5)
+
+    def seeded(run: Callable[[], Tensor]) -> list[Tensor]:
+        torch.manual_seed(1)
+        return [*blocks.gradients(run), torch.rand(2)]
+
+    due = seeded(lambda: blocks.forward(plain, blocks.input, dropped))
+    step = torch.compile(lambda x: blocks.forward(checkpoint, x, dropped), backend="aot_eager", fullgraph=True)
+    assert_equal(seeded(lambda: step(blocks.input)), due)
+
+
+REFUSED: list[dict[str, Any]] = [
+    {"preserve_rng_state": False},
+    {"debug": True},
+    {"early_stop": False},
+    {"respect_saved_tensors_hooks": False},
+]
+
+
+@pytest.mark.parametrize("options", REFUSED, ids=lambda options: next(iter(options)))
+def test_an_option_that_a_graph_cannot_keep_is_refused_by_name(options: dict[str, Any]) -> None:
+    blocks = Blocks()
+    region = functools.partial(nested.checkpoint, **options)
+    step = torch.compile(lambda x: blocks.forward(region, x), backend="aot_eager", fullgraph=True)
+    with pytest.raises(Exception, match=f"{next(iter(options))} is"):
+        step(blocks.input)
+
+
+@pytest.mark.parametrize("options", REFUSED, ids=lambda options: next(iter(options)))
+def test_without_fullgraph_a_call_with_such_an_option_runs_eagerly(options: dict[str, Any]) -> None:
+    blocks = Blocks()
+    due = blocks.gradients(lambda: blocks.forward(plain, blocks.input))
+    seen: list[bool] = []
+
+    def block(w: Tensor, h: Tensor) -> Tensor:
+        seen.append(torch.compiler.is_compiling())
+        return blocks.block(w, h)
+
+    region = functools.partial(nested.checkpoint, **options)
+    step = torch.compile(lambda x: blocks.forward(region, x, block), backend="aot_eager")
+    assert_equal(blocks.gradients(lambda: step(blocks.input)), due)
+    assert seen == [False] * 6
+
+
+@exact
+def test_contexts_that_are_no_policy_are_refused(backend: str) -> None:
+    blocks = Blocks()
+    region = functools.partial(nested.checkpoint, context_fn=lambda: (nullcontext(), nullcontext()))
+    step = torch.compile(lambda x: blocks.forward(region, x), backend=backend, fullgraph=True)
+    with pytest.raises(Exception, match=r"context_fn gives .* no selective policy"):
+        step(blocks.input)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"determinism_check": "none"},
+        {"use_reentrant": False},
+        {"context_fn": nested.noop_context_fn},
+        {"context_fn": functools.partial(create_selective_checkpoint_contexts, [torch.ops.aten.mm.default])},
+    ],
+    ids=["determinism_check", "use_reentrant", "noop", "policy"],
+)
+def test_other_options_are_kept(options: dict[str, Any]) -> None:
+    blocks = Blocks()
+    due = blocks.gradients(lambda: blocks.forward(plain, blocks.input))
+    region = functools.partial(nested.checkpoint, **options)
+    step = torch.compile(lambda x: blocks.forward(region, x), backend="aot_eager", fullgraph=True)
+    assert_equal(blocks.gradients(lambda: step(blocks.input)), due)
+
+
+def test_early_stop_that_is_switched_around_is_seen() -> None:
+    blocks = Blocks()
+    step = torch.compile(lambda x: blocks.forward(nested.checkpoint, x), backend="aot_eager", fullgraph=True)
+    due = blocks.gradients(lambda: step(blocks.input))
+    with nested.set_checkpoint_early_stop(False), pytest.raises(Exception, match="set_checkpoint_early_stop is active"):
+        step(blocks.input)
+    assert_equal(blocks.gradients(lambda: step(blocks.input)), due)
+
+
+def test_legacy_is_refused_in_a_graph_and_right_outside() -> None:
+    blocks = Blocks()
+    due = blocks.gradients(lambda: blocks.forward(plain, blocks.input))
+    step = torch.compile(lambda x: blocks.forward(legacy.checkpoint, x), backend="aot_eager", fullgraph=True)
+    with pytest.raises(Exception, match=r"legacy runs a backward of its own, which torch.compile does not trace"):
+        step(blocks.input)
+    step = torch.compile(lambda x: blocks.forward(legacy.checkpoint, x), backend="aot_eager")
+    assert_equal(blocks.gradients(lambda: step(blocks.input)), due)
+
+
+@ours
+def test_a_graph_break_inside_runs_the_region_eagerly(checkpoint: Checkpoint) -> None:
+    blocks = Blocks()
+    due = blocks.gradients(lambda: blocks.forward(plain, blocks.input))
+
+    def block(w: Tensor, h: Tensor) -> Tensor:
+        torch._dynamo.graph_break()
+        return blocks.block(w, h)
+
+    step = torch.compile(lambda x: blocks.forward(checkpoint, x, block), backend="aot_eager")
+    for _ in range(2):
+        assert_equal(blocks.gradients(lambda: step(blocks.input)), due)
+
+
+@ours
+def test_a_region_around_a_compiled_function_at_several_shapes(checkpoint: Checkpoint) -> None:
+    compiled = torch.compile(Blocks.block, backend="aot_eager")
+    for rows in (4, 4, 7, 3):
+        blocks = Blocks(rows)
+        due = blocks.gradients(lambda: blocks.forward(plain, blocks.input))  # noqa: B023 - called at once
+        block = functools.partial(compiled, blocks)
+        assert_equal(blocks.gradients(lambda: blocks.forward(checkpoint, blocks.input, block)), due)  # noqa: B023
+
+
+def test_a_decorated_method_is_traced() -> None:
+    class Decorated(Blocks):
+        @nested.checkpoint(determinism_check="none")
+        def block(self, w: Tensor, h: Tensor) -> Tensor:
+            return super().block(w, h)
+
+    blocks, same = Blocks(), Decorated()
+    same.weights, same.input = blocks.weights, blocks.input
+    due = blocks.gradients(lambda: blocks.forward(plain, blocks.input))
+    step = torch.compile(lambda x: same.forward(plain, x), backend="aot_eager", fullgraph=True)
+    assert_equal(same.gradients(lambda: step(same.input)), due)
+
+
+@ours
+def test_a_sequence_of_modules_is_traced(checkpoint: Checkpoint) -> None:
+    module = {nested.checkpoint: nested, reentrant.checkpoint: reentrant, native.checkpoint: native}[checkpoint]
+    chain = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Linear(4, 4), torch.nn.ReLU())
+    x = torch.randn(2, 4, requires_grad=True)
+    leaves = [x, *chain.parameters()]
+    due = torch.autograd.grad(chain(x).sum(), leaves)
+    step = torch.compile(lambda x: module.checkpoint_sequential(chain, 2, x), backend="aot_eager", fullgraph=True)
+    assert_equal([*torch.autograd.grad(step(x).sum(), leaves)], [*due])
