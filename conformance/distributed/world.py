@@ -104,14 +104,14 @@ class World:
     def _start(self) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="reprise-ranks-")
         path, key = Path(self._directory.name), secrets.token_bytes(16)
-        with Listener(str(path / "judge"), "AF_UNIX", backlog=self.size, authkey=key) as listener:
-            self._launcher = self._launched(path, key)
-            self.started += 1
-            try:
+        try:
+            with Listener(str(path / "judge"), "AF_UNIX", backlog=self.size, authkey=key) as listener:
+                self._launcher = self._launched(path, key)
+                self.started += 1
                 self._accept(listener, path)
-            except BaseException:
-                self.close()
-                raise
+        except BaseException:
+            self.close()
+            raise
 
     def _launched(self, path: Path, key: bytes) -> subprocess.Popen[bytes]:
         ours = {rank_module.ADDRESS: str(path / "judge"), rank_module.KEY: key.hex(), rank_module.TRACES: str(path)}
@@ -133,7 +133,7 @@ class World:
         while len(self._ranks) < self.size:
             if self._launcher.poll() is not None or time.monotonic() > end:
                 text = (path / "launcher.txt").read_text(errors="replace")
-                raise RuntimeError(f"the ranks did not start; torch.distributed.run says:\n{text[-3000:]}")
+                raise RuntimeError(f"the ranks did not start; torch.distributed.run says:\n{text[-6000:]}")
             with suppress(TimeoutError):
                 connection = listener.accept()
                 rank, _, pid = connection.recv()
