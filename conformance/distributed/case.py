@@ -14,7 +14,6 @@ from conformance.distributed.answer import Answer, Place, Task, WorldEnded
 from conformance.judging.causes import Cause
 from conformance.judging.judge import Case, Observation, Outcome
 from conformance.judging.verdicts import (
-    CALL_REFUSED,
     NOTHING_RECOMPUTED,
     Crashes,
     Diverges,
@@ -73,7 +72,6 @@ class RankedCase:
     subject: str  # by which name ranks find the implementation
     options: dict[str, Any] = field(default_factory=dict)
     counts: bool = False
-    refusal: str = ""
 
     @functools.cached_property
     def plain(self) -> list[Answer]:
@@ -145,8 +143,7 @@ class RankedCase:
         """True if the run equals plain's, False if it is refused."""
         try:
             self.equals_plain()
-        except Refuses as refused:
-            self.refusal = refused.detail
+        except Refuses:
             return False
         return True
 
@@ -167,6 +164,8 @@ class RankedCase:
 
     def issues(self, due: Counter[str], rank: int, *places: Place, whole: Counter[str], why: str) -> None:
         """A rank issues these collectives at these times, and no others; the ``whole`` program issues those."""
+        if not whole:
+            raise ValueError(f"the program issues no collective:\n{self.program.source}")
         if (found := self.issued(rank, *places)) != due:
             when = f" in {' and '.join(places)}" if places else ""
             told = f"rank {rank} issues {_listed(found)}{when}; due {why}: {_listed(due)}"
@@ -174,7 +173,8 @@ class RankedCase:
 
     def in_one_order(self) -> None:
         """All ranks issue the same collectives, in the same order and at the same times."""
-        first = self.seen[0].collectives
+        if not (first := self.seen[0].collectives):
+            raise ValueError(f"the program issues no collective:\n{self.program.source}")
         for answer in self.seen[1:]:
             for number, (one, other) in enumerate(zip_longest(first, answer.collectives), 1):
                 if one != other:
@@ -213,13 +213,13 @@ def judge(check: Callable[[RankedCase], None], case: RankedCase, *, recomputes: 
         one = case.ranks[0]
     except Judged as judged:
         return Outcome(case.program, judged.verdict, judged.detail, "", judged.measured, 0, judged.cause)
-    vacuous = CALL_REFUSED if case.refusal else ""
+    vacuous = ""
     if gradients and one.plain.error is not None:
         vacuous = f"plain raises {type(one.plain.error).__name__}"
     elif gradients and any(answer.observation.vacuous for answer in case.plain):
         vacuous = "all gradients are zero"
     elif recomputes and not case.recomputed:
-        vacuous = vacuous or NOTHING_RECOMPUTED
+        vacuous = NOTHING_RECOMPUTED
     elif gradients and one.blurred:
-        vacuous = vacuous or f"rounding alone may change half of a gradient, of {one.terms} terms"
-    return replace(Outcome(case.program, Verdict.AGREES, case.refusal, vacuous), units=one.units)
+        vacuous = f"rounding alone may change half of a gradient, of {one.terms} terms"
+    return replace(Outcome(case.program, Verdict.AGREES, "", vacuous), units=one.units)

@@ -15,7 +15,7 @@ from conformance.programs.notes import Role
 
 NAMESPACES = ("c10d", "_c10d_functional", "_c10d_functional_autograd")
 # Operators of these namespaces that issue nothing, or that stand for another one that is counted when it is reached.
-SILENT = frozenset({"wait_tensor", "monitored_barrier_"})
+SILENT = frozenset({"wait_tensor", "wrap_tensor_autograd", "monitored_barrier_"})
 
 
 class Collectives(Meter):

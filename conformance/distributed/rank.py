@@ -105,6 +105,8 @@ def serve(connection: Connection, traces: Path) -> None:
             group = dist.PrefixStore(f"program {number}", store)
             limit = timedelta(seconds=GROUP_SECONDS)
             dist.init_process_group("gloo", store=group, rank=rank, world_size=size, timeout=limit)
+            group.set(f"ready {rank}", "")  # one that leaves while others still connect would end their ranks
+            group.wait([f"ready {one}" for one in range(size)])
             answer = _answered(task, rank)
             dist.destroy_process_group()
             faulthandler.cancel_dump_traceback_later()

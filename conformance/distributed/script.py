@@ -89,9 +89,8 @@ def reduced(result: Result, ranks: int, options: str, shows: Callable[[Smaller],
         for text in smaller_ones(_one_a_line(best, bound), bound):
             if (tried := tried + 1) > EVALUATIONS:
                 break
-            source = "\n".join([*HEAD, "", parts(text, bound).program]) + "\n"
-            smaller = Smaller(source, best.program.sums, getattr(result.program, "arguments", ()))
-            if _compiles(source) and shows(smaller):
+            smaller = _smaller(text, bound, result)
+            if smaller is not None and shows(smaller):
                 best, improved = replace(best, program=smaller), True
                 break
     return script(best, ranks, options)
@@ -104,9 +103,12 @@ def _one_a_line(result: Result, bound: str) -> str:
     return f'"""A program."""\n{bound}\n\n{text}\n\nrun(checkpoint, print, "cpu")\n'
 
 
-def _compiles(source: str) -> bool:
+def _smaller(text: str, bound: str, whole: Result) -> Smaller | None:
+    """The program of a smaller script; None if that is no Python, or has no program."""
+    assert whole.program is not None
     try:
+        source = "\n".join([*HEAD, "", parts(text, bound).program]) + "\n"
         compile(source, "<smaller>", "exec")
-    except SyntaxError:
-        return False
-    return True
+    except (SyntaxError, ValueError):
+        return None
+    return Smaller(source, whole.program.sums, getattr(whole.program, "arguments", ()))

@@ -79,8 +79,8 @@ def test_an_error_on_one_rank_is_raised_there(case: RankedCase) -> None:
 @ranked_law(
     named(faulty.sharded_after_an_error, SUMS, regions=_REGIONS, reshard=st.booleans(), outside=st.booleans()),
 )
-def test_a_step_after_an_error_is_plains(case: RankedCase) -> None:
-    """After a backward that ended in an error parameters are sharded again, and the next steps are plain's."""
+def test_an_error_leaves_as_much_sharded_as_plain(case: RankedCase) -> None:
+    """After a backward parameters are sharded again, and after one that ends in an error as many of them as with plain."""
     case.equals_plain()
 
 

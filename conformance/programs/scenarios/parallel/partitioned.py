@@ -40,13 +40,13 @@ def tensor_parallel(
             plan = {
                 "norm": SequenceParallel(sequence_dim=0),
                 "first": ColwiseParallel(input_layouts=Shard(0)),
-                "second": RowwiseParallel(),
+                "second": RowwiseParallel(output_layouts=Shard(0)),
             }
         parallelize_module(block, mesh, plan)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     for step in range(steps):
         torch.manual_seed(step + (dist.get_rank() if dropout else 0))
-        x = torch.ones(2 * dist.get_world_size(), 4).cumsum(0).requires_grad_()
+        x = torch.ones(2, 4).cumsum(0).add(dist.get_rank() if sequence else 0).requires_grad_()
         y = model(x)
         y.square().mean().backward()
         note(f"forward {step}", y)
@@ -131,17 +131,24 @@ def split_backward(checkpoint: Any, note: Any, device: str, *, regions: int, gro
     from torch.distributed.nn.functional import all_reduce
     from torch.utils.checkpoint import GraphExecGroup
 
-    weights = [torch.nn.Parameter(torch.randn(4, 4)) for _ in range(regions)]
+    weights = [torch.nn.Parameter(torch.randn(4)) for _ in range(regions)]
     torch.manual_seed(1 + dist.get_rank())
     x = torch.randn(3, 4, requires_grad=True)
-    h = x
+
+    def inner(h, weight):
+        z = torch.sin(weight).cos()  # what the second half differentiates is none of what the first one has unpacked
+        h = torch.tanh(h) + z
+        return z, torch.sin(all_reduce(h) if exchange else h)
+
+    h, products = x, []
     for weight in weights:
-        h = checkpoint(lambda h, weight: torch.tanh(all_reduce(h @ weight) if exchange else h @ weight).sin(), h, weight)
+        z, h = checkpoint(inner, h, weight)
+        products.append(z)
     loss = h.square().mean()
-    both = GraphExecGroup() if group else contextlib.nullcontext()
-    with both:
-        (dx,) = torch.autograd.grad(loss, [x], retain_graph=True)
-    with both:
-        dw = torch.autograd.grad(loss, weights)
+    halves = GraphExecGroup() if group else contextlib.nullcontext()
+    with halves:
+        dx, *dz = torch.autograd.grad(loss, [x, *products], retain_graph=True)
+    with halves:
+        dw = [torch.autograd.grad(z, weight, grad)[0] for z, weight, grad in zip(products, weights, dz)]
     note("forward", loss)
     note("grad", [dx, *dw])
