@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from conformance.programs.scenarios.parallel import exchanged, partitioned, repl
 from conformance.programs.strategies import named
 from conformance.programs.sums import Order, Sums
 from conformance.rows.for_readers import for_readers
+from impls import Implementation
 
 ORDER = Order.SAME  # of sums within a rank; those over more than two ranks have another, which the case knows
 SUMS = Sums(256, ORDER)
@@ -19,12 +21,16 @@ REGIONS = st.lists(st.booleans(), min_size=1, max_size=3).filter(any).map(tuple)
 YES, NO = st.just(True), st.just(False)
 
 
-def _replicated(**drawn: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+def _masks(claims: Implementation) -> st.SearchStrategy[float]:
+    """Probabilities of a dropout, which is none where random numbers are not claimed to be restored."""
+    return st.sampled_from((0.0, 0.5)) if "rng" in claims.capabilities else st.just(0.0)
+
+
+def _replicated(**drawn: st.SearchStrategy[Any]) -> Callable[[Implementation], st.SearchStrategy[Any]]:
     """Programs of DistributedDataParallel, with what a law says of them."""
     usual: dict[str, st.SearchStrategy[Any]] = {
         "regions": REGIONS,
         "options": st.just({}),
-        "dropout": st.sampled_from((0.0, 0.5)),
         "shared": NO,
         "frozen": st.booleans(),
         "unused": NO,
@@ -32,25 +38,25 @@ def _replicated(**drawn: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         "forwards": st.just(1),
         "steps": st.integers(2, 3),
     }
-    return named(replicated.trained, SUMS, **{**usual, **drawn})
+    return lambda claims: named(replicated.trained, SUMS, **{"dropout": _masks(claims), **usual, **drawn})
 
 
-def _sharded(**drawn: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+def _sharded(**drawn: st.SearchStrategy[Any]) -> Callable[[Implementation], st.SearchStrategy[Any]]:
     """Programs of fully_shard, with what a law says of them."""
     usual: dict[str, st.SearchStrategy[Any]] = {
         "regions": REGIONS,
         "outside": NO,
+        "leaf": NO,
         "units": NO,
         "reshard": st.booleans(),
         "mixed": st.just(""),
         "frozen": NO,
-        "dropout": st.sampled_from((0.0, 0.5)),
         "offload": NO,
         "prefetch": NO,
         "accumulate": st.just(1),
         "steps": st.just(2),
     }
-    return named(sharded.trained, SUMS, **{**usual, **drawn})
+    return lambda claims: named(sharded.trained, SUMS, **{"dropout": _masks(claims), **usual, **drawn})
 
 
 def _trains(case: RankedCase, *labels: str) -> None:
@@ -137,6 +143,14 @@ def test_fsdp_inside_regions(case: RankedCase) -> None:
     case.same_on_all_ranks("whole parameters")
 
 
+@for_readers("advanced", "poor error", "FSDP, FSDP2, embeddings, input that requires grad")
+@ranked_law(_sharded(outside=YES, leaf=YES))
+def test_fsdp_inside_regions_that_are_given_a_leaf(case: RankedCase) -> None:
+    """A region around what fully_shard shards may be given a leaf that requires grad, which the wrapper passes on."""
+    case.equals_plain()
+    case.same_on_all_ranks("whole parameters")
+
+
 @for_readers("advanced", "wrong gradient", "FSDP2, nested units, reshard_after_forward")
 @ranked_law(_sharded(units=YES, outside=st.booleans()))
 def test_several_fsdp_units_under_a_region(case: RankedCase) -> None:
@@ -210,7 +224,7 @@ _STAGES = {"regions": st.integers(1, 2), "microbatches": st.sampled_from((2, 4))
 
 
 @for_readers("advanced", "wrong gradient", "pipeline parallelism, 1F1B, GPipe")
-@ranked_law(named(partitioned.pipeline, SUMS, schedule=st.sampled_from(("ScheduleGPipe", "Schedule1F1B")), **_STAGES))
+@ranked_law(named(partitioned.pipeline, SUMS, schedule=st.sampled_from(("ScheduleGPipe", "Schedule1F1B")), **_STAGES), needs=["closure-gradients"])
 def test_pipelines_of_regions(case: RankedCase) -> None:
     """A pipeline whose stages are made of regions trains as with plain regions."""
     case.equals_plain()
@@ -220,7 +234,7 @@ SEVERAL = ("ScheduleInterleaved1F1B", "ScheduleInterleavedZeroBubble", "Schedule
 
 
 @for_readers("advanced", "wrong gradient", "pipeline parallelism, interleaved, zero bubble, ZBV")
-@ranked_law(named(partitioned.pipeline, SUMS, schedule=st.sampled_from(SEVERAL), **_STAGES), needs=["subset-requests"])
+@ranked_law(named(partitioned.pipeline, SUMS, schedule=st.sampled_from(SEVERAL), **_STAGES), needs=["subset-requests", "closure-gradients"])
 def test_pipelines_of_several_stages_a_rank(case: RankedCase) -> None:
     """Interleaved and zero bubble pipelines, which split backward, train as with plain regions."""
     case.equals_plain()

@@ -72,7 +72,8 @@ def sharded_after_an_error(checkpoint: Any, note: Any, device: str, *, regions: 
     torch.manual_seed(1 + dist.get_rank())
     for step in range(2):
         failing = step == 1
-        h = x = torch.randn(3, 4, requires_grad=True)
+        x = torch.randn(3, 4, requires_grad=True)
+        h = x * 1
         for block in blocks:
             h = checkpoint(block, h) if outside else block(h)
         try:
@@ -81,7 +82,7 @@ def sharded_after_an_error(checkpoint: Any, note: Any, device: str, *, regions: 
             note("what was raised", True)
         parameters = [one for block in blocks for one in block.parameters()]
         note(f"sharded {step}", [type(one).__name__ for one in parameters])
-        note(f"gradients {step}", [x.grad, *(None if one.grad is None else one.grad.to_local() for one in parameters)])
+        note(f"gradients {step}", [x.grad, *(getattr(one.grad, "to_local", lambda one=one: one.grad)() for one in parameters)])
         for block in blocks:
             block.reshard()
             block.zero_grad()
@@ -99,14 +100,14 @@ def masks(
     own = torch.Generator().manual_seed(5 + rank)
     weight = torch.nn.Parameter(torch.randn(4, 4, generator=torch.Generator().manual_seed(1)))
 
-    def inner(h, g):
+    def inner(h, g=None):
         mask = torch.rand(3, 4, generator=g) if generator else torch.rand(3, 4)
         return torch.nn.functional.dropout(torch.sin(h @ weight), probability) * mask
 
     x = torch.ones(3, 4).cumsum(0).requires_grad_()
     h = x
     for _ in range(regions):
-        h = checkpoint(inner, h, own if generator else None)
+        h = checkpoint(inner, h, own) if generator else checkpoint(inner, h)
     note("forward", h)
     loss = h.square().mean()
     for turn in range(passes):

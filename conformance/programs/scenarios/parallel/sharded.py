@@ -14,6 +14,7 @@ def trained(
     *,
     regions: tuple[bool, ...],
     outside: bool,
+    leaf: bool,
     units: bool,
     reshard: bool | int,
     mixed: str,
@@ -72,7 +73,7 @@ def trained(
         for part in range(accumulate):
             model.set_requires_gradient_sync(part == accumulate - 1)
             x = torch.randn(3, 4, requires_grad=True)
-            loss = model(x).float().square().mean()
+            loss = model(x if leaf else x * 1).float().square().mean()
             loss.backward()
             note(f"forward {step} {part}", loss)
             note(f"gradients of the input {step} {part}", x.grad)
