@@ -124,7 +124,7 @@ class RankedCase:
     def equals_plain(self) -> None:
         """On each rank every note equals plain's. The verdict of an error is that of the rank which raised first."""
         first = self.first_error
-        for rank in range(self.size) if first is None else (first, *(one for one in range(self.size) if one != first)):
+        for rank in sorted(range(self.size), key=lambda rank: rank == first):  # what others show in silence is worse
             case = self.ranks[rank]
             if rank == first or case.answer.observation.error is None or case.plain.error is not None:
                 with on_rank(rank):

@@ -76,5 +76,3 @@ def all_laws() -> dict[str, RankedLaw]:
     for module in sorted(one.name for one in pkgutil.iter_modules(laws.__path__)):
         importlib.import_module(f"{laws.__name__}.{module}")
     return LAWS
-
-

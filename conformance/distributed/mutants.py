@@ -20,6 +20,7 @@ Function = Callable[..., Any]
 UNBREAKABLE: Mapping[str, str] = MappingProxyType(
     {
         "statistics_over_ranks_are_updated_once": "nested is declared to diverge here, so no fault changes the verdict",
+        "fsdp_inside_regions_that_are_given_a_leaf": "nested is declared to refuse here, so no fault changes the verdict",
         "regions_that_ranks_recompute_in_another_order": "nested is declared to diverge here, so no fault changes the verdict",
     }
 )
@@ -131,9 +132,7 @@ def keeps_what_one_rank_recomputes(copy: Copy) -> None:
 @_fault("nested.region", "a_split_backward_in_a_group_recomputes_once")
 def knows_no_group_on_one_rank(copy: Copy) -> None:
     """On rank 1 each backward of a group recomputes for itself."""
-    copy.call_instead(
-        "nested.region", "current_graph_exec_group", lambda there: None if dist.get_rank() == 1 else there()
-    )
+    copy.call_instead("nested.region", "current_graph_exec_group", lambda there: None if dist.get_rank() == 1 else there())
 
 
 SPECIAL: Mapping[str, str] = MappingProxyType(

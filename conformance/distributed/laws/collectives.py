@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from conformance.distributed.case import RankedCase
 from conformance.distributed.law import ranked_law
-from conformance.distributed.laws.parameters import SUMS, _INSIDE, _replicated, _sharded
+from conformance.distributed.laws.parameters import _INSIDE, SUMS, _replicated, _sharded
 from conformance.programs.scenarios.parallel import exchanged
 from conformance.programs.strategies import named
 from conformance.rows.for_readers import for_readers

@@ -59,12 +59,6 @@ def _sharded(**drawn: st.SearchStrategy[Any]) -> Callable[[Implementation], st.S
     return lambda claims: named(sharded.trained, SUMS, **{"dropout": _masks(claims), **usual, **drawn})
 
 
-def _trains(case: RankedCase, *labels: str) -> None:
-    """Each rank is as under plain; these notes are the same on all."""
-    if case.equals_plain_or_refuses():
-        case.same_on_all_ranks(*labels)
-
-
 @for_readers("everyday", "wrong gradient", "DDP, DistributedDataParallel, data parallel")
 @ranked_law(_replicated())
 def test_ddp_trains_as_with_plain_regions(case: RankedCase) -> None:
@@ -123,8 +117,9 @@ def test_ddp_with_several_forwards_before_a_backward(case: RankedCase) -> None:
 @for_readers("adversarial", "wrong gradient", "DDP, wrapping order")
 @ranked_law(named(replicated.around, SUMS, blocks=st.integers(1, 3), static=st.booleans(), steps=st.just(2)))
 def test_a_region_around_ddp(case: RankedCase) -> None:
-    """A region around DistributedDataParallel itself trains as with plain regions, or is refused."""
-    _trains(case, "parameters")
+    """A region around DistributedDataParallel itself trains as with plain regions."""
+    case.equals_plain()
+    case.same_on_all_ranks("parameters")
 
 
 @for_readers("everyday", "wrong gradient", "FSDP, FSDP2, fully_shard, reshard_after_forward, ZeRO-3")
@@ -224,7 +219,10 @@ _STAGES = {"regions": st.integers(1, 2), "microbatches": st.sampled_from((2, 4))
 
 
 @for_readers("advanced", "wrong gradient", "pipeline parallelism, 1F1B, GPipe")
-@ranked_law(named(partitioned.pipeline, SUMS, schedule=st.sampled_from(("ScheduleGPipe", "Schedule1F1B")), **_STAGES), needs=["closure-gradients"])
+@ranked_law(
+    named(partitioned.pipeline, SUMS, schedule=st.sampled_from(("ScheduleGPipe", "Schedule1F1B")), **_STAGES),
+    needs=["closure-gradients"],
+)
 def test_pipelines_of_regions(case: RankedCase) -> None:
     """A pipeline whose stages are made of regions trains as with plain regions."""
     case.equals_plain()
@@ -234,7 +232,10 @@ SEVERAL = ("ScheduleInterleaved1F1B", "ScheduleInterleavedZeroBubble", "Schedule
 
 
 @for_readers("advanced", "wrong gradient", "pipeline parallelism, interleaved, zero bubble, ZBV")
-@ranked_law(named(partitioned.pipeline, SUMS, schedule=st.sampled_from(SEVERAL), **_STAGES), needs=["subset-requests", "closure-gradients"])
+@ranked_law(
+    named(partitioned.pipeline, SUMS, schedule=st.sampled_from(SEVERAL), **_STAGES),
+    needs=["subset-requests", "closure-gradients"],
+)
 def test_pipelines_of_several_stages_a_rank(case: RankedCase) -> None:
     """Interleaved and zero bubble pipelines, which split backward, train as with plain regions."""
     case.equals_plain()

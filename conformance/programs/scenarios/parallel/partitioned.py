@@ -11,13 +11,13 @@ def tensor_parallel(
     checkpoint: Any, note: Any, device: str, *, regions: tuple[bool, ...], sequence: bool, dropout: float, steps: int
 ) -> None:
     import torch.distributed as dist
+    from torch.distributed.tensor import Shard
     from torch.distributed.tensor.parallel import (
         ColwiseParallel,
         RowwiseParallel,
         SequenceParallel,
         parallelize_module,
     )
-    from torch.distributed.tensor import Shard
 
     class Block(torch.nn.Module):
         def __init__(self, is_region):
@@ -80,8 +80,7 @@ def distributed_inputs(checkpoint: Any, note: Any, device: str, *, split: int, k
 
 def pipeline(checkpoint: Any, note: Any, device: str, *, schedule: str, regions: int, microbatches: int, steps: int) -> None:
     import torch.distributed as dist
-    from torch.distributed.pipelining import PipelineStage
-    from torch.distributed.pipelining import schedules
+    from torch.distributed.pipelining import PipelineStage, schedules
 
     rank, world = dist.get_rank(), dist.get_world_size()
 
