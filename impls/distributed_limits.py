@@ -22,8 +22,8 @@ RUN_TWICE = known(
 # Whatever does not compare values: collectives of recomputations meet in the order in which each rank comes to them.
 MIXED_UP = known(
     "diverges",
-    "a collective that only forward has runs in the recomputation, too; where ranks come to their regions in another order, that "
-    "of one region meets that of another, and gradients are wrong",
+    "a collective that only forward has runs in the recomputation, too; where ranks come to their regions in another order, "
+    "that of one region meets that of another, and gradients are wrong",
     "VeOmni#979; seen here",
     "regions_that_ranks_recompute_in_another_order",
 )
@@ -40,8 +40,8 @@ OWN_BACKWARD = {
     ),
     **known(
         "refuses",
-        "outputs of a node of its own do not lead to the parameters, so the wrapper takes these for unused ones, and is told of "
-        "their gradients later",
+        "outputs of a node of its own do not lead to the parameters, so the wrapper takes these for unused ones, and is told "
+        "of their gradients later",
         "https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html; seen here",
         "ddp_that_finds_unused_parameters",
     ),
@@ -58,8 +58,8 @@ OWN_BACKWARD = {
 # Of a node of its own: forward runs without a graph, so that the wrapper does not know of a backward to come.
 GATHERS_AGAIN = known(
     "diverges",
-    "in forward the wrapper makes no hook for a backward to come, so the recomputation gathers, shards again, and backward gathers "
-    "a third time",
+    "in forward the wrapper makes no hook for a backward to come, so the recomputation gathers, shards again, and backward "
+    "gathers a third time",
     "pytorch#105635, fairscale#777; seen here",
     "fsdp_inside_regions_gathers_as_often_as_plain",
 )
@@ -85,8 +85,8 @@ DRAWS_ANEW = known(
 # Of nested: what is saved for a leaf may not be something else in the recomputation.
 LEAF_AGAIN = known(
     "refuses",
-    "in forward the wrapper passes a leaf on through a node of its own, and in the recomputation, when the parameters are there "
-    "already, as it is: a saved tensor that was a result comes back as a leaf",
+    "in forward the wrapper passes a leaf on through a node of its own, and in the recomputation, when the parameters are "
+    "there already, as it is: a saved tensor that was a result comes back as a leaf",
     "seen here",
     "fsdp_inside_regions_that_are_given_a_leaf",
 )

@@ -27,7 +27,7 @@ def values(run: Run, plain: Any, judged: Any, name: str, tolerance: float) -> No
         try:
             run(one, lambda label, value=None: seen[-1].update({label: tree_map(kept, value)}), "cpu")
         except Exception as error:
-            print(f"rank {dist.get_rank()}, {one.__name__}: {error!r}", flush=True)
+            print(f"rank {dist.get_rank()}, {'plain' if one is plain else name}: {error!r}", flush=True)
             os._exit(1 if one is judged else 2)
     wrong = [label for label, value in seen[0].items() if differ(value, seen[1].get(label), tolerance)]
     for label in wrong:

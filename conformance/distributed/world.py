@@ -169,7 +169,8 @@ class World:
 
     def _status(self, rank: int) -> str:
         """How a rank ended, as the launcher says."""
-        assert self._launcher is not None and self._directory is not None
+        assert self._launcher is not None
+        assert self._directory is not None
         with suppress(subprocess.TimeoutExpired):
             self._launcher.wait(END_SECONDS)
         text = (Path(self._directory.name) / "launcher.txt").read_text(errors="replace")

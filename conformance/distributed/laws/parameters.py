@@ -215,13 +215,14 @@ def test_regions_that_are_given_dtensors(case: RankedCase) -> None:
     case.equals_plain()
 
 
+_PIPELINES = ["closure-gradients"]  # microbatches do not require grad
 _STAGES = {"regions": st.integers(1, 2), "microbatches": st.sampled_from((2, 4)), "steps": st.just(2)}
 
 
 @for_readers("advanced", "wrong gradient", "pipeline parallelism, 1F1B, GPipe")
 @ranked_law(
     named(partitioned.pipeline, SUMS, schedule=st.sampled_from(("ScheduleGPipe", "Schedule1F1B")), **_STAGES),
-    needs=["closure-gradients"],
+    needs=_PIPELINES,
 )
 def test_pipelines_of_regions(case: RankedCase) -> None:
     """A pipeline whose stages are made of regions trains as with plain regions."""
@@ -234,7 +235,7 @@ SEVERAL = ("ScheduleInterleaved1F1B", "ScheduleInterleavedZeroBubble", "Schedule
 @for_readers("advanced", "wrong gradient", "pipeline parallelism, interleaved, zero bubble, ZBV")
 @ranked_law(
     named(partitioned.pipeline, SUMS, schedule=st.sampled_from(SEVERAL), **_STAGES),
-    needs=["subset-requests", "closure-gradients"],
+    needs=["subset-requests", *_PIPELINES],
 )
 def test_pipelines_of_several_stages_a_rank(case: RankedCase) -> None:
     """Interleaved and zero bubble pipelines, which split backward, train as with plain regions."""

@@ -1,1 +1,1 @@
-"""Programs that several ranks run together, each in the process group that is there: they need no more than ``torch.distributed``."""
+"""Programs that several ranks run together, each in the process group that is there, with ``torch.distributed`` alone."""

@@ -100,7 +100,7 @@ def pipeline(checkpoint: Any, note: Any, device: str, *, schedule: str, regions:
         numbers = [rank, 2 * world - 1 - rank]
     parts = [Part() for _ in range(world * (1 + several))]
     mine = [parts[number] for number in numbers]
-    stages = [PipelineStage(part, number, len(parts), torch.device(device)) for part, number in zip(mine, numbers)]
+    stages = [PipelineStage(part, number, len(parts), torch.device(device)) for part, number in zip(mine, numbers, strict=True)]
     made = getattr(schedules, schedule)(stages if several else stages[0], microbatches, loss_fn=torch.nn.functional.mse_loss)
     parameters = [one for part in mine for one in part.parameters()]
     optimizer = torch.optim.SGD(parameters, 0.1)
@@ -148,6 +148,6 @@ def split_backward(checkpoint: Any, note: Any, device: str, *, regions: int, gro
     with halves:
         dx, *dz = torch.autograd.grad(loss, [x, *products], retain_graph=True)
     with halves:
-        dw = [torch.autograd.grad(z, weight, grad)[0] for z, weight, grad in zip(products, weights, dz)]
+        dw = [torch.autograd.grad(z, weight, grad)[0] for z, weight, grad in zip(products, weights, dz, strict=True)]
     note("forward", loss)
     note("grad", [dx, *dw])

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 
-def trained(
+def trained(  # noqa: C901 - one program with many switches, of which a case that is printed has few
     checkpoint: Any,
     note: Any,
     device: str,
@@ -25,6 +25,8 @@ def trained(
     accumulate: int,
     steps: int,
 ) -> None:
+    import itertools
+
     import torch.distributed as dist
     from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard
 
@@ -64,7 +66,7 @@ def trained(
         fully_shard(block, **options)
     fully_shard(model, **options)
     if prefetch:
-        for one, other in zip(model.blocks, list(model.blocks)[1:]):
+        for one, other in itertools.pairwise(model.blocks):
             one.set_modules_to_forward_prefetch([other])
             other.set_modules_to_backward_prefetch([one])
     optimizer = torch.optim.SGD([one for one in model.parameters() if one.requires_grad], 0.1)
