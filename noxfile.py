@@ -1,7 +1,7 @@
 """The jobs of the project: judge implementations, reproduce papers, test the suite itself, check the code.
 
-A bare ``nox`` does all of them but ``mutants``, ``portability``, ``soak``, ``operators``, ``compiled``, ``compare``, ``zoo``,
-``published``, ``docs``, and ``peers``, which needs packages that do not install everywhere.
+A bare ``nox`` does all of them but ``mutants``, ``portability``, ``soak``, ``operators``, ``compiled``, ``distributed``,
+``compare``, ``zoo``, ``published``, ``docs``, and ``peers``, which needs packages that do not install everywhere.
 
 After ``--``, every session takes ``--torch VERSION``, another release than the pinned one; ``conformance``, ``peers``,
 ``operators``, ``portability`` and ``tests`` pass the rest on to the conformance run, ``soak`` to
@@ -114,6 +114,14 @@ def operators(session: nox.Session) -> None:
 def compiled(session: nox.Session) -> None:
     """Judge implementations under torch.compile by more programs than conformance does."""
     _conformance(session, "--profile", "long", "-k", "test_compiled", *_install(session, "suite"))
+
+
+@nox.session(default=False)
+def distributed(session: nox.Session) -> None:
+    """Judge implementations by the laws that take ranks, two of them; as python -m reprise judge --ranks N."""
+    rest = _install(session, "suite")
+    ranks = [] if any(word.partition("=")[0] == "--ranks" for word in rest) else ["--ranks", "2"]
+    session.run("python", "-m", "reprise", "judge", *ranks, *rest, env=_importable(session))
 
 
 @nox.session(default=False)

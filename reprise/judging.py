@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -23,6 +24,7 @@ from reprise.values import (
     NewResults,
     Positive,
     Profile,
+    Ranks,
     Seed,
     Text,
     Workers,
@@ -81,6 +83,7 @@ def judge(
     judged: Judged = Judged(),
     profile: Profile = "default",
     results: NewResults = None,
+    ranks: Ranks = None,
 ) -> int:
     """Judge implementations by the laws.
 
@@ -92,12 +95,26 @@ def judge(
         judged: What is judged, and how.
         profile: How many programs to try for each law.
         results: Write the results to this file, new or from an earlier run.
+        ranks: Judge by the laws that take several processes, in a world of so many ranks on this machine.
     """
+    if ranks is not None:
+        return _judge_ranks(ranks, pytest, judged, profile, results)
     if pytest and not pytest[0].startswith("-"):
         raise InvalidOption(f"{pytest[0]!r} is no option; accepted: --impl {pytest[0]}, and options of pytest after --")
     told = ["--profile", profile, *judged.arguments(), *(["--results", str(results)] if results else [])]
     status = run_pytest([*told, *pytest])
     return STATUSES.get(status, status)
+
+
+def _judge_ranks(ranks: int, pytest: Sequence[str], judged: Judged, profile: str, results: Path | None) -> int:
+    from conformance.distributed import command
+
+    given = {"--device": judged.device != "cpu", "-n": judged.n, "--memory-limit": judged.memory_limit}
+    given |= {"--in-process": judged.in_process, "further options": pytest}
+    if refused := [name for name, value in given.items() if value]:
+        raise InvalidOption(f"{refused[0]} cannot be given with --ranks: ranks are processes of their own, on the CPU")
+    choice = command.Choice(judged.impl, judged.peers, judged.like, judged.k)
+    return command.judge(choice, ranks=ranks, profile=profile, seed=judged.seed, results=results, say=_say)
 
 
 def run_pytest(arguments: Sequence[str]) -> int:

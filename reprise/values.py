@@ -51,6 +51,12 @@ def _workers(text: str) -> str:
     return text
 
 
+def _ranks(text: str) -> int:
+    if (ranks := option_values.natural(text)) < 1:
+        raise ValueError(f"it is {text}; accepted is a whole number, 1 or more")
+    return ranks
+
+
 def _rounds(text: str) -> int:
     if (rounds := option_values.natural(text)) < 2:
         raise ValueError(f"it is {text}; accepted is a whole number, 2 or more")
@@ -63,6 +69,7 @@ Names = Annotated[tuple[str, ...], option(metavar="NAME")]
 Device = Annotated[str, option(metavar="TYPE")]
 Seed = Annotated[int, option(read=option_values.natural, metavar="N")]
 FirstSeed = Annotated[int | None, option(read=option_values.natural, metavar="N")]
+Ranks = Annotated[int | None, option(read=_ranks, metavar="N")]
 Rounds = Annotated[int, option(read=_rounds, metavar="N")]
 Positive = Annotated[float, option(read=option_values.positive, metavar="X")]
 Memory = Annotated[float | None, option(read=option_values.gibibytes, metavar="GIB")]

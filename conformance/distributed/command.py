@@ -1,0 +1,158 @@
+"""Judges implementations by the laws that take ranks, and writes results and scripts: ``python -m reprise judge --ranks N``."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import impls
+from conformance.distributed.explorer import RankedExplorer
+from conformance.distributed.law import PROFILES, RankedLaw, all_laws
+from conformance.distributed.world import World
+from conformance.reports import ranking
+from conformance.reproducers import script_files
+from conformance.rows import results_file
+from conformance.rows.option_values import InvalidOption, did_you_mean
+from conformance.rows.results_file import ROOT, Row, is_unexpected
+from impls import Implementation
+
+Say = Callable[[str], None]
+LIKE = "nested"  # by whose claims something is judged that declares nothing
+MANY = 4  # so many lines of what was found are told
+SHOWN = 10  # so many failures are told
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is judged: implementations by name, or the installed ``peers``; of these and of the laws those with ``words``."""
+
+    impl: Sequence[str] = ()
+    peers: bool = False
+    like: str | None = None
+    words: str | None = None
+
+    def implementations(self) -> list[Implementation]:
+        """Raises InvalidOption for one that is not there, or of another kind."""
+        if self.impl:
+            try:
+                return [impls.find(name, "checkpoint") for name in dict.fromkeys(self.impl)]
+            except ValueError as error:
+                raise InvalidOption(f"--impl: {error}") from error
+        if self.peers:
+            return list(filter(None, map(_installed, impls.PEERS)))
+        return [impls.get(name) for name in impls.names("checkpoint")]
+
+    def claims(self, implementation: Implementation) -> Implementation:
+        """By whose claims an implementation is judged."""
+        if implementation.declared:
+            return implementation
+        try:
+            return impls.get(self.like or LIKE)
+        except ValueError as error:
+            raise InvalidOption(f"--like: {error}") from error
+
+    def pairs(self) -> list[tuple[RankedLaw, Implementation]]:
+        """The laws, and the implementations that they judge. Raises InvalidOption when there are none."""
+        wanted = [] if self.words is None else self.words.split(" or ")
+        if any(" " in one.strip() for one in wanted):
+            raise InvalidOption(f"-k is {self.words!r}; with --ranks, accepted are parts of names with 'or' between them")
+        laws, judged = all_laws(), self.implementations()
+        found = [(law, one) for law in laws.values() for one in judged if _named(wanted, law.name, one.name)]
+        if not found:
+            near = did_you_mean(wanted[0], laws) if wanted else ""
+            raise InvalidOption(f"-k {self.words!r} selects none of {len(laws)} laws that take ranks{near}")
+        return found
+
+
+def _installed(name: str) -> Implementation | None:
+    """A peer, None if it is not installed or not of this kind."""
+    try:
+        found = impls.get(name)
+    except ValueError:
+        return None
+    return found if found.kind == "checkpoint" else None
+
+
+def _named(wanted: Sequence[str], *names: str) -> bool:
+    return not wanted or any(one.strip() in name for one in wanted for name in names)
+
+
+def judge(choice: Choice, *, ranks: int, profile: str, seed: int, results: Path | None, say: Say) -> int:
+    """Judge; the exit status, 0 exactly if every verdict is the declared one."""
+    if profile not in PROFILES:
+        raise InvalidOption(f"--profile is {profile}; with --ranks, accepted are {', '.join(PROFILES)}")
+    pairs = choice.pairs()
+    path = results or ROOT / "results" / "runs" / f"distributed-{profile}-{ranks}-ranks.jsonl"
+    started, rows = time.monotonic(), list[dict[str, Any]]()
+    with _ends_when_asked(), World(ranks) as world:
+        explorer = RankedExplorer(world, PROFILES[profile], seed, {one.name: name for name, one in _by_reference(choice)})
+        try:
+            for law, one in pairs:
+                rows.append(explorer.row(law, one, choice.claims(one)))
+                if is_unexpected(rows[-1]):
+                    say(told(rows[-1]))
+        finally:
+            if rows:
+                write(path, results_file.header(seed, profile, "cpu"), rows)
+    for line in summary(rows, path, time.monotonic() - started, world.started):
+        say(line)
+    return int(any(map(is_unexpected, rows)))
+
+
+def _by_reference(choice: Choice) -> Iterator[tuple[str, Implementation]]:
+    """Implementations that ranks find by another name than their own."""
+    for name in choice.impl:
+        if (found := impls.find(name, "checkpoint")).name != name:
+            yield name, found
+
+
+@contextmanager
+def _ends_when_asked() -> Iterator[None]:
+    """A request to end is an exit, so that no rank and no file is left behind."""
+
+    def end(number: int, _: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def told(row: Row) -> str:
+    """An unexpected verdict in a few lines."""
+    detail = "\n  ".join(row["detail"].splitlines()[:MANY])
+    return f"{row['impl']}, law {row['law']}: {row['verdict']}, declared {row['expected']}\n  {detail[:600]}"
+
+
+def write(path: Path, header: dict[str, Any], rows: Sequence[Row]) -> None:
+    """Write results, and beside them the scripts of all faults."""
+    results_file.write(path, header, rows)
+    directory = script_files.directory_of(path)
+    wanted = script_files.files(rows)
+    for old in script_files.scripts_about(directory, {row["impl"] for row in rows}):
+        if old.name not in wanted:
+            old.unlink()
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, text in wanted.items():
+        (directory / name).write_text(text, encoding="utf-8")
+
+
+def summary(rows: Sequence[Row], path: Path, seconds: float, worlds: int) -> list[str]:
+    """The end of a run: what is kept, what is not as declared, and where it is shown."""
+    unexpected = [row for row in rows if is_unexpected(row)]
+    lines = ranking.lines(rows)
+    lines += [f"  {row['impl']}, {row['law']}: {row['verdict']}, declared {row['expected']}" for row in unexpected[:SHOWN]]
+    if len(unexpected) > SHOWN:
+        lines.append(f"  and {len(unexpected) - SHOWN} others")
+    counted = results_file.totals(rows)
+    cases = f"{counted['rows']} verdicts of {counted['cases']} cases in {seconds:.0f} s, {worlds} worlds of ranks"
+    return [*lines, f"{cases}; not as declared: {len(unexpected)}", f"results: {path}"]

@@ -1,0 +1,87 @@
+"""Holds implementations to the laws that take ranks: programs are drawn, shrunk and counted as those of one process are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from conformance.distributed.answer import Answer, Task
+from conformance.distributed.case import RankedCase, judge
+from conformance.distributed.law import RankedLaw
+from conformance.distributed.limits import declared
+from conformance.distributed.script import Smaller, reduced, script
+from conformance.distributed.world import World
+from conformance.judging.explorer import Explorer
+from conformance.judging.judge import Outcome
+from conformance.judging.law import Law, Profile
+from conformance.judging.result import Result
+from conformance.judging.verdicts import Verdict
+from conformance.programs.nesting_switch import nesting
+from conformance.programs.sums import Comparable
+from impls import Implementation
+
+SECONDS_OF_SMALLER = 5.0  # in which a program must end that was made smaller
+
+
+class RankedExplorer(Explorer):
+    """Holds implementations to laws in a world. ``found_as`` has the names by which ranks find them, if not their own."""
+
+    def __init__(self, world: World, profile: Profile, seed: int, found_as: Mapping[str, str] | None = None) -> None:
+        super().__init__("cpu", profile, seed)
+        self.world, self.found_as = world, found_as or {}
+        self.answers: dict[Task, list[Answer]] = {}  # plain's, of the law that is being held
+
+    def plainly(self, task: Task) -> list[Answer]:
+        """Plain's answers, asked for once."""
+        if task not in self.answers:
+            self.answers[task] = self.world.run(task)
+        return self.answers[task]
+
+    def strategy(self, law: Law, claims: Implementation) -> Any:
+        """The programs of a law; those that nest take an argument of that name, which is False where that is not claimed."""
+        return law.strategy(claims) if law.may_nest(claims) else nesting(law.strategy(claims), allowed=False)
+
+    def floor(self, law: Law, claims: Implementation) -> int:
+        """How many cases must prove something, of those that there are."""
+        return min(law.floor, len(self.programs(law, claims)))
+
+    def size(self, program: Comparable, law: Law) -> tuple[int, int]:
+        """By what programs are compared when one is to be shown: by their lines, and then by their text."""
+        return program.source.count("\n"), len(program.source)
+
+    def judge(self, law: Law, program: Comparable, implementation: Implementation) -> Outcome:
+        assert isinstance(law, RankedLaw)
+        subject = self.found_as.get(implementation.name, implementation.name)
+        ranks = self.world.size
+        case = RankedCase(
+            program, implementation, ranks, self.world.run, self.plainly, law.names, subject, law.options, law.counts
+        )
+        recomputes = law.recomputes and "recomputes" in implementation.capabilities
+        check: Callable[[Any], None] = law.check
+        return judge(check, case, recomputes=recomputes, gradients=law.gradients)
+
+    def row(self, law: RankedLaw, implementation: Implementation, claims: Implementation | None = None) -> dict[str, Any]:
+        """The row of a law, by the claims of that or another implementation."""
+        if law is not self.current:
+            self.answers.clear()
+        claims = claims or implementation
+        result = self.hold(law, implementation, replace(claims, known=declared(claims)))
+        return {**replace(result, program=None).row(), "program": self.script(result), "ranks": self.world.size}
+
+    def script(self, result: Result) -> str:
+        """The script of a result; where programs are made smaller, with all left out that its fault does not need."""
+        options = result.written_options()
+        shrinks = self.profile.shrink_declared or not result.as_declared
+        if result.program is None or result.verdict is Verdict.HANGS or not shrinks:
+            return script(result, self.world.size, options)
+
+        def shows(program: Smaller) -> bool:
+            try:
+                outcome = self.judge(result.law, program, result.implementation)
+            except (RuntimeError, ValueError):  # it is wrong with plain regions, too
+                return False
+            return outcome.verdict is result.verdict and outcome.cause == result.cause
+
+        with self.world.limited(SECONDS_OF_SMALLER):
+            return reduced(result, self.world.size, options, shows)

@@ -1,0 +1,1 @@
+"""The laws that take ranks, one file a subject."""

@@ -1,0 +1,82 @@
+"""Which collectives ranks issue, and in which order."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import strategies as st
+
+from conformance.distributed.case import RankedCase
+from conformance.distributed.law import ranked_law
+from conformance.distributed.laws.parameters import _INSIDE, SUMS, _replicated, _sharded
+from conformance.programs.scenarios.parallel import exchanged
+from conformance.programs.strategies import named
+from conformance.rows.for_readers import for_readers
+
+NOTHING = Counter[str]()
+
+
+def _as_plain(case: RankedCase) -> None:
+    """Each rank issues what it issues with plain regions, and none of it in a recomputation; all in one order."""
+    case.equals_plain()
+    for rank in range(case.size):
+        whole = case.plain[rank].issued()
+        case.issues(NOTHING, rank, "recomputation", whole=whole, why="in what runs again")
+        case.issues(whole, rank, whole=whole, why="as with plain regions")
+    case.in_one_order()
+
+
+@for_readers("everyday", "more work than needed", "DDP, all-reduce, communication, bucket")
+@ranked_law(_replicated(options=st.sampled_from(({}, {"static_graph": True}))), counts=True)
+def test_ddp_reduces_as_often_as_plain(case: RankedCase) -> None:
+    """Under DistributedDataParallel each rank issues the collectives of plain regions, and none in a recomputation."""
+    _as_plain(case)
+
+
+@for_readers("everyday", "more work than needed", "FSDP2, all-gather twice, communication")
+@ranked_law(_sharded(prefetch=st.booleans()), counts=True)
+def test_fsdp_around_regions_gathers_as_often_as_plain(case: RankedCase) -> None:
+    """FSDP(checkpoint(m)) gathers in forward and in backward as plain does, and not once more for a recomputation."""
+    _as_plain(case)
+
+
+@for_readers("everyday", "more work than needed", "FSDP2, all-gather three times, communication")
+@ranked_law(_sharded(outside=st.just(True)), counts=True)
+def test_fsdp_inside_regions_gathers_as_often_as_plain(case: RankedCase) -> None:
+    """checkpoint(FSDP(m)) gathers twice, in forward and in backward, for backward gathers what a recomputation needs."""
+    _as_plain(case)
+
+
+@for_readers("advanced", "more work than needed", "collective, recomputation, early stop, deadlock")
+@ranked_law(named(exchanged.inside, SUMS, **{**_INSIDE, "last": st.just(False), "nested": st.just(False)}), counts=True)
+def test_recomputations_repeat_forwards_collectives_once(case: RankedCase) -> None:
+    """Collectives before the last operator that saves are issued once more in a recomputation; backward issues plain's."""
+    case.equals_plain()
+    for rank in range(case.size):
+        forward, backward = (case.plain[rank].issued(place) for place in ("forward", "backward"))
+        whole = forward + forward + backward
+        case.issues(forward, rank, "forward", whole=whole, why="as with plain regions")
+        case.issues(forward, rank, "recomputation", whole=whole, why="as in forward")
+        case.issues(backward, rank, "backward", whole=whole, why="as with plain regions")
+
+
+@for_readers("advanced", "wrong gradient", "collective, early stop, deadlock, NCCL timeout")
+@ranked_law(named(exchanged.inside, SUMS, **_INSIDE), counts=True)
+def test_ranks_issue_the_same_collectives(case: RankedCase) -> None:
+    """All ranks issue the same collectives in the same order, whether or not a recomputation ends early."""
+    case.equals_plain()
+    case.in_one_order()
+
+
+@for_readers("advanced", "wrong gradient", "order of backward, MoE, all-to-all")
+@ranked_law(named(exchanged.two_regions, SUMS, swapped=st.just(False), differentiable=st.booleans()), floor=1)
+def test_regions_that_all_ranks_recompute_in_one_order(case: RankedCase) -> None:
+    """Regions with collectives whose backward all ranks call in one order give plain's gradients."""
+    case.equals_plain()
+
+
+@for_readers("adversarial", "wrong gradient", "deadlock, order of backward, MoE, all-to-all")
+@ranked_law(named(exchanged.two_regions, SUMS, swapped=st.just(True), differentiable=st.just(False)), floor=1)
+def test_regions_that_ranks_recompute_in_another_order(case: RankedCase) -> None:
+    """Collectives that forward alone has, in regions whose backward ranks call in another order, are not mixed up."""
+    case.equals_plain_or_refuses()

@@ -1,0 +1,166 @@
+"""Copies of nested with one fault each that shows under ranks, and for each law the one that it must catch."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+
+from conformance.distributed.law import FAMILY, LAWS, all_laws
+from conformance.mutants.mutant import Copy, Mutant
+
+Function = Callable[..., Any]
+# Laws that no fault of ours can break, each with its reason.
+UNBREAKABLE: Mapping[str, str] = MappingProxyType(
+    {
+        "statistics_over_ranks_are_updated_once": "nested is declared to diverge here, so no fault changes the verdict",
+        "fsdp_inside_regions_that_are_given_a_leaf": "nested is declared to refuse here, so no fault changes the verdict",
+        "regions_that_ranks_recompute_in_another_order": "nested is declared to diverge here, so no fault changes the verdict",
+    }
+)
+_kept: list[Any] = []  # what a fault holds on to
+
+
+def _fault(part: str, law: str) -> Callable[[Callable[[Copy], None]], Mutant]:
+    """A mutant from a function that makes the fault in a copy; ``law`` is one that catches it."""
+
+    def made(change: Callable[[Copy], None]) -> Mutant:
+        name, what = change.__name__.replace("_", "-"), inspect.getdoc(change) or ""
+        return Mutant(name, FAMILY, law, part, change, what)
+
+    return made
+
+
+def _again(copy: Copy, run: Callable[[Function, tuple[Any, ...]], Any]) -> None:
+    """Call ``run(function, arguments)`` in place of the function of a region, but for the first time, which is forward's."""
+
+    def change(given: dict[str, Any]) -> None:
+        function, calls = given["function"], list[None]()
+
+        @functools.wraps(function)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            calls.append(None)
+            return function(*args, **kwargs) if len(calls) == 1 else run(functools.partial(function, **kwargs), args)
+
+        given["function"] = called
+
+    copy.change_arguments("nested.api", "_run", change)
+
+
+@_fault("nested.api", "ddp_trains_as_with_plain_regions")
+def recomputes_other_inputs_on_one_rank(copy: Copy) -> None:
+    """On rank 1 a recomputation computes with inputs that are twice forward's."""
+
+    def run(function: Function, args: tuple[Any, ...]) -> Any:
+        return function(*(2 * one if torch.is_tensor(one) and dist.get_rank() == 1 else one for one in args))
+
+    _again(copy, run)
+
+
+@_fault("nested.api", "collectives_inside_regions")
+def skips_a_collective_in_recomputation(copy: Copy) -> None:
+    """A recomputation sums over no ranks."""
+
+    def run(function: Function, args: tuple[Any, ...]) -> Any:
+        with mock.patch.object(dist, "all_reduce", return_value=None):
+            return function(*args)
+
+    _again(copy, run)
+
+
+@_fault("nested.api", "recomputations_repeat_forwards_collectives_once")
+def gathers_again(copy: Copy) -> None:
+    """Before a recomputation ranks gather once more."""
+
+    def run(function: Function, args: tuple[Any, ...]) -> Any:
+        dist.all_gather([torch.empty(1) for _ in range(dist.get_world_size())], torch.zeros(1))
+        return function(*args)
+
+    _again(copy, run)
+
+
+@_fault("state.random_numbers", "each_rank_draws_its_own_again")
+def forgets_the_generator_of_one_rank(copy: Copy) -> None:
+    """On rank 1 the state of generators is not kept."""
+    copy.change_result("state.random_numbers", "capture_states", lambda states, *_: [] if dist.get_rank() == 1 else states)
+
+
+@_fault("nested.api", "an_error_on_one_rank_is_raised_there")
+def swallows_an_error_on_one_rank(copy: Copy) -> None:
+    """An error in a region on rank 1 is taken for its end."""
+
+    def change(given: dict[str, Any]) -> None:
+        function = given["function"]
+
+        @functools.wraps(function)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return function(*args, **kwargs)
+            except ArithmeticError:
+                if dist.get_rank() != 1:
+                    raise
+                return args[0] * 2
+
+        given["function"] = called
+
+    copy.change_arguments("nested.api", "_run", change)
+
+
+@_fault("nested.api", "ranks_issue_the_same_collectives")
+def stops_early_on_one_rank_only(copy: Copy) -> None:
+    """Recomputations on rank 1 end as soon as all is there, those of other ranks at their end."""
+    copy.change_arguments("nested.api", "_run", lambda given: given.update(early_stop=dist.get_rank() == 1))
+
+
+@_fault("nested.recomputation", "ranks_keep_nothing_that_regions_made")
+def keeps_what_one_rank_recomputes(copy: Copy) -> None:
+    """What rank 1 recomputes is held for good."""
+
+    def keep(values: dict[int, Any], *_: Any, **__: Any) -> None:
+        if dist.get_rank() == 1:
+            _kept.append([*values.values()])
+
+    copy.call_after("nested.recomputation", "Recomputation.run", keep)
+
+
+@_fault("nested.region", "a_split_backward_in_a_group_recomputes_once")
+def knows_no_group_on_one_rank(copy: Copy) -> None:
+    """On rank 1 each backward of a group recomputes for itself."""
+    copy.call_instead("nested.region", "current_graph_exec_group", lambda there: None if dist.get_rank() == 1 else there())
+
+
+SPECIAL: Mapping[str, str] = MappingProxyType(
+    {
+        "collectives_inside_regions": "skips_a_collective_in_recomputation",
+        "regions_that_all_ranks_recompute_in_one_order": "skips_a_collective_in_recomputation",
+        "recomputations_repeat_forwards_collectives_once": "gathers_again",
+        "ddp_reduces_as_often_as_plain": "gathers_again",
+        "fsdp_around_regions_gathers_as_often_as_plain": "gathers_again",
+        "fsdp_inside_regions_gathers_as_often_as_plain": "gathers_again",
+        "ranks_issue_the_same_collectives": "stops_early_on_one_rank_only",
+        "each_rank_draws_its_own_again": "forgets_the_generator_of_one_rank",
+        "masks_that_ranks_share_stay_shared": "forgets_the_generator_of_one_rank",
+        "a_generator_of_each_rank_is_replayed": "forgets_the_generator_of_one_rank",
+        "masks_of_dtensors_are_replayed": "forgets_the_generator_of_one_rank",
+        "an_error_on_one_rank_is_raised_there": "swallows_an_error_on_one_rank",
+        "ranks_keep_nothing_that_regions_made": "keeps_what_one_rank_recomputes",
+        "a_split_backward_in_a_group_recomputes_once": "knows_no_group_on_one_rank",
+    }
+)
+
+
+def catches(law: str) -> str:
+    """The name, in this module, of the mutant that a law must catch; "" if none can break it."""
+    return "" if law in UNBREAKABLE else SPECIAL.get(law, "recomputes_other_inputs_on_one_rank")
+
+
+def names() -> list[str]:
+    """The laws that must catch a mutant."""
+    all_laws()
+    return [law for law in LAWS if law not in UNBREAKABLE]

@@ -1,0 +1,133 @@
+"""One rank of a world: ``torch.distributed.run`` starts it, and it runs the programs that the judge sends.
+
+Each program has a process group of its own. A rank whose program raises leaves its group, so that a rank that waits for it
+comes back with an error, and both are ready for the next program.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import functools
+import importlib
+import os
+import pickle
+import queue
+import sys
+import threading
+import time
+import traceback
+import warnings
+from contextlib import suppress
+from datetime import timedelta
+from multiprocessing.connection import Client, Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+import impls
+from conformance.distributed.answer import Answer, Task
+from conformance.distributed.collectives import Collectives, RegionStorages
+from conformance.judging.judge import execute
+from conformance.judging.references import REFERENCES
+
+ADDRESS, KEY, TRACES = "REPRISE_JUDGE", "REPRISE_JUDGE_KEY", "REPRISE_TRACES"  # environment variables
+LEAVES_AFTER = 1.0  # seconds in which others may come to their ends before a rank leaves the group
+# What takes long to import is imported before the first limit.
+SLOW = ("torch.distributed.fsdp", "torch.distributed.pipelining", "torch.distributed.tensor.parallel")
+GROUP_SECONDS = 3600  # far above a task's limit: a rank that waits is found by the judge, which knows where it stands
+
+
+class _Text:
+    """A program of which nothing is left but its text."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+
+
+def subject_of(task: Task) -> Any:
+    """The checkpoint that a task names, with its options."""
+    if not task.subject:
+        return REFERENCES["checkpoint"]
+    checkpoint = impls.find(task.subject, "checkpoint").checkpoint
+    return functools.partial(checkpoint, **dict(task.options)) if task.options else checkpoint
+
+
+def observe(task: Task, rank: int) -> Answer:
+    """Run a program in the process group that is there."""
+    collectives, kept = Collectives(), RegionStorages()
+    meters = (collectives, kept) if task.counts else ()
+    seen = execute(_Text(task.source), subject_of(task), "cpu", meters)
+    raised = time.monotonic()
+    seen.leaves = ()
+    return Answer(rank, seen, raised if seen.error is not None else 0.0, tuple(collectives.found), kept.counts)
+
+
+def _sent(answer: Answer) -> bytes:
+    """An answer as bytes; an error that cannot be sent is told in words, as RuntimeError."""
+    try:
+        pickle.loads(text := pickle.dumps(answer))
+    except Exception:
+        error = answer.observation.error
+        if error is None:
+            raise
+        answer.observation.error = RuntimeError(f"{type(error).__name__}: {error}")
+        text = pickle.dumps(answer)
+    return text
+
+
+def _answered(task: Task, rank: int) -> bytes:
+    """The answer to a task; a fault of the suite, as text, where there is none."""
+    try:
+        return _sent(observe(task, rank))
+    except Exception:  # noqa: BLE001 - whatever it is, the judge ends with it
+        return pickle.dumps(traceback.format_exc())
+
+
+def _received(connection: Connection, tasks: queue.SimpleQueue[Task]) -> None:
+    """Take tasks as they come; the rank ends with the judge, wherever it stands."""
+    try:
+        while True:
+            tasks.put(connection.recv())
+    except (EOFError, OSError):
+        os._exit(0)
+
+
+def serve(connection: Connection, traces: Path) -> None:
+    """Run what the judge sends until it is gone."""
+    store, rank, size = next(dist.rendezvous("env://"))
+    tasks: queue.SimpleQueue[Task] = queue.SimpleQueue()
+    with (traces / f"{rank}.txt").open("w", encoding="utf-8") as trace:
+        threading.Thread(target=_received, args=(connection, tasks), daemon=True).start()
+        connection.send((rank, size, os.getpid()))
+        for number in range(sys.maxsize):
+            task = tasks.get()
+            faulthandler.dump_traceback_later(task.seconds, file=trace)
+            group = dist.PrefixStore(f"program {number}", store)
+            limit = timedelta(seconds=GROUP_SECONDS)
+            dist.init_process_group("gloo", store=group, rank=rank, world_size=size, timeout=limit)
+            group.set(f"ready {rank}", "")  # one that leaves while others still connect would end their ranks
+            group.wait([f"ready {one}" for one in range(size)])
+            answer = _answered(task, rank)
+            group.set(f"ended {rank}", "")
+            with suppress(dist.DistStoreError):  # those that wait for this one come back when it leaves
+                group.wait([f"ended {one}" for one in range(size)], timedelta(seconds=LEAVES_AFTER))
+            dist.destroy_process_group()
+            faulthandler.cancel_dump_traceback_later()
+            connection.send_bytes(answer)
+
+
+def main() -> None:
+    """Be the rank that the environment says."""
+    warnings.filterwarnings("ignore")
+    torch.set_num_threads(1)
+    for name in SLOW:
+        importlib.import_module(name)
+    address = os.environ[ADDRESS]
+    connection = Client(address, authkey=bytes.fromhex(os.environ[KEY]))
+    serve(connection, Path(os.environ[TRACES]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""A verdict as a script that ``torchrun --nproc-per-node N`` shows, with torch and the implementation alone."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+from conformance.distributed import script_endings
+from conformance.judging.references import REFERENCES
+from conformance.judging.result import Result
+from conformance.judging.verdicts import Measured
+from conformance.programs.syntax import identifiers
+from conformance.reproducers.embedding import Embedding
+from conformance.reproducers.reduction_steps import laid_out, smaller_ones
+from conformance.reproducers.script import HOOK, binding
+from conformance.reproducers.script_syntax import WIDTH, dotted_names, parts
+
+HEAD = ("import torch", "import torch.distributed as dist")
+EVALUATIONS = 120  # smaller programs that are tried at most
+HANG_SECONDS = 30
+UNMEASURED = "# The law measures more than this script does, which compares what the program notes. What was found:\n"
+ENDINGS: Mapping[str, Callable[..., None]] = MappingProxyType(
+    {
+        "kernels": script_endings.counts,
+        "calls": script_endings.calls,
+        "raises": script_endings.raises,
+        "hangs": script_endings.hangs,
+        "expected": script_endings.same,
+    }
+)
+
+
+@dataclass(frozen=True)
+class Smaller:
+    """A smaller program, of which the text is all that there is beside the sums of the whole one."""
+
+    source: str
+    sums: Any
+    arguments: Any = ()
+
+
+def script(result: Result, ranks: int, options: str = "") -> str:
+    """The program of a result as a script, "" if it has none. What it cannot measure it says at its head."""
+    if result.program is None:
+        return ""
+    about = f"{result.implementation.name}, law {result.law.name}. {result.law.statement}"
+    head = '"""' + "\n".join(textwrap.wrap(f"{about} torchrun --nproc-per-node {ranks} shows it.", WIDTH - 6)) + '"""'
+    told = [] if result.measured else [UNMEASURED + textwrap.indent(result.detail, "# ")]
+    bound = binding(result.implementation, options)
+    text = "\n".join(line for line in result.program.source.splitlines() if line not in HEAD).strip("\n")
+    tail = _tail(result.measured or Measured(), result)
+    used = dotted_names(f"{bound}\n{text}\n{tail}")
+    modules = sorted({"os", "sys", *(name for name in ("collections", "faulthandler", "functools") if name in used)})
+    begin = [head, *told, f"import {', '.join(modules)}", HOOK, *HEAD, bound]
+    return laid_out("\n".join(begin) + f"\n\n{text}\n\n{tail}")
+
+
+def _tail(measured: Measured, result: Result) -> str:
+    """What starts the process group, runs the program, and ends with the status."""
+    due = {str(label): number for label, number in measured.due}
+    arguments: dict[str, Any] = {
+        "judged": ast.Name("checkpoint", ast.Load()),
+        "name": result.implementation.name,
+        "tolerance": float(f"{result.units:.4g}") * 2**-23,
+        "due": due.get("calls", 0) if measured.what == "calls" else due,
+        "rank": due.get("rank", 0),
+        "label": next(iter(due), ""),
+        "seconds": HANG_SECONDS,
+    }
+    embedding = Embedding()
+    body = embedding.body(ENDINGS.get(measured.what, script_endings.values), arguments)
+    if "plain" in identifiers(body):
+        embedding.add(REFERENCES["checkpoint"], "plain")
+    return "\n".join([*embedding.texts.values(), 'dist.init_process_group("gloo")', body]) + "\n"
+
+
+def reduced(result: Result, ranks: int, options: str, shows: Callable[[Smaller], bool]) -> str:
+    """The script of the smallest program that still ``shows`` the fault, of those that leaving something out gives."""
+    assert result.program is not None
+    bound, best, tried = binding(result.implementation, options), result, 0
+    improved = True
+    while improved and tried < EVALUATIONS:
+        improved = False
+        assert best.program is not None
+        for text in smaller_ones(_one_a_line(best, bound), bound):
+            if (tried := tried + 1) > EVALUATIONS:
+                break
+            smaller = _smaller(text, bound, result)
+            if smaller is not None and shows(smaller):
+                best, improved = replace(best, program=smaller), True
+                break
+    return script(best, ranks, options)
+
+
+def _one_a_line(result: Result, bound: str) -> str:
+    """A script whose program has a statement a line, which is what is made smaller."""
+    assert result.program is not None
+    text = "\n".join(line for line in result.program.source.splitlines() if line not in HEAD).strip("\n")
+    return f'"""A program."""\n{bound}\n\n{text}\n\nrun(checkpoint, print, "cpu")\n'
+
+
+def _smaller(text: str, bound: str, whole: Result) -> Smaller | None:
+    """The program of a smaller script; None if that is no Python, or has no program."""
+    assert whole.program is not None
+    try:
+        source = "\n".join([*HEAD, "", parts(text, bound).program]) + "\n"
+        compile(source, "<smaller>", "exec")
+    except (SyntaxError, ValueError):
+        return None
+    return Smaller(source, whole.program.sums, getattr(whole.program, "arguments", ()))

@@ -1,0 +1,198 @@
+"""A world of ranks on this machine: started once by ``torch.distributed.run``, it runs many programs.
+
+The launcher chooses its ports, and ranks speak to the judge through a socket in a directory of its own, so that worlds do not
+meet. A rank that stays behind or ends takes its world with it; the next program starts another.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import pickle
+import re
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from multiprocessing.connection import Connection, Listener, wait
+from pathlib import Path
+
+from conformance.distributed import rank as rank_module
+from conformance.distributed.answer import Answer, Task, WorldEnded
+from conformance.rows.results_file import ROOT
+
+START_SECONDS = 300  # in which ranks import torch and what takes longest of it
+GRACE = 2.0  # seconds after the limit in which a rank has written where it stands
+END_SECONDS = 10  # in which the launcher ends when its ranks have
+_FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<name>\S+)')
+DEEP = 12  # so many frames of a rank that hangs are told
+
+
+class World:
+    """``size`` ranks, which start with the first program. Raises ValueError for a size below 1."""
+
+    def __init__(self, size: int, *, seconds: float = 15.0) -> None:
+        if size < 1:
+            raise ValueError(f"the number of ranks is {size}; it must be 1 at least")
+        self.size, self.seconds = size, seconds
+        self.started = 0  # so many worlds so far
+        self._launcher: subprocess.Popen[bytes] | None = None
+        self._ranks: dict[int, Connection] = {}
+        self._pids: dict[int, int] = {}
+        self._directory: tempfile.TemporaryDirectory[str] | None = None
+        atexit.register(self.close)
+
+    def __enter__(self) -> World:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(self, task: Task) -> list[Answer]:
+        """The answers of all ranks, in their order. Raises WorldEnded when one does not answer, or ends."""
+        if self._launcher is None:
+            self._start()
+        task = replace(task, seconds=self.seconds)
+        try:
+            for connection in self._ranks.values():
+                with suppress(BrokenPipeError):  # what is read next tells that it has ended
+                    connection.send(task)
+            return self._answers()
+        except BaseException:
+            self.close()
+            raise
+
+    @contextmanager
+    def limited(self, seconds: float) -> Iterator[None]:
+        """Another limit for the programs that run meanwhile."""
+        before, self.seconds = self.seconds, seconds
+        try:
+            yield
+        finally:
+            self.seconds = before
+
+    def close(self) -> None:
+        """End the ranks and the launcher, and remove what they wrote."""
+        for pid in self._pids.values():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for connection in self._ranks.values():
+            connection.close()
+        if self._launcher is not None:
+            self._end_launcher(self._launcher)
+        if self._directory is not None:
+            self._directory.cleanup()
+        self._launcher = self._directory = None
+        self._ranks, self._pids = {}, {}
+
+    @staticmethod
+    def _end_launcher(launcher: subprocess.Popen[bytes]) -> None:
+        """End it in the way that lets it end ranks which have not said who they are."""
+        with suppress(ProcessLookupError):
+            launcher.send_signal(signal.SIGTERM)
+        try:
+            launcher.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            launcher.kill()
+            launcher.wait()
+
+    def _start(self) -> None:
+        self._directory = tempfile.TemporaryDirectory(prefix="reprise-ranks-")
+        path, key = Path(self._directory.name), secrets.token_bytes(16)
+        try:
+            with Listener(str(path / "judge"), "AF_UNIX", backlog=self.size, authkey=key) as listener:
+                self._launcher = self._launched(path, key)
+                self.started += 1
+                self._accept(listener, path)
+        except BaseException:
+            self.close()
+            raise
+
+    def _launched(self, path: Path, key: bytes) -> subprocess.Popen[bytes]:
+        ours = {rank_module.ADDRESS: str(path / "judge"), rank_module.KEY: key.hex(), rank_module.TRACES: str(path)}
+        threads = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo")}
+        paths = [str(ROOT), *filter(None, (str(Path(one or ".").resolve()) for one in sys.path))]
+        environment = {**os.environ, **ours, **threads, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
+        options = ["--standalone", f"--nproc-per-node={self.size}", "--monitor-interval=0.2", "-m", rank_module.__name__]
+        with (path / "launcher.txt").open("wb") as told:  # a session of its own: an interrupt of the terminal is the judge's
+            return subprocess.Popen(
+                [sys.executable, "-m", "torch.distributed.run", *options],
+                env=environment, stdin=subprocess.DEVNULL, stdout=told, stderr=told, start_new_session=True,
+            )  # fmt: skip
+
+    def _accept(self, listener: Listener, path: Path) -> None:
+        """Wait until every rank has said who it is."""
+        assert self._launcher is not None
+        end = time.monotonic() + START_SECONDS
+        listener._listener._socket.settimeout(0.2)  # type: ignore[attr-defined]  # accept() would wait for one that has ended
+        while len(self._ranks) < self.size:
+            if self._launcher.poll() is not None or time.monotonic() > end:
+                text = (path / "launcher.txt").read_text(errors="replace")
+                raise RuntimeError(f"the ranks did not start; torch.distributed.run says:\n{text[-6000:]}")
+            with suppress(TimeoutError):
+                connection = listener.accept()
+                rank, _, pid = connection.recv()
+                self._ranks[rank], self._pids[rank] = connection, pid
+
+    def _answers(self) -> list[Answer]:
+        """Of all ranks, or WorldEnded."""
+        numbers = {connection: rank for rank, connection in self._ranks.items()}
+        found: dict[int, Answer] = {}
+        end = time.monotonic() + self.seconds + GRACE
+        while len(found) < self.size:
+            waiting = [connection for connection, rank in numbers.items() if rank not in found]
+            ready = wait(waiting, max(0.0, end - time.monotonic()))
+            if not ready:
+                raise WorldEnded(self._standing([numbers[one] for one in waiting]), hangs=True)
+            for connection in ready:
+                rank = numbers[connection]  # type: ignore[index]
+                try:
+                    found[rank] = _loaded(connection.recv_bytes())  # type: ignore[union-attr]
+                except (EOFError, OSError):
+                    raise WorldEnded(f"rank {rank} ended{self._status(rank)}", hangs=False) from None
+        return [found[rank] for rank in range(self.size)]
+
+    def _standing(self, behind: Sequence[int]) -> str:
+        """Where ranks that have not answered stand."""
+        assert self._directory is not None
+        told = [f"no answer in {self.seconds:g} seconds of {_ranks(behind)} of {self.size}"]
+        for rank in behind:
+            text = (Path(self._directory.name) / f"{rank}.txt").read_text(errors="replace")
+            frames = [f"  {one['file']}:{one['line']} in {one['name']}" for one in _FRAME.finditer(_main_thread(text))]
+            told += [f"rank {rank}:", *(frames[:DEEP] or ["  it has not written where it stands"])]
+        return "\n".join(told)
+
+    def _status(self, rank: int) -> str:
+        """How a rank ended, as the launcher says."""
+        assert self._launcher is not None
+        assert self._directory is not None
+        with suppress(subprocess.TimeoutExpired):
+            self._launcher.wait(END_SECONDS)
+        text = (Path(self._directory.name) / "launcher.txt").read_text(errors="replace")
+        found = re.search(rf"exitcode\s*:\s*(-?\d+).*\(pid: {self._pids[rank]}\)", text)
+        code = int(found[1]) if found else None
+        if code is None:
+            return ""
+        return f" with status {code}" if code >= 0 else f" by {signal.Signals(-code).name}"
+
+
+def _loaded(data: bytes) -> Answer:
+    """An answer. Raises RuntimeError for a fault of the suite."""
+    answer = pickle.loads(data)
+    if not isinstance(answer, Answer):
+        raise RuntimeError(f"a rank could not run a program:\n{answer}")
+    return answer
+
+
+def _main_thread(text: str) -> str:
+    """What faulthandler wrote of the thread that ran the program: it is told last, with the newest call first."""
+    return text.rpartition("most recent call first):\n")[2]
+
+
+def _ranks(numbers: Sequence[int]) -> str:
+    return f"rank{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"

@@ -1,0 +1,116 @@
+"""Known limits under the laws that take ranks, by the names of implementations.
+
+They stand beside the implementations and not in them: rows of laws that one process judges are no older for a limit that was
+found under ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from impls.implementation import Known, known
+
+# Whatever runs the function again: what that does besides giving a result, it does twice.
+RUN_TWICE = known(
+    "diverges",
+    "the function runs again, and averages its statistics over ranks once more",
+    "Megatron-LM#1330, torchtitan#1593; seen here",
+    "statistics_over_ranks_are_updated_once",
+)
+
+# Whatever does not compare values: collectives of recomputations meet in the order in which each rank comes to them.
+MIXED_UP = known(
+    "diverges",
+    "a collective that only forward has runs in the recomputation, too; where ranks come to their regions in another order, "
+    "that of one region meets that of another, and gradients are wrong",
+    "VeOmni#979; seen here",
+    "regions_that_ranks_recompute_in_another_order",
+)
+
+# Of a node with a backward of its own: that one accumulates gradients by itself, once for each region.
+OWN_BACKWARD = {
+    **known(
+        "diverges",
+        "each region's own backward accumulates gradients, and the wrapper takes the first one for the last: it reduces too "
+        "early, in silence, or says that a parameter was marked ready twice",
+        "pytorch#24005, transformers#23018; seen here",
+        "ddp_with_shared_weights",
+        "ddp_with_several_forwards_before_a_backward",
+    ),
+    **known(
+        "refuses",
+        "outputs of a node of its own do not lead to the parameters, so the wrapper takes these for unused ones, and is told "
+        "of their gradients later",
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html; seen here",
+        "ddp_that_finds_unused_parameters",
+    ),
+    **known(
+        "diverges",
+        "a microbatch of the first stage does not require grad, and without an argument that does there is no node: the first "
+        "stage gets no gradient from the region",
+        "pytorch#7617; seen here",
+        "pipelines_of_regions",
+        "pipelines_of_several_stages_a_rank",
+    ),
+}
+
+# Of a node of its own: forward runs without a graph, so that the wrapper does not know of a backward to come.
+GATHERS_AGAIN = known(
+    "diverges",
+    "in forward the wrapper makes no hook for a backward to come, so the recomputation gathers, shards again, and backward "
+    "gathers a third time",
+    "pytorch#105635, fairscale#777; seen here",
+    "fsdp_inside_regions_gathers_as_often_as_plain",
+)
+
+# Of PyTorch's checkpoints: no generator but the device's own is restored.
+OWN_GENERATOR = known(
+    "diverges",
+    "generators that are passed to the function are not restored, so a rank's own mask is another one in the recomputation",
+    "https://docs.pytorch.org/docs/stable/checkpoint.html; seen here",
+    "a_generator_of_each_rank_is_replayed",
+)
+
+# Of legacy: no generator is.
+DRAWS_ANEW = known(
+    "diverges",
+    "random numbers are not restored: the recomputation draws others and moves the ambient stream",
+    "pytorch#14253; seen here",
+    "each_rank_draws_its_own_again",
+    "masks_that_ranks_share_stay_shared",
+    "masks_of_dtensors_are_replayed",
+)
+
+# Of nested: what is saved for a leaf may not be something else in the recomputation.
+LEAF_AGAIN = known(
+    "refuses",
+    "in forward the wrapper passes a leaf on through a node of its own, and in the recomputation, when the parameters are "
+    "there already, as it is: a saved tensor that was a result comes back as a leaf",
+    "seen here",
+    "fsdp_inside_regions_that_are_given_a_leaf",
+)
+
+# Of no checkpointing at all.
+PLAIN = known(
+    "diverges",
+    "plain keeps everything that it saves, and runs nothing again",
+    "by definition",
+    "recomputations_repeat_forwards_collectives_once",
+    "an_error_on_one_rank_is_raised_there",
+    "ranks_keep_nothing_that_regions_made",
+    "a_split_backward_in_a_group_recomputes_once",
+)
+
+TORCH = {**RUN_TWICE, **MIXED_UP, **OWN_GENERATOR}
+LIMITS: Mapping[str, Mapping[str, Known]] = MappingProxyType(
+    {
+        "plain": PLAIN,
+        "nested": {**RUN_TWICE, **MIXED_UP, **LEAF_AGAIN},
+        "reentrant": {**RUN_TWICE, **MIXED_UP, **OWN_BACKWARD, **GATHERS_AGAIN},
+        "legacy": {**RUN_TWICE, **MIXED_UP, **OWN_BACKWARD, **GATHERS_AGAIN, **DRAWS_ANEW},
+        "torch-nonreentrant": TORCH,
+        "torch-nonreentrant-full": TORCH,
+        "torch-reentrant": {**TORCH, **OWN_BACKWARD, **GATHERS_AGAIN},
+    }
+)

@@ -1,0 +1,50 @@
+"""Every law that takes ranks catches the mutant that it must catch, and finds nested as it is declared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+import impls
+from conformance.distributed import mutants
+from conformance.distributed.explorer import RankedExplorer
+from conformance.distributed.law import PROFILES, all_laws
+from conformance.distributed.limits import declared
+from conformance.distributed.world import World
+from conformance.judging.verdicts import Verdict
+from conformance.mutants.mutant import Mutant
+
+QUICK = replace(PROFILES["quick"], cases=12)
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    with World(2, seconds=8.0) as made:
+        yield made
+
+
+@pytest.mark.parametrize("law", mutants.names())
+def test_the_law_catches_its_mutant(law: str, world: World) -> None:
+    name = mutants.catches(law)
+    made: Mutant = getattr(mutants, name)
+    found_as = {made.implementation.name: f"{mutants.__name__}:{name}.implementation"}
+    explorer, nested = RankedExplorer(world, QUICK, 0, found_as), impls.get("nested")
+    assert law not in declared(nested)
+    its = all_laws()[law]
+    judged = (explorer.judge(its, program, made.implementation) for program in explorer.programs(its, nested))
+    assert any(outcome.verdict is not Verdict.AGREES for outcome in judged)
+
+
+def test_every_mutant_says_what_is_wrong_and_is_caught_by_the_law_that_it_names() -> None:
+    there = {name: value for name, value in vars(mutants).items() if isinstance(value, Mutant)}
+    assert {mutants.catches(law) for law in mutants.names()} == there.keys()
+    assert [name for name, one in there.items() if mutants.catches(one.law) != name] == []
+    assert all(one.what for one in there.values())
+
+
+def test_what_cannot_be_broken_is_a_law_that_nested_is_declared_not_to_keep() -> None:
+    limits = declared(impls.get("nested"))
+    assert mutants.UNBREAKABLE.keys() <= all_laws().keys()
+    assert [law for law in mutants.UNBREAKABLE if law not in limits] == []

@@ -1,0 +1,132 @@
+"""A world of ranks: what they answer, and that neither a hang, nor a crash, nor an interrupt leaves anything behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from conformance.distributed.answer import Task, WorldEnded
+from conformance.distributed.world import World
+from conformance.rows.results_file import ROOT
+
+HEAD = "import os, time\nimport torch\nimport torch.distributed as dist\n\ndef run(checkpoint, note, device):\n"
+SUMS = f"{HEAD}    x = torch.tensor([1.0 + dist.get_rank()])\n    dist.all_reduce(x)\n    note('sum', x)\n"
+WAITS = f"{HEAD}    if dist.get_rank() == 1:\n        dist.all_reduce(torch.ones(1))\n"
+SLEEPS = f"{HEAD}    note('begun')\n    time.sleep(600 * dist.get_rank())\n"
+DIES = f"{HEAD}    os._exit(3) if dist.get_rank() else dist.all_reduce(torch.ones(1))\n"
+RAISES = f"{HEAD}    if dist.get_rank():\n        raise KeyError('of rank 1')\n    dist.all_reduce(torch.ones(1))\n"
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    with World(2, seconds=6.0) as made:
+        yield made
+
+
+def sums(world: World) -> list[float]:
+    return [float(answer.observation.notes["sum"].values) for answer in world.run(Task(SUMS, ""))]
+
+
+def alive(pids: list[int]) -> list[int]:
+    """Those of some processes that are there, and no zombies."""
+    states = {pid: Path(f"/proc/{pid}/stat") for pid in pids}
+    return [pid for pid, path in states.items() if path.exists() and path.read_text().rpartition(")")[2].split()[0] != "Z"]
+
+
+def test_all_ranks_answer_with_what_they_noted(world: World) -> None:
+    assert sums(world) == [3.0, 3.0]
+
+
+def test_many_programs_run_in_one_world(world: World) -> None:
+    sums(world)
+    started = world.started
+    assert [sums(world) for _ in range(3)] == [[3.0, 3.0]] * 3
+    assert world.started == started
+
+
+def test_a_rank_that_waits_for_one_that_raised_comes_back(world: World) -> None:
+    first, second = world.run(Task(RAISES, ""))
+    assert isinstance(second.observation.error, KeyError)
+    assert isinstance(first.observation.error, RuntimeError)
+    assert first.raised > second.raised > 0
+    assert sums(world) == [3.0, 3.0]
+
+
+def test_a_rank_that_the_others_leave_behind_comes_back(world: World) -> None:
+    first, second = world.run(Task(WAITS, ""))
+    assert first.observation.error is None
+    assert isinstance(second.observation.error, RuntimeError)
+
+
+def test_a_rank_that_stays_behind_is_told_with_its_stack(world: World) -> None:
+    sums(world)
+    pids, started = [*world._pids.values()], world.started
+    with pytest.raises(WorldEnded, match=r"no answer in 6 seconds of rank 1 of 2\nrank 1:\n  <program>:\d+ in run") as ended:
+        world.run(Task(SLEEPS, ""))
+    assert ended.value.hangs
+    assert alive(pids) == []
+    assert sums(world) == [3.0, 3.0]
+    assert world.started == started + 1
+
+
+def test_a_rank_that_dies_is_told_with_its_status(world: World) -> None:
+    sums(world)
+    pids = [*world._pids.values()]
+    with pytest.raises(WorldEnded, match="rank 1 ended with status 3") as ended:
+        world.run(Task(DIES, ""))
+    assert not ended.value.hangs
+    assert alive(pids) == []
+    assert sums(world) == [3.0, 3.0]
+
+
+def test_two_worlds_do_not_meet(world: World) -> None:
+    with World(2) as other:
+        assert sums(world) == sums(other) == [3.0, 3.0]
+
+
+def test_a_fault_of_the_suite_is_no_verdict(world: World) -> None:
+    with pytest.raises(RuntimeError, match="a rank could not run a program"):
+        world.run(Task("this is no program", ""))
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_a_world_has_a_rank_at_least(size: int) -> None:
+    with pytest.raises(ValueError, match=f"the number of ranks is {size}; it must be 1 at least"):
+        World(size)
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process started, and those that these did."""
+    found = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in map(int, path.read_text().split()):
+            found += [child, *children(child)]
+    return found
+
+
+@pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_no_process_is_left_behind(sent: signal.Signals, status: int, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "reprise", "judge", "--ranks", "2", "--impl", "nested", "--results", f"{tmp_path}/rows"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as judge:
+        started: list[int] = []
+        end = time.monotonic() + 240
+        while len(started) < 3 and judge.poll() is None and time.monotonic() < end:  # the launcher and two ranks
+            started = children(judge.pid)
+            time.sleep(0.2)
+        assert len(started) >= 3
+        judge.send_signal(sent)
+        assert judge.wait(60) == status
+    end = time.monotonic() + 60
+    while alive(started) and time.monotonic() < end:
+        time.sleep(0.2)
+    assert alive(started) == []
+    if sent is not signal.SIGKILL:
+        assert list(tmp_path.glob("reprise-ranks-*")) == []
