@@ -317,7 +317,7 @@ PROGRAMS = [_simple, _drawing, _nesting, _with_containers, _retained, _second_or
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__[1:])
 def test_a_long_loop_leaves_nothing_behind(program: Callable[[], None]) -> None:
-    counted = [None, True, False, *dict(_shared()).values()]
+    counted = [None, *dict(_shared()).values()]  # of True, torch loses references by itself with a simulated device
 
     def state() -> list[int]:
         gc.collect()
