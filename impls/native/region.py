@@ -25,10 +25,10 @@ from impls.state import accelerators, advisory_locks, modes, random_numbers, str
 from impls.state.hook_registrations import undo_registrations
 from impls.state.module_hooks import is_inside_hooks_always_called
 from impls.state.process_lock import PROCESS_LOCK, DisturbedError, ProcessLockError, run_undisturbed
-from impls.state.restoration import Restoration
+from impls.state.restoration import Restoration, current_restoration
 from impls.state.threads import current_thread
-from impls.tensors.packed import Packed
 from impls.tensors.origins import Origin, _Layout, find_origin, find_outside, keep_storages, make_result_origin
+from impls.tensors.packed import Packed
 from impls.tensors.versions import TensorMetadata, describe, detach_without_modes, tensor_metadata
 from impls.torch_private import code_of_hooked_call, current_graph_exec_group, queue_callback, remove_thread_object
 
@@ -82,10 +82,13 @@ def recompute_around(region: Any, task: int) -> list[Any]:
     """Recompute the regions around the one that this one is in, as far as it takes them, from the outermost on (rule 2).
 
     The one that it is in is left to the unpacking of inputs. Were all, each would be recomputed amid the one inside, and
-    what nests as deep as Python allows for in forward would exceed its limit of recursion. Returns what is to be kept.
+    what nests as deep as Python allows for in forward would exceed its limit of recursion. Amid a recomputation they are, as
+    that has values of its own. Returns what is to be kept.
     """
-    missing = []
-    while task != -1 and region.first_changed() < 0 and (slot := _missing_input(region, task)) is not None:
+    missing: list[Any] = []
+    if task == -1 or current_restoration() is not None:
+        return missing
+    while region.first_changed() < 0 and (slot := _missing_input(region, task)) is not None:
         missing.append(slot)
         region = slot.region
     kept = []
