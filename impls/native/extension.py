@@ -123,7 +123,7 @@ def _build(path: Path) -> None:
                 log = path.with_suffix(".log")
                 whole = f"{error}\n{error.__cause__ or ''}".strip()
                 log.write_text(whole)
-                told = f"it cannot be built with this compiler and this torch{_first_error(whole)}"
+                told = f"it cannot be built with this compiler and this torch: {_first_error(whole)}"
                 raise unavailable(f"{told}. Install g++ and the headers of Python; all of it is in {log}") from error
             (Path(folder) / path.name).replace(path)  # whole or not at all
         _report(f"done in {time.monotonic() - started:.0f} s\n")
@@ -137,9 +137,9 @@ def _compile(folder: Path) -> None:
 
 
 def _first_error(text: str) -> str:
-    """What a compiler complains about first, to be appended; "" if that cannot be told."""
-    lines = (line.strip() for line in text.splitlines())
-    return next((f": {line}" for line in lines if "error: " in line or "undefined symbol" in line), "")
+    """What a compiler or linker complains about first, or else what is said first."""
+    lines = [line.strip() for line in text.splitlines()] or [""]
+    return next((line for line in lines if "error: " in line or "undefined symbol" in line), lines[0])
 
 
 def _report(text: str) -> None:

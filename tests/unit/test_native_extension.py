@@ -85,7 +85,8 @@ def test_one_builds_while_others_wait(tmp_path: Path, monkeypatch: pytest.Monkey
 @NEEDS_COMPILER
 def test_what_the_compiler_says_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = tmp_path / "broken-c++"
-    compiler.write_text("#!/bin/sh\necho 'module.cpp:1:10: fatal error: Python.h: No such file or directory' >&2\nexit 1\n")
+    told = "module.cpp:1:10: fatal error: Python.h: No such file or directory"
+    compiler.write_text(f'#!/bin/sh\ncase "$*" in *-c*) echo "{told}" >&2; exit 1;; esac\nexec c++ "$@"\n')
     compiler.chmod(0o755)
     monkeypatch.setenv("CXX", str(compiler))
     with pytest.raises(NativeUnavailableError, match=r"fatal error: Python\.h: No such file .*Install g\+\+ and the headers"):
