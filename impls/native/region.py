@@ -21,7 +21,8 @@ from impls.nested import region as nested_region
 from impls.nested.inputs import _NO_CONTAINERS, Inputs, ReusedContainer, restore_containers, states_to_fill
 from impls.nested.operator_log import OperatorLog
 from impls.nested.recomputation import NO_CONTEXT, Recomputation, StopRecomputation
-from impls.state import accelerators, advisory_locks, modes, random_numbers, streams
+from impls.state import advisory_locks, modes, random_numbers, streams
+from impls.state.accelerators import accelerator
 from impls.state.hook_registrations import undo_registrations
 from impls.state.module_hooks import is_inside_hooks_always_called
 from impls.state.process_lock import PROCESS_LOCK, DisturbedError, ProcessLockError, run_undisturbed
@@ -45,7 +46,7 @@ def require_extension() -> Any:
     if extension is None:
         with _FIRST:
             if extension is None:
-                kind, module = accelerators.accelerator(), load_extension()
+                kind, module = accelerator(), load_extension()
                 module.has_accelerator = kind is not None
                 module.setup(dict(_shared()), torch.device(kind or "cpu"))
                 extension = module

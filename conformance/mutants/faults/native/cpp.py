@@ -75,6 +75,7 @@ draws_anew = compiled(
     "Recomputation::enter",
     "if (region->cpu_state.defined()) region->cpu_state = generator_state();",
     "A recomputation draws from where backward's generator is.",
+    on_cpu_alone=True,
 )
 leaves_the_generator = compiled(
     "native-leaves-the-generator",
@@ -84,6 +85,7 @@ leaves_the_generator = compiled(
     "Recomputation::release_lock",
     "if (holds_lock) found_state = generator_state();",
     "The generator stays where the recomputation has left it.",
+    on_cpu_alone=True,
 )
 keeps_what_is_unpacked = compiled(
     "native-keeps-what-is-unpacked",

@@ -24,15 +24,26 @@ FIRST = "shared.h"  # the file that all others include
 _faults: list[tuple[str, str, str]] = []  # file, function, statement: number 1, 2 and so on
 
 
-def compiled(name: str, family: str, law: str, file: str, function: str, statement: str, what: str) -> Mutant:
-    """A mutant in which a function of ``csrc/file`` begins with this statement, which may return."""
+def compiled(
+    name: str, family: str, law: str, file: str, function: str, statement: str, what: str, *, on_cpu_alone: bool = False
+) -> Mutant:
+    """A mutant in which a function of ``csrc/file`` begins with this statement, which may return.
+
+    With ``on_cpu_alone`` it knows of no other device: with one, random numbers are left to Python.
+    """
     _faults.append((file, function, statement))
     number = len(_faults)
-    return Mutant(name, family, law, "native.region", lambda copy: separate(copy, number), what)
+
+    def change(copy: Copy) -> None:
+        if on_cpu_alone:
+            copy.replace("native.region", "accelerator", lambda: None)
+        separate(copy, number)
+
+    return Mutant(name, family, law, "native.region", change, what)
 
 
 def separate(copy: Copy, fault: int = 0) -> None:
-    """Have a copy of native load an extension of its own, which has one of the faults or none."""
+    """Have a copy of native load an extension of its own, which has one of the faults or none; at once, in case it cannot."""
 
     def load(there: Callable[[], ModuleType]) -> ModuleType:
         with tempfile.TemporaryDirectory() as folder:
@@ -49,12 +60,13 @@ def separate(copy: Copy, fault: int = 0) -> None:
 
     copy.call_instead("native.extension", "load_extension", load)
     copy.call_instead("native.extension", "_import", import_copy)
+    copy["native.region"].require_extension()
 
 
 def replace(copy: Copy, path: str, new: Any) -> None:
     """Put something in the place of what ``impls.native.region`` has, for C++ as well."""
-    separate(copy)
     copy.replace("native.region", path, new)
+    separate(copy)
 
 
 def write_sources(folder: Path) -> None:
@@ -70,7 +82,7 @@ def write_sources(folder: Path) -> None:
 
 def begin_with(text: str, function: str, statement: str) -> str:
     """A source in which a function begins with a statement. Raises ValueError unless there is one of that name."""
-    head = rf"^(?!\s*(?:\}}|if|for|while)\b)[^\n;]*\b{re.escape(function)}\([^;{{}}\n]*\)( const)? \{{(  //.*)?\n"
+    head = rf"^(?!\s*(?:\}}|(?:if|for|while)\b))[^\n;]*\b{re.escape(function)}\([^;{{}}\n]*\)( const)? \{{(  //.*)?\n"
     found = list(re.finditer(head, text, re.MULTILINE))
     if len(found) != 1:
         raise ValueError(f"function is {function!r}, which is defined {len(found)} times; it must be once")
