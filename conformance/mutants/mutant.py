@@ -1,4 +1,4 @@
-"""Implementations with one fault each: copies of nested, graph or offload in which one function, class or value is replaced.
+"""Implementations with one fault each: copies of nested, native, graph or offload, with one function, class or value replaced.
 
 A mutant names the law that must catch it. It replaces something that has a name: a function, method, hook or class attribute.
 If the name is not there, or is replaced by itself, that is an error, so a mutant is never silently the right implementation.
@@ -20,14 +20,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
-import impls
 from conformance.mutants import faults
 from impls import Implementation
 from impls.nested.user_hooks import POLICIES_ASK_SINCE
 from impls.torch_private import POLICIES_ASK_FOR_HOOKS
 
 # The implementations that faults are put into, in the order of their laws. Each owns the modules of its package.
-ORIGINALS = ("nested", "graph", "offload")
+ORIGINALS = ("nested", "native", "graph", "offload")
 SHARED = "impls.implementation"  # what an implementation says of itself, which the suite knows by its classes
 # What a recomputation restores, for all implementations. A fault in it is one of nested's.
 STATE = "impls.state"
@@ -184,7 +183,8 @@ class Mutant:
     @property
     def original(self) -> Implementation:
         """The implementation without the fault."""
-        return impls.get(_owners()[self.part])
+        original: Implementation = importlib.import_module(f"impls.{_owners()[self.part]}").IMPLEMENTATION
+        return original
 
     @functools.cached_property
     def implementation(self) -> Implementation:
@@ -200,7 +200,8 @@ class Mutant:
             sys.modules[copied] = ModuleType(copied) if anew else importlib.import_module(module)
             if anew:
                 copies[module.removeprefix("impls.")] = sys.modules[copied]
-                vars(sys.modules[copied])["__path__"] = []  # a package may be one of the modules
+                # A package may be one of the modules, and native's source in C++ stands beside one.
+                vars(sys.modules[copied]).update(__path__=[], __file__=importlib.import_module(module).__file__)
                 text = _renamed(_text(module), package)
                 exec(compile(text, f"<{self.name}: {module}>", "exec"), vars(sys.modules[copied]))
         self.change(Copy(copies))

@@ -1,8 +1,5 @@
 """Nested checkpointing whose hooks are in C++: the same function as ``impls.nested.checkpoint``, with the same rules.
 
-One silent fault is left that nested refuses: a container that an inner region alone is passed, and that has grown by backward.
-Its adapter, ``IMPLEMENTATION``, declares it.
-
 ``csrc`` has the region, its slots, what is remembered of saved tensors, and the recomputation's hooks. ``region`` is what
 they leave to Python, most of which is nested's own; ``extension`` builds them on first use. Invariants that are to keep
 programs from crashing the interpreter:

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from impls.compiled import is_compiling, traced_or_eager
-from impls.implementation import CAPABILITIES, Implementation, known
-from impls.native.extension import require_extension
+from impls.implementation import CAPABILITIES, Implementation
+from impls.native.region import capture_states, refuse, require_extension
 from impls.nested import api as nested
 from impls.nested.api import CheckpointError as CheckpointError
 from impls.nested.api import Contexts
@@ -84,7 +84,7 @@ def _run(
 ) -> Any:
     if not torch.is_grad_enabled() and context_fn is noop_context_fn and respect_saved_tensors_hooks is None:
         return function(*args, **kwargs)
-    part = require_extension()
+    extension = require_extension()
     forward_context, recompute_context = context_fn()
     if forward_context is not NO_CONTEXT or respect_saved_tensors_hooks is not None:
         set_respect_hooks(forward_context, respect_saved_tensors_hooks)
@@ -92,31 +92,31 @@ def _run(
         with forward_context:
             return function(*args, **kwargs)
     override, logged = nested._overrides.get()
-    region = part.extension.begin_region(function, args, kwargs, recompute_context, determinism_check == "default",
-                                         early_stop if override is None else override, preserve_rng_state)  # fmt: skip
+    region = extension.begin_region(function, args, kwargs, recompute_context, determinism_check == "default",
+                                    early_stop if override is None else override, preserve_rng_state)  # fmt: skip
     if debug if logged is None else logged:
         region.operator_log = OperatorLog()
     started = None
-    if part.HAS_ACCELERATOR:
+    if extension.has_accelerator:
         region.stream = streams.current_stream()
         started = accelerators.initialized_module() if preserve_rng_state else None
     if preserve_rng_state:
-        if part.HAS_ACCELERATOR and accelerators.is_capturing():
-            part.refuse(region, "a graph of the device's work is being captured, in which random numbers cannot be preserved. "
-                                "Pass preserve_rng_state=False, or capture without the region")  # fmt: skip
-        if part.HAS_ACCELERATOR or region.inputs is not None:
-            part.capture_states(region)
+        if extension.has_accelerator and accelerators.is_capturing():
+            refuse(region, "a graph of the device's work is being captured, in which random numbers cannot be preserved. "
+                           "Pass preserve_rng_state=False, or capture without the region")  # fmt: skip
+        if extension.has_accelerator or region.inputs is not None:
+            capture_states(region)
     if forward_context is NO_CONTEXT and region.operator_log is None:
         output = region.forward(args, kwargs)
     else:
-        output = _run_in_context(part, region, args, kwargs, forward_context)
-    if preserve_rng_state and started is None and part.HAS_ACCELERATOR and accelerators.initialized_module() is not None:
-        part.refuse(region, "a device was first initialised inside the region, so its random numbers cannot be replayed. "
-                            "Initialise it before, or pass preserve_rng_state=False")  # fmt: skip
+        output = _run_in_context(region, args, kwargs, forward_context)
+    if preserve_rng_state and started is None and extension.has_accelerator and accelerators.initialized_module() is not None:
+        refuse(region, "a device was first initialised inside the region, so its random numbers cannot be replayed. "
+                       "Initialise it before, or pass preserve_rng_state=False")  # fmt: skip
     return output
 
 
-def _run_in_context(part: Any, region: Any, args: tuple[Any, ...], kwargs: dict[str, Any], context: Any) -> Any:
+def _run_in_context(region: Any, args: tuple[Any, ...], kwargs: dict[str, Any], context: Any) -> Any:
     output, complete = None, False
     region.start()
     try:
@@ -126,7 +126,7 @@ def _run_in_context(part: Any, region: Any, args: tuple[Any, ...], kwargs: dict[
     finally:
         region.finish(output, complete)  # also where the function raised
     if not complete:
-        part.refuse(region, "the forward context of context_fn swallowed an exception, so there is no value to return")
+        refuse(region, "the forward context of context_fn swallowed an exception, so there is no value to return")
     left = modes.process_wide()
     region.modes_after = left if left != region.modes.process_wide else None
     return output
@@ -146,14 +146,5 @@ IMPLEMENTATION = Implementation(
     summary="nested, with hooks in C++",
     source="impls.nested",
     capabilities=frozenset(CAPABILITIES),
-    known={
-        **nested.IMPLEMENTATION.known,
-        **known(
-            "diverges",
-            "how many tensors an inner region is passed in containers is not compared with forward, as nested compares it: "
-            "another number shifts the slots of the region around it",
-            "seen here",
-            "containers_that_an_inner_region_alone_is_passed",
-        ),
-    },
+    known=nested.IMPLEMENTATION.known,
 )

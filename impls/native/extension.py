@@ -7,7 +7,6 @@ release of torch, Python, the compiler and the source. A process that needs what
 from __future__ import annotations
 
 import hashlib
-import importlib
 import importlib.machinery
 import importlib.util
 import os
@@ -23,7 +22,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import torch
 
@@ -31,7 +29,7 @@ from impls.torch_private import POLICIES_ASK_FOR_HOOKS
 
 NAME = "reprise_native"
 SOURCE = Path(__file__).with_name("csrc")
-FLAGS = ("-O2", "-Wno-invalid-offsetof")
+FLAGS = ("-O2", "-fvisibility=hidden", "-Wno-invalid-offsetof")  # hidden: another build has state of its own
 _failure = ""  # why it could not be had, so that not each call of this process tries again
 
 
@@ -44,11 +42,6 @@ def unavailable(reason: str) -> NativeUnavailableError:
     global _failure
     _failure = reason
     return NativeUnavailableError(f"native is not available: {reason}. nested does the same in Python")
-
-
-def require_extension() -> Any:
-    """The module ``impls.native.region``, which has the extension. Raises NativeUnavailableError."""
-    return importlib.import_module("impls.native.region")
 
 
 def load_extension() -> ModuleType:
@@ -82,8 +75,12 @@ def _compiler() -> list[str]:
 
 
 def _cache() -> Path:
-    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "reprise"
-    return Path(os.environ.get("REPRISE_CACHE") or default)
+    if given := os.environ.get("REPRISE_CACHE"):
+        return Path(given)
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "reprise"
+    except RuntimeError as error:
+        raise unavailable(f"there is no folder for its cache: {error} Set REPRISE_CACHE to one") from error
 
 
 def _sources() -> list[Path]:
@@ -124,8 +121,10 @@ def _build(path: Path) -> None:
             except Exception as error:
                 _report("failed\n")
                 log = path.with_suffix(".log")
-                log.write_text(str(error))
-                raise unavailable(f"it cannot be built with this compiler and this torch, see {log}") from error
+                whole = f"{error}\n{error.__cause__ or ''}".strip()
+                log.write_text(whole)
+                told = f"it cannot be built with this compiler and this torch: {_first_error(whole)}"
+                raise unavailable(f"{told}. Install g++ and the headers of Python; all of it is in {log}") from error
             (Path(folder) / path.name).replace(path)  # whole or not at all
         _report(f"done in {time.monotonic() - started:.0f} s\n")
 
@@ -135,6 +134,12 @@ def _compile(folder: Path) -> None:
 
     sources = [str(one) for one in _sources() if one.suffix == ".cpp"]
     cpp_extension.load(NAME, sources, extra_cflags=[*FLAGS], build_directory=str(folder), is_python_module=False, verbose=False)
+
+
+def _first_error(text: str) -> str:
+    """What a compiler or linker complains about first, or else what is said first."""
+    lines = [line.strip() for line in text.splitlines()] or [""]
+    return next((line for line in lines if "error: " in line or "undefined symbol" in line), lines[0])
 
 
 def _report(text: str) -> None:

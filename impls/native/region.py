@@ -1,11 +1,12 @@
 """What the hooks in C++ leave to Python: to recompute a region, and all that is rare, which is nested's.
 
-Importing this builds the extension, where that has not been done before. A ``Region`` and a ``Recomputation`` of C++ take the
-place of nested's classes of these names; ``_Comparison`` gives nested's comparisons the data of a run in C++.
+A ``Region`` and a ``Recomputation`` of C++ take the place of nested's classes of these names; ``_Comparison`` gives nested's
+comparisons the data of a run in C++. Nothing is built before ``require_extension`` is called.
 """
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Iterator, MutableMapping, Sequence
 from functools import partial
@@ -20,21 +21,36 @@ from impls.nested import region as nested_region
 from impls.nested.inputs import _NO_CONTAINERS, Inputs, ReusedContainer, restore_containers, states_to_fill
 from impls.nested.operator_log import OperatorLog
 from impls.nested.recomputation import NO_CONTEXT, Recomputation, StopRecomputation
-from impls.state import accelerators, advisory_locks, modes, random_numbers, streams
+from impls.state import advisory_locks, modes, random_numbers, streams
+from impls.state.accelerators import accelerator
 from impls.state.hook_registrations import undo_registrations
 from impls.state.module_hooks import is_inside_hooks_always_called
 from impls.state.process_lock import PROCESS_LOCK, DisturbedError, ProcessLockError, run_undisturbed
-from impls.state.restoration import Restoration
+from impls.state.restoration import Restoration, current_restoration
 from impls.state.threads import current_thread
 from impls.tensors.origins import Origin, _Layout, find_origin, find_outside, keep_storages, make_result_origin
+from impls.tensors.packed import Packed
 from impls.tensors.versions import TensorMetadata, describe, detach_without_modes, tensor_metadata
 from impls.torch_private import code_of_hooked_call, current_graph_exec_group, queue_callback, remove_thread_object
 
-extension = load_extension()
-HAS_ACCELERATOR = accelerators.accelerator() is not None
+extension: Any = None  # the module in C++, once it is there
+_FIRST = threading.Lock()
 
 # What regions have recomputed for a group of backward calls, as in nested.
 _by_group: MutableMapping[Any, weakref.WeakKeyDictionary[Any, Any]] = weakref.WeakKeyDictionary()
+
+
+def require_extension() -> Any:
+    """The extension in C++, built and told what it shares with Python if need be. Raises NativeUnavailableError."""
+    global extension
+    if extension is None:
+        with _FIRST:
+            if extension is None:
+                kind, module = accelerator(), load_extension()
+                module.has_accelerator = kind is not None
+                module.setup(dict(_shared()), torch.device(kind or "cpu"))
+                extension = module
+    return extension
 
 
 def refuse(region: Any, reason: str, recomputed: OperatorLog | None = None) -> NoReturn:
@@ -45,7 +61,7 @@ def refuse(region: Any, reason: str, recomputed: OperatorLog | None = None) -> N
 def capture_states(region: Any) -> None:
     """Note the states of the generators that the region may draw from, if that is not the CPU's alone, which C++ has noted."""
     explicit = () if region.inputs is None else tuple(region.inputs.generators)
-    if HAS_ACCELERATOR or explicit:
+    if extension.has_accelerator or explicit:
         region.states = random_numbers.capture_states(explicit)
 
 
@@ -57,6 +73,51 @@ def recompute_locked(region: Any, task: int, slot: Any, disturbed: bool) -> torc
     if torch.is_inference_mode_enabled():
         with torch.inference_mode(False):
             return recompute_locked(region, task, slot, disturbed)
+    around = recompute_around(region, task)
+    tensor: torch.Tensor = _recompute_values(region, task, slot, disturbed=disturbed).pop(slot.index)
+    around.clear()
+    return tensor
+
+
+def recompute_around(region: Any, task: int) -> list[Any]:
+    """Recompute the regions around the one that this one is in, as far as it takes them, from the outermost on (rule 2).
+
+    The one that it is in is left to the unpacking of inputs. Were all, each would be recomputed amid the one inside, and
+    what nests as deep as Python allows for in forward would exceed its limit of recursion. Amid a recomputation they are, as
+    that has values of its own. Returns what is to be kept.
+    """
+    missing: list[Any] = []
+    if task == -1 or current_restoration() is not None:
+        return missing
+    while region.first_changed() < 0 and (slot := _missing_input(region, task)) is not None:
+        missing.append(slot)
+        region = slot.region
+    kept = []
+    for slot in missing[:0:-1]:
+        kept.append(_recompute_values(slot.region, task, slot))
+        slot.region.keep_values(task, kept[-1])
+    return kept
+
+
+def _missing_input(region: Any, task: int) -> Any:
+    """The first slot among the inputs of which a region around has not been recomputed yet; None for none."""
+    for packed in () if region.inputs is None else region.inputs.packed or ():
+        slot = saved_data(packed.saved, packed.node) if type(packed) is Packed else None
+        if type(slot) is extension.Slot:
+            values = find_values(slot.region, task)
+            if values is None or slot.index not in values:
+                return slot
+    return None
+
+
+def saved_data(saved: Any, node: Any) -> Any:
+    """What hooks have made of an input; None if it was not saved, or not through hooks."""
+    saved = saved if node is None else node.grad_fn._raw_saved_tensors[0]
+    return None if saved is None else saved.data
+
+
+def _recompute_values(region: Any, task: int, slot: Any, *, disturbed: bool = False) -> Any:
+    """What a region recomputes for a slot, and whatever else the graph has."""
     index = slot.index
     tries = iter([DisturbedError()] if disturbed else [])
 
@@ -70,8 +131,7 @@ def recompute_locked(region: Any, task: int, slot: Any, disturbed: bool) -> torc
         values = find_values(region, task)
         if values is None or index not in values:  # another thread of this backward may have come first
             values = run_undisturbed(attempt)
-        tensor: torch.Tensor = values.pop(index)
-        return tensor
+        return values
     except ProcessLockError as error:
         refuse(region, str(error))
     finally:
@@ -94,8 +154,8 @@ def find_wanted(region: Any, task: int, slot: Any, values: Any) -> list[bool] | 
     """Which slots to recompute, as nested's ``find_wanted`` tells; None for all that the graph still has."""
     if task == -1 or (values is not None and values.task == task):
         asked = region.indices_of(nested_region._slots_of_same_node(slot))
-        return [index in asked for index in range(region.slot_count)]
-    return None if values is None else [index not in values for index in range(region.slot_count)]
+        return [index in asked for index in range(region.saved_count())]
+    return None if values is None else [index not in values for index in range(region.saved_count())]
 
 
 def keep_until_the_end(region: Any, task: int, values: Any) -> None:
@@ -183,7 +243,7 @@ class _Slots:
         self.region = region
 
     def __len__(self) -> int:
-        return int(self.region.slot_count)
+        return int(self.region.saved_count())
 
     def __getitem__(self, index: int) -> tuple[int, None, TensorMetadata]:
         return index, None, metadata_of(self.region, index)
@@ -207,8 +267,24 @@ class _Comparison(Recomputation):
         self.run_in_cpp = run
         self.slots, self.wanted = _Slots(region), _Wanted(run)  # type: ignore[assignment]
         self.inner_versions, self.origins, self.check = region.inner_versions, region.origins or {}, region.check
+        self.inner_places, self.inner_calls = region.inner_places or [], 0
         self.late_write, self.last, self.dispatch_modes = run.late_write, run.last, run.dispatch_modes
         self.node, self.stop_mode = -1, None
+
+    @property
+    def count(self) -> int:  # type: ignore[override]
+        """How many tensors the run has saved so far."""
+        return int(self.run_in_cpp.count)
+
+    @property
+    def put_off(self) -> list[str | None] | None:
+        """What the run was to be ended for while it has to wait."""
+        put_off: list[str | None] | None = self.run_in_cpp.put_off
+        return put_off
+
+    @put_off.setter
+    def put_off(self, reasons: list[str | None] | None) -> None:
+        self.run_in_cpp.put_off = reasons
 
     def replace(self, index: int, tensor: torch.Tensor) -> torch.Tensor:
         """What to keep of a tensor that may not be where the one in forward was."""
@@ -306,6 +382,7 @@ def _shared() -> Iterator[tuple[str, Any]]:
     yield "default_generator", torch.default_generator
     yield "atoms", _NO_CONTAINERS
     yield "capture_inputs", Inputs
+    yield "capture_inner", nested_region.Region.capture_inner
     yield "current_modes", modes.current_modes
     yield "process_wide", modes.process_wide
     yield "tensor_metadata", tensor_metadata
@@ -328,7 +405,3 @@ def _shared() -> Iterator[tuple[str, Any]]:
     yield "refuse_difference", refuse_difference
     yield "code_of_hooked_call", code_of_hooked_call
     yield "is_inside_hooks_always_called", is_inside_hooks_always_called
-
-
-extension.setup(dict(_shared()), torch.device(accelerators.accelerator() or "cpu"))
-IS_READY = True

@@ -24,10 +24,13 @@ from conformance.judging.law import PROFILES, Law, all_laws
 from conformance.judging.program_size import operations
 from conformance.judging.result import Result
 from conformance.judging.verdicts import Verdict
+from conformance.mutants.faults.native.seams import begin_with
 from conformance.mutants.mutant import UNBREAKABLE, Copy, Mutant, modules, mutant, mutants
 from conformance.mutants.score import Attempt
 from conformance.simulated_device.device import second
 from impls import Implementation
+from impls.native import NativeUnavailableError
+from impls.native.region import require_extension
 from impls.state import accelerators
 
 LAWS = all_laws()
@@ -103,8 +106,18 @@ SURVIVED = [mutant for mutant in BY_LAW if not mutant.ends_process]
 FATAL = [mutant for mutant in BY_LAW if mutant.ends_process]
 
 
+def require(mutant: Mutant) -> None:
+    """Skip the test of a mutant of native where that cannot be built."""
+    if mutant.original.name == "native":
+        try:
+            require_extension()
+        except NativeUnavailableError as error:
+            pytest.skip(str(error))
+
+
 @pytest.mark.parametrize("mutant", SURVIVED, ids=lambda mutant: f"{mutant.law}: {mutant.name}")
 def test_its_law_catches_a_mutant(mutant: Mutant, record_property: Callable[[str, object], None]) -> None:
+    require(mutant)
     law = LAWS[mutant.law]
     assert (law.family, law.kind) == (mutant.family, mutant.original.kind)
     result = hold(mutant.name)
@@ -257,3 +270,11 @@ def test_a_mutant_has_modules_of_its_own(part: str) -> None:
         assert made.__globals__["Region"] is not real.__globals__["Region"]
     else:
         assert made.__name__.startswith("reprise_mutant_") or made.__module__.startswith("reprise_mutant_")
+
+
+def test_a_fault_in_cpp_begins_a_function_of_that_name() -> None:
+    source = "int one() { return 1; }\nint two(int x) {  // doubled\n  if (one(x)) {\n  }\n  return 2 * x;\n}\n"
+    assert "// doubled\nx = 0;\n" in begin_with(source, "two", "x = 0;")
+    for name in ("one", "three"):
+        with pytest.raises(ValueError, match=f"'{name}', which is defined 0 times"):
+            begin_with(source, name, "x = 0;")

@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint as torch_checkpoint
 
 from impls import nested
 from impls.native import CheckpointError, NativeUnavailableError, checkpoint
-from impls.native.extension import require_extension
+from impls.native.region import require_extension
 from impls.state.process_lock import PROCESS_LOCK
 from impls.state.restoration import current_restoration
 from impls.torch_private import top_hooks

@@ -23,6 +23,8 @@ PyObject* none() { Py_RETURN_NONE; }
 template <typename Owner>
 PyObject* pack(PyObject* self, PyObject* tensor) {
   REPRISE_BEGIN
+  TORCH_CHECK_TYPE(THPVariable_Check(tensor), "what is saved is a ", Py_TYPE(tensor)->tp_name, "; it must be a tensor");
+  Object kept(new_reference(self)), given(new_reference(tensor));  // a caller in C++ may let go of both meanwhile
   return Owner::from(self)->pack(tensor);
   REPRISE_END(nullptr)
 }
@@ -30,6 +32,7 @@ PyObject* pack(PyObject* self, PyObject* tensor) {
 template <typename Owner>
 PyObject* unpack(PyObject* self, PyObject* packed) {
   REPRISE_BEGIN
+  Object kept(new_reference(self)), given(new_reference(packed));
   return Owner::from(self)->unpack(packed);
   REPRISE_END(nullptr)
 }
@@ -69,14 +72,14 @@ PyObject* start(PyObject* self, PyObject* const*) {
 }
 
 void finish_forward(Region* region, PyObject* output) {
-  at::SavedTensorDefaultHooks::pop_hooks();
+  with_error_kept([] { at::SavedTensorDefaultHooks::pop_hooks(); });
   with_error_kept([&] { region->end_forward(output); });
 }
 
 PyObject* finish(PyObject* self, PyObject* const* given) {
   Region::from(self)->complete = given[1] == Py_True;
   finish_forward(Region::from(self), given[0]);
-  return none();
+  return unless_error(Object(none()));
 }
 
 PyObject* forward(PyObject* self, PyObject* const* given) {
@@ -85,7 +88,8 @@ PyObject* forward(PyObject* self, PyObject* const* given) {
   Object output(PyObject_Call(region->function, given[0], given[1]));
   region->complete = static_cast<bool>(output);
   finish_forward(region, output ? output.get() : Py_None);  // also where the function raised
-  if (output && !(ProcessWide::current() == region->mode_state.process_wide)) region->modes_after = call(shared.process_wide).release();
+  if (PyErr_Occurred()) return nullptr;
+  if (!(ProcessWide::current() == region->mode_state.process_wide)) region->modes_after = call(shared.process_wide).release();
   return output.release();
 }
 
@@ -116,7 +120,7 @@ int set_states(PyObject* self, PyObject* value, void*) {
 
 size_t slot_index(Region* region, PyObject* index) {
   const auto at = static_cast<size_t>(as_integer(index));
-  if (at >= region->records.size()) throw py::index_error("there is no saved tensor of that index");
+  TORCH_CHECK_INDEX(at < region->records.size(), "there is no saved tensor ", at);
   return at;
 }
 
@@ -167,7 +171,7 @@ PyObject* keep_values(PyObject* self, PyObject* const* given) {
   return none();
 }
 
-PyObject* slot_count(PyObject* self, void*) { return PyLong_FromSize_t(Region::from(self)->records.size()); }
+PyObject* saved_count(PyObject* self, PyObject* const*) { return PyLong_FromSize_t(Region::from(self)->records.size()); }
 
 PyObject* inner_versions(PyObject* self, void*) {
   REPRISE_BEGIN
@@ -184,6 +188,7 @@ PyMethodDef region_methods[] = {
     method<tensors>("tensors", "The tensors among flat arguments."),
     method<has_batched>("has_batched", "Whether one of them is of torch.func.vmap."),
     method<registers_hooks>("registers_hooks", "Whether hooks were registered while forward ran, on arguments or elsewhere."),
+    method<saved_count>("saved_count", "How many tensors it has saved so far."),
     method<metadata>("metadata", "(index): what a saved tensor looked like."),
     method<place>("place", "(index): where an argument was, as (address, layout, a tensor over its storage)."),
     method<version_handle>("version_handle", "(index): what follows its version."),
@@ -200,18 +205,17 @@ PyMemberDef region_members[] = {
     REPRISE_OBJECT(Region, inputs), REPRISE_OBJECT(Region, context), REPRISE_OBJECT(Region, modes),
     REPRISE_OBJECT(Region, modes_after), REPRISE_OBJECT(Region, stream),
     REPRISE_OBJECT(Region, operator_log), REPRISE_OBJECT(Region, origins), REPRISE_OBJECT(Region, candidates),
-    REPRISE_OBJECT(Region, enclosing), REPRISE_FLAG(Region, early_stop), REPRISE_FLAG(Region, check),
-    REPRISE_FLAG(Region, complete),
+    REPRISE_OBJECT(Region, enclosing), REPRISE_OBJECT(Region, inner_places), REPRISE_FLAG(Region, early_stop),
+    REPRISE_FLAG(Region, check), REPRISE_FLAG(Region, complete),
     {"first_sequence_number", T_ULONGLONG, offsetof(Region, first_sequence_number), READONLY, nullptr},
     {nullptr}};
 PyGetSetDef region_getters[] = {{"states", states, set_states, nullptr, nullptr},
-                                {"slot_count", slot_count, nullptr, nullptr, nullptr},
                                 {"inner_versions", inner_versions, nullptr, nullptr, nullptr}, {nullptr}};
 
 PyObject** region_objects(Region* region, size_t index) {
   PyObject** all[] = {&region->function, &region->args, &region->kwargs, &region->inputs, &region->context, &region->modes,
                       &region->modes_after, &region->states, &region->stream, &region->operator_log, &region->origins,
-                      &region->candidates, &region->enclosing};
+                      &region->candidates, &region->enclosing, &region->inner_places};
   return index < std::size(all) ? all[index] : nullptr;
 }
 
@@ -252,32 +256,29 @@ PyObject* Recomputation::run(PyObject* function, PyObject* args, PyObject* kwarg
   Object kept = RecomputedTensors::make(wanted.size());
   values = new_reference(kept.get());
   Object frame(new_reference(reinterpret_cast<PyObject*>(PyEval_GetFrame())));
-  outermost = reinterpret_cast<PyFrameObject*>(frame.get());
   // Rule 3: hooks do not stack, so with these on top nothing that is active around backward is asked.
   Hooks<Recomputation>::push(this);
+  outermost = reinterpret_cast<PyFrameObject*>(frame.get());
   c10::GradMode::set_enabled(true);
-  bool raised = !Object(PyObject_Call(function, args, kwargs));
-  if (raised) {
+  if (!Object(PyObject_Call(function, args, kwargs))) {
     // TorchScript's interpreter makes a RuntimeError of what passes through it.
     const bool ended = PyErr_ExceptionMatches(shared.StopRecomputation);
     const bool of_no_use = !ended && stopped && PyErr_ExceptionMatches(PyExc_Exception);
     if (of_no_use) failed = runs_on;  // its tail, but it has not set modes back
-    raised = !ended && !of_no_use;
-    if (!raised) PyErr_Clear();
+    if (ended || of_no_use) PyErr_Clear();
   }
+  c10::GradMode::set_enabled(graded);
+  outermost = nullptr;
+  with_error_kept([] { at::SavedTensorDefaultHooks::pop_hooks(); });
   with_error_kept([&] {
     if (comparison) call_method(comparison, REPRISE_NAME("end"));
-    Py_CLEAR(comparison);
-    c10::GradMode::set_enabled(graded);
-    at::SavedTensorDefaultHooks::pop_hooks();
-    let_go();
-    outermost = nullptr;
   });
-  return raised ? nullptr : kept.release();
+  with_error_kept([&] { let_go(); });
+  return unless_error(std::move(kept));
 }
 
 PyObject* begin_recomputation(PyObject*, PyObject* const* given) {
-  if (!Region::is(given[0])) throw py::type_error("a recomputation is of a region");
+  TORCH_CHECK_TYPE(Region::is(given[0]), "a recomputation is of a region");
   return Recomputation::make(Region::from(given[0]), given[1]).release();
 }
 
@@ -317,7 +318,7 @@ PyMethodDef recomputation_methods[] = {
 #define REPRISE_NUMBER(name) {#name, T_LONGLONG, offsetof(Recomputation, name), READONLY, nullptr}
 PyMemberDef recomputation_members[] = {
     REPRISE_OBJECT(Recomputation, region), REPRISE_OBJECT(Recomputation, mismatch),
-    REPRISE_OBJECT(Recomputation, operator_log), REPRISE_OBJECT(Recomputation, thread),
+    REPRISE_OBJECT(Recomputation, operator_log), REPRISE_OBJECT(Recomputation, put_off), REPRISE_OBJECT(Recomputation, thread),
     REPRISE_OBJECT(Recomputation, outer_holder), REPRISE_OBJECT(Recomputation, passed), REPRISE_OBJECT(Recomputation, found),
     REPRISE_OBJECT(Recomputation, modes_after), REPRISE_FLAG(Recomputation, holds_lock),
     REPRISE_FLAG(Recomputation, disturbed), REPRISE_FLAG(Recomputation, stopped), REPRISE_FLAG(Recomputation, failed),
@@ -330,15 +331,15 @@ int traverse_recomputation(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(run->region);
   Py_VISIT(run->values);
   Py_VISIT(run->comparison);
-  for (PyObject* one : {run->operator_log, run->outer, run->outer_holder, run->passed, run->before}) Py_VISIT(one);
+  for (PyObject* one : {run->operator_log, run->put_off, run->outer, run->outer_holder, run->passed, run->before}) Py_VISIT(one);
   return 0;
 }
 
 int clear_recomputation(PyObject* self) {
   auto* run = Recomputation::from(self);
   run->let_go();
-  Py_CLEAR(run->comparison);
   Py_CLEAR(run->operator_log);
+  Py_CLEAR(run->put_off);
   Py_CLEAR(run->outer);
   Py_CLEAR(run->outer_holder);
   Py_CLEAR(run->passed);
@@ -391,7 +392,7 @@ PyTypeObject Recomputation::type = [] {
 PyObject* setup(PyObject*, PyObject* const* given) {
 #define REPRISE_TAKE(name)                                                                          \
   shared.name = new_reference(PyDict_GetItemString(given[0], #name));                               \
-  if (!shared.name) throw py::value_error("setup was not given " #name);
+  TORCH_CHECK_VALUE(shared.name, "setup was not given " #name);
   REPRISE_SHARED(REPRISE_TAKE)
 #undef REPRISE_TAKE
   const auto device = py::handle(given[1]).cast<c10::Device>();
@@ -415,5 +416,7 @@ PyMODINIT_FUNC REPRISE_INIT_OF(TORCH_EXTENSION_NAME)() {
   using namespace reprise;
   for (PyTypeObject* type : {&VersionHandle::type, &RecomputedTensors::type, &Slot::type, &Region::type, &Recomputation::type})
     if (PyType_Ready(type) < 0) return nullptr;
-  return PyModule_Create(&definition);
+  PyObject* module = PyModule_Create(&definition);
+  if (module && PyModule_AddType(module, &Slot::type) < 0) Py_CLEAR(module);
+  return module;
 }

@@ -12,6 +12,7 @@ struct Recomputation {
   PyObject* mismatch;  // in what the run was not what forward was; or null
   PyObject* comparison;  // what compares and refuses, in Python; or null
   PyObject* operator_log;
+  PyObject* put_off;  // a list of what stop() was called for while it has to wait; else null or None
   PyFrameObject* outermost;  // the frame in which the run began; or null
   // As in ``impls.state.restoration``, for which this stands while it holds the process lock.
   PyObject *thread, *outer, *outer_holder, *passed, *before, *found, *modes_after;
@@ -68,15 +69,15 @@ struct Recomputation {
     Object replaced;
     PyObject* object = given;
     PyObject* slot = nullptr;
-    if (index < slot_count && index < static_cast<int64_t>(wanted.size())) {
+    if (index < static_cast<int64_t>(wanted.size())) {  // it is empty once the run is over
       if (region->records[index].has_origin && has_moved(index, object)) {
         replaced = call_method(compare(), REPRISE_NAME("replace"), integer(index).get(), object);
         object = replaced.get();
       } else if (!fits(index, object)) {
         call_method(compare(), REPRISE_NAME("compare_metadata"), integer(index).get(), object);
       }
-      slot = wanted[index];
     }
+    if (index < static_cast<int64_t>(wanted.size())) slot = wanted[index];
     Object owned(new_reference(slot));
     if (slot && values) RecomputedTensors::from(values)->set(index, object);
     if (index >= stop_index) {  // rule 5
@@ -125,6 +126,10 @@ struct Recomputation {
   // module with hooks that torch calls after any Exception, which this is not.
   // Returns false with the exception set if the function is to be left.
   bool stop(PyObject* reason) {
+    if (put_off && put_off != Py_None) {
+      if (PyList_Append(put_off, reason ? reason : Py_None) < 0) throw python_error();
+      return true;
+    }
     if (stopped) return true;
     stopped = true;
     mismatch = reason && reason != Py_None ? new_reference(reason) : nullptr;
@@ -155,6 +160,7 @@ struct Recomputation {
   void release_lock();
 
   void let_go() {
+    Py_CLEAR(comparison);
     Py_CLEAR(values);  // the recomputed graph owns this object, and is not to own them
     std::vector<PyObject*> dropped;
     dropped.swap(wanted);
@@ -163,6 +169,13 @@ struct Recomputation {
 };
 
 inline bool Region::is_owner(PyObject* object) { return is(object) || Py_TYPE(object) == &Recomputation::type; }
+
+// The arguments of a region inside another one, which saves their tensors (rule 2): counted in forward, compared again.
+inline Object capture_inner(PyObject* owner, PyObject* args, PyObject* kwargs) {
+  if (!Region::is(owner)) return call_method(Recomputation::from(owner)->compare(), REPRISE_NAME("capture_inner"), args, kwargs);
+  if (!Region::from(owner)->inner_places) Region::from(owner)->inner_places = checked(PyList_New(0));
+  return call(shared.capture_inner, owner, args, kwargs);
+}
 
 // Note the version of a tensor that a region inside saves, for comparison when the regions around it are recomputed.
 inline void on_inner_save(PyObject* owner, const at::Tensor& tensor, PyObject* object, PyObject* origin) {

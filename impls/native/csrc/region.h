@@ -6,6 +6,7 @@
 namespace reprise {
 
 struct Region;
+Object capture_inner(PyObject* owner, PyObject* args, PyObject* kwargs);
 void on_inner_save(PyObject* owner, const at::Tensor& tensor, PyObject* object, PyObject* origin);
 
 // Stands in the graph for a saved tensor. It owns its region, and the region sees by its end that the graph has cleared it.
@@ -56,7 +57,7 @@ struct Region {
   PyObject* weak_references;
   // Objects of Python, each owned or null. ``inputs`` is null if args and kwargs are flat: then they are kept as they are.
   PyObject *function, *args, *kwargs, *inputs, *context, *modes, *modes_after, *states, *stream, *operator_log, *origins,
-      *candidates, *enclosing;
+      *candidates, *enclosing, *inner_places;
   char early_stop, check, complete, has_inner_origins, has_function_modes;
   int64_t hooks_at_start, hooks_at_end;
   uint64_t first_sequence_number;
@@ -77,7 +78,11 @@ struct Region {
   // ---- forward
 
   bool keep_flat(PyObject* value) {
-    if (!THPVariable_CheckExact(value)) return PySet_Contains(shared.atoms, reinterpret_cast<PyObject*>(Py_TYPE(value))) == 1;
+    if (!THPVariable_CheckExact(value)) {
+      const int is_atom = PySet_Contains(shared.atoms, reinterpret_cast<PyObject*>(Py_TYPE(value)));
+      if (is_atom < 0) throw python_error();  // a class without a hash
+      return is_atom;
+    }
     const auto& counter = THPVariable_Unpack(value).unsafeGetTensorImpl()->version_counter();
     if (!counter.enabled()) return false;  // made in inference mode
     flat.push_back({value, counter, counter.current_version()});
@@ -95,12 +100,12 @@ struct Region {
   }
 
   void capture() {
-    if (!keep_flat()) {
-      flat.clear();
-      inputs = call(shared.capture_inputs, args, kwargs).release();
-    }
     PyObject* around = owner_of_hooks();
     enclosing = around && is_owner(around) ? new_reference(around) : nullptr;
+    if (!keep_flat()) {
+      flat.clear();
+      inputs = (enclosing ? capture_inner(enclosing, args, kwargs) : call(shared.capture_inputs, args, kwargs)).release();
+    }
     first_sequence_number = is(enclosing) ? from(enclosing)->first_sequence_number : at::sequence_number::peek();
     mode_state = ModeState::current();
     has_function_modes = reprise::has_function_modes();
@@ -126,13 +131,12 @@ struct Region {
     const auto& counter = tensor.unsafeGetTensorImpl()->version_counter();
     const auto look = remember(tensor, object);
     // Rule 1: hooks do not stack, only the innermost region is asked.
+    records.push_back({nullptr, counter, counter.current_version(), look, 0});
     auto* slot = PyObject_New(Slot, &Slot::type);
     if (!slot) throw python_error();
-    Object owned(reinterpret_cast<PyObject*>(slot));
-    slot->index = static_cast<uint32_t>(records.size());
-    slot->region = this;
-    Py_INCREF(self());
-    records.push_back({owned.get(), counter, counter.current_version(), look, 0});
+    Object owned(records.back().slot = reinterpret_cast<PyObject*>(slot));
+    slot->index = static_cast<uint32_t>(records.size() - 1);
+    slot->region = from(new_reference(self()));
     Object origin;
     if (check) origin = find_origin(tensor, object, slot->index);
     if (enclosing) on_inner_save(enclosing, tensor, object, origin.get());
@@ -173,7 +177,7 @@ struct Region {
     if (!tensor) tensor = recompute(task, packed);
     if (!tensor) tensor = call(shared.recompute, self(), integer(task).get(), packed, Py_False).release();
     Object owned(tensor);
-    if (!THPVariable_Check(tensor)) throw py::type_error("a recomputation gave no tensor");
+    TORCH_CHECK_TYPE(THPVariable_Check(tensor), "a recomputation gave no tensor");
     require_version(index, version_of(THPVariable_Unpack(tensor)), true);
     return owned.release();
   }
@@ -268,7 +272,9 @@ inline void Slot::dealloc(PyObject* self) {
   Py_DECREF(region->self());
 }
 
-inline PyMemberDef slot_members[] = {{"index", T_UINT, offsetof(Slot, index), READONLY, nullptr}, {nullptr, 0, 0, 0, nullptr}};
+inline PyMemberDef slot_members[] = {
+    {"index", T_UINT, offsetof(Slot, index), READONLY, nullptr}, {"region", T_OBJECT, offsetof(Slot, region), READONLY, nullptr},
+    {nullptr}};
 inline PyTypeObject Slot::type = [] {
   PyTypeObject made{PyVarObject_HEAD_INIT(nullptr, 0)};
   made.tp_name = "impls.native.Slot";

@@ -36,9 +36,9 @@ using Object = THPObjectPtr;  // an owned reference
 
 // By their names in ``setup``. They are never let go: hooks may run until the interpreter ends.
 #define REPRISE_SHARED(_)                                                                                          \
-  _(StopRecomputation) _(RemovableHandle) _(default_generator) _(atoms) _(capture_inputs) _(current_modes)         \
-  _(process_wide) _(tensor_metadata) _(detach_without_modes) _(note_origin) _(settle_origins) _(recompute)         \
-  _(refuse_changed) _(make_comparison) _(find_late_write) _(no_context) _(running) _(current_thread)                   \
+  _(StopRecomputation) _(RemovableHandle) _(default_generator) _(atoms) _(capture_inputs) _(capture_inner)         \
+  _(current_modes) _(process_wide) _(tensor_metadata) _(detach_without_modes) _(note_origin) _(settle_origins)     \
+  _(recompute) _(refuse_changed) _(make_comparison) _(find_late_write) _(no_context) _(running) _(current_thread)  \
   _(current_graph_exec_group) _(queue_callback) _(process_lock) _(remove_thread_object) _(put_modes_back)          \
   _(inherit) _(refuse_difference) _(code_of_hooked_call) _(is_inside_hooks_always_called)
 
@@ -59,19 +59,12 @@ inline Shared shared;
     return failure;                                                   \
   }
 
+// Makes the C++ exception under way one of Python. What ends a thread at the interpreter's end is none, and goes on.
 inline void set_exception() {
   try {
     throw;
-  } catch (python_error& error) {
-    error.restore();
-  } catch (py::error_already_set& error) {
-    error.restore();
-  } catch (const py::builtin_exception& error) {
-    error.set_error();
-  } catch (const c10::Error& error) {
-    PyErr_SetString(PyExc_RuntimeError, error.what_without_backtrace());
-  } catch (const std::exception& error) {
-    PyErr_SetString(PyExc_RuntimeError, error.what());
+  } catch (const std::exception&) {
+    torch::translate_exception_to_python(std::current_exception());
   }
 }
 
@@ -175,7 +168,7 @@ inline PyObject* owner_of_hooks() {
 
 inline bool hooks_are_active() { return !at::SavedTensorDefaultHooks::get_tls_state().stack.empty(); }
 
-// Runs what is due after a call whose exception, if any, is under way; another one takes its place.
+// Runs what is due after a call whose exception of Python, if any, is set. Throws nothing: another exception takes its place.
 template <typename Function>
 inline void with_error_kept(Function function) {
   PyObject *kind, *value, *trace;
@@ -183,13 +176,16 @@ inline void with_error_kept(Function function) {
   try {
     function();
   } catch (...) {
-    Py_XDECREF(kind);
-    Py_XDECREF(value);
-    Py_XDECREF(trace);
-    throw;
+    set_exception();
   }
-  if (kind) PyErr_Restore(kind, value, trace);
+  if (kind && !PyErr_Occurred()) return PyErr_Restore(kind, value, trace);
+  Py_XDECREF(kind);
+  Py_XDECREF(value);
+  Py_XDECREF(trace);
 }
+
+// Returns what a call gave, unless what was due after it has failed.
+inline PyObject* unless_error(Object result) { return PyErr_Occurred() ? nullptr : result.release(); }
 
 // The generator that everything on the CPU draws from.
 inline at::Tensor generator_state() {

@@ -73,7 +73,7 @@ inline bool Recomputation::enter() {
 inline void Recomputation::leave() {
   const bool ended_early = failed || PyErr_Occurred();
   with_error_kept([&] {
-    if (entered) {
+    if (std::exchange(entered, false)) {
       set_restoration(outer);
       if (!(ModeState::current() == region->mode_state) || autocast_depth() != depth)
         call(shared.put_modes_back, self(), region->self(), integer(depth).get(), ended_early ? Py_True : Py_False);
@@ -124,34 +124,28 @@ inline PyObject* Region::recompute(int64_t task, PyObject* slot) {
   if (PyDict_Contains(shared.running, key.get()) == 1) return nullptr;
   if (PyDict_SetItem(shared.running, key.get(), thread.get()) < 0) throw python_error();
   Object values, kept_args(new_reference(args)), kept_kwargs(new_reference(kwargs)), run;
+  Recomputation* recomputation = nullptr;
   bool is_done = false;
-  const auto release = [&] {
-    with_error_kept([&] {
-      if (PyDict_Contains(shared.running, key.get()) == 1) PyDict_DelItem(shared.running, key.get());
-    });
-  };
   try {
     run = Recomputation::make(this, Py_None);
-    auto* recomputation = Recomputation::from(run.get());
+    recomputation = Recomputation::from(run.get());
     recomputation->thread = new_reference(thread.get());
-    if (recomputation->enter()) {
-      is_done = true;
-      values = Object(recomputation->run(function, kept_args.get(), kept_kwargs.get()));
-      recomputation->leave();
-    }
+    is_done = recomputation->enter();
+    if (is_done) values = Object(recomputation->run(function, kept_args.get(), kept_kwargs.get()));
   } catch (...) {
-    if (run) with_error_kept([&] { Recomputation::from(run.get())->release_lock(); });
-    release();
-    throw;
+    set_exception();
   }
-  release();
-  if (!is_done) return nullptr;
-  auto* recomputation = Recomputation::from(run.get());
-  if (recomputation->disturbed && (values || PyErr_ExceptionMatches(PyExc_Exception))) {
+  if (recomputation) recomputation->leave();
+  with_error_kept([&] {
+    if (PyDict_Contains(shared.running, key.get()) == 1) PyDict_DelItem(shared.running, key.get());
+  });
+  const bool is_error = PyErr_Occurred();
+  if (is_done && recomputation->disturbed && (!is_error || PyErr_ExceptionMatches(PyExc_Exception))) {
     PyErr_Clear();
     return call(shared.recompute, self(), integer(task).get(), slot, Py_True).release();
   }
-  if (!values) throw python_error();
+  if (is_error) throw python_error();
+  if (!is_done) return nullptr;
   auto* tensors = RecomputedTensors::from(values.get());
   const bool differs = recomputation->mismatch || static_cast<int64_t>(tensors->left) < recomputation->due ||
       (check && recomputation->complete && !recomputation->stopped && recomputation->count != recomputation->slot_count);
