@@ -266,6 +266,8 @@ DRAWS_ANEW: dict[str, Known] = known(
     "every_device_is_replayed",
     "another_thread_draws_the_same",
     "the_same_call_draws_anew",
+    "steps_of_training_with_dropout",
+    "the_same_module_in_another_mode",
 )
 
 # Where the recomputation runs under the autocast that backward finds.
@@ -276,6 +278,7 @@ AUTOCAST_LOST: dict[str, Known] = known(
     "autocast_is_forwards",
     "autocast_is_forwards_on_another_thread",
     "an_error_leaves_autocast",
+    "the_same_function_under_another_autocast",
 )
 TWO_DTYPES: dict[str, Known] = known(
     "crashes",

@@ -150,7 +150,8 @@ def execute(
 ) -> Observation:
     """Run a program once on ``subject``; what it raises is part of the observation. A ``share`` below 1 gets more time.
 
-    Meters wrap the functions of regions, and so does what counts calls; unless ``wrapped``, the subject is given them as they are.
+    Meters wrap the functions of regions, and so does what counts calls. Without ``wrapped``, the subject is given them as they
+    are.
     """
     seen = Observation()
     calls = Calls()

@@ -49,7 +49,7 @@ _EVERYWHERE = st.sampled_from(["forward pre-hook", "forward hook", "full backwar
 
 
 @for_readers("advanced", "wrong gradient", "register_module_forward_hook, profiler, global hook")
-@law(named(callables.hooked_everywhere, kind=_EVERYWHERE, nested=BOTH), floor=3, recomputes=False)
+@law(named(callables.hooked_everywhere, kind=_EVERYWHERE, nested=BOTH), floor=3)
 def test_hooks_on_all_modules_have_their_effect(case: Case) -> None:
     """Hooks that are registered for all modules change the module that is a region's function as they do under plain."""
     case.equals_plain_unwrapped()
