@@ -94,6 +94,7 @@ REPLACED: dict[str, Known] = known(
     "names_that_are_bound_late",
     "weights_and_buffers_that_are_replaced",
     "regions_inside_a_functional_call",
+    "modules_that_are_given_other_weights",
 )
 
 # What a node with a backward of its own does, whoever wrote it: forward runs without a graph inside that node.

@@ -37,7 +37,7 @@ def test_a_retry_after_an_error_in_backward(case: Case) -> None:
 _CONTEXTS = st.sampled_from(["attention", "library", "threads"])
 
 
-@for_readers("everyday", "wrong gradient", "sdpa_kernel, scaled_dot_product_attention, torch.backends, set_multithreading_enabled")
+@for_readers("everyday", "wrong gradient", "sdpa_kernel, scaled_dot_product_attention, torch.backends, multithreading")
 @law(named(errors_and_contexts.around_forward_alone, kind=_CONTEXTS, nested=BOTH), floor=2)
 def test_contexts_around_forward_alone(case: Case) -> None:
     """A choice of kernels or threads that is in force around forward alone makes no wrong gradient: plain's, or an error."""

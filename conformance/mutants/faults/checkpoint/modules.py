@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from conformance.mutants.faults.checkpoint.seams import recompute_with
+from conformance.mutants.faults.checkpoint.seams import change_restored, recompute_with
 from conformance.mutants.mutant import Copy, mutant
 
 
@@ -73,3 +73,55 @@ def recomputes_without_the_hooks_of_all_modules(copy: Copy) -> None:
                 hooks.update(before)
 
     copy.call_instead("nested.region", "Region.recompute", recompute)
+
+
+@mutant("nested.region", "modules", "weights_that_a_module_computes")
+def recomputes_with_cached_parametrizations(copy: Copy) -> None:
+    """While a region is recomputed, parametrizations give what they gave when it was recomputed first."""
+    cache: dict[Any, Any] = {}
+
+    def recompute(there: Any, *args: Any) -> Any:
+        parametrize = torch.nn.utils.parametrize
+        with parametrize.cached():
+            parametrize._cache.update(cache)
+            try:
+                return there(*args)
+            finally:
+                cache.update(parametrize._cache)
+
+    copy.call_instead("nested.region", "Region.recompute", recompute)
+
+
+@mutant("nested.region", "modules", "a_functional_call_inside_a_region")
+def recomputes_with_the_modules_own_weights(copy: Copy) -> None:
+    """While a region is recomputed, a functional call takes the weights of the module."""
+
+    def recompute(there: Any, *args: Any) -> Any:
+        called = torch.func.functional_call
+        torch.func.functional_call = lambda module, _, given, *others, **options: module(*given)
+        try:
+            return there(*args)
+        finally:
+            torch.func.functional_call = called
+
+    copy.call_instead("nested.region", "Region.recompute", recompute)
+
+
+@mutant("nested.inputs", "modules", "fast_weights")
+def gives_a_recomputation_detached_results(copy: Copy) -> None:
+    """An argument that is the result of another computation comes back as a leaf without a graph."""
+
+    def detached(args: Any, kwargs: Any) -> Any:
+        return tuple(one.detach().requires_grad_() if _is_result(one) else one for one in args), kwargs
+
+    change_restored(copy, detached)
+
+
+def _is_result(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.requires_grad and not value.is_leaf
+
+
+@mutant("nested.recomputation", "modules", "modules_that_are_given_other_weights")
+def takes_any_weights_for_those_of_forward(copy: Copy) -> None:
+    """Nobody looks whether a module has other weights than in forward; their versions alone are compared."""
+    copy.change_arguments("nested.recomputation", "Recomputation.__init__", lambda given: given.update(origins={}))
