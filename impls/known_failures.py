@@ -111,6 +111,7 @@ REPLACED: dict[str, Known] = known(
     "names_that_are_bound_late",
     "weights_and_buffers_that_are_replaced",
     "regions_inside_a_functional_call",
+    "modules_that_are_given_other_weights",
 )
 
 # What a node with a backward of its own does, whoever wrote it: forward runs without a graph inside that node.
@@ -283,6 +284,8 @@ DRAWS_ANEW: dict[str, Known] = known(
     "every_device_is_replayed",
     "another_thread_draws_the_same",
     "the_same_call_draws_anew",
+    "steps_of_training_with_dropout",
+    "the_same_module_in_another_mode",
 )
 
 # Where the recomputation runs under the autocast that backward finds.
@@ -293,6 +296,7 @@ AUTOCAST_LOST: dict[str, Known] = known(
     "autocast_is_forwards",
     "autocast_is_forwards_on_another_thread",
     "an_error_leaves_autocast",
+    "the_same_function_under_another_autocast",
 )
 TWO_DTYPES: dict[str, Known] = known(
     "crashes",

@@ -47,7 +47,7 @@ from conformance.judging.verdicts import (
 from conformance.meters.interruptions import Timeout
 from conformance.meters.meter import Calls, Meter
 from conformance.meters.metered_functions import metered
-from conformance.programs.notes import WHOLE_FORWARD, Note, Role, read
+from conformance.programs.notes import CALLS, WHOLE_FORWARD, Note, Role, read
 from conformance.programs.program import Runnable, load
 from conformance.programs.sums import Comparable, rounding, terms_in_any_order
 from impls import Implementation, Kind
@@ -140,11 +140,19 @@ def limited(seconds: int) -> Iterator[None]:
 
 
 def execute(
-    program: Runnable, subject: Any, device: str, meters: Sequence[Meter] = (), kind: Kind = "checkpoint", share: float = 1.0
+    program: Runnable,
+    subject: Any,
+    device: str,
+    meters: Sequence[Meter] = (),
+    kind: Kind = "checkpoint",
+    share: float = 1.0,
+    *,
+    wrapped: bool = True,
 ) -> Observation:
     """Run a program once on ``subject``; what it raises is part of the observation. A ``share`` below 1 gets more time.
 
-    Calls of regions are not counted in a program that compiles them.
+    Meters wrap the functions of regions, and so does what counts calls. Without ``wrapped``, and in a program that compiles
+    them, the subject is given them as they are.
     """
     compiles = getattr(program, "compiles", False)
     seconds = SECONDS_PER_CASE + SECONDS_TO_COMPILE * compiles
@@ -174,7 +182,7 @@ def execute(
                 if role is Role.ATTEMPT:
                     seen.tried.append(tuple(freeze(leaf.grad) for leaf in seen.leaves if leaf.requires_grad))
 
-    through = metered(subject, (calls, *meters)) if kind == "checkpoint" and not compiles else subject
+    through = metered(subject, (calls, *meters)) if kind == "checkpoint" and wrapped and not compiles else subject
     with isolated(device), ExitStack() as stack:
         for meter in meters:
             stack.enter_context(meter)
@@ -216,6 +224,7 @@ class Case:
     begun: bool = False  # it has come to the end of its forward
     refusal: str = ""  # of the call itself, before what the law is about
     failed: Observation | None = None  # the run that ended with an error of its own
+    wrapped: bool = True  # whether meters are around the functions of regions
 
     @functools.cached_property
     def plain(self) -> Observation:
@@ -254,7 +263,7 @@ class Case:
         subject = self.implementation.subject
         if self.kind == "checkpoint":
             subject = functools.partial(subject, **self.options)
-        seen = execute(self.program, subject, self.device, meters, self.kind, self.implementation.share)
+        seen = execute(self.program, subject, self.device, meters, self.kind, self.implementation.share, wrapped=self.wrapped)
         self.recomputed |= self.kind == "checkpoint" and seen.calls.total() > self.plain.calls.total()
         self.begun |= WHOLE_FORWARD.label in seen.notes
         if seen.error is not None and self.plain.error is None:
@@ -324,6 +333,17 @@ class Case:
                 raise self.verdict(seen) if seen.error else Diverges(f"{label} is noted under plain, not here")
         for label, value in seen.earlier:  # of a function that notes, and runs again
             self._compare(label, value, when=", before it was noted again")
+        return seen
+
+    def equals_plain_unwrapped(self) -> Observation:
+        """As ``equals_plain``, with the functions of regions given as they are: no meter is around them.
+
+        The program counts their calls itself, if it can, in the note ``CALLS``.
+        """
+        self.wrapped = False
+        seen = self.equals_plain()
+        now, before = (one.notes.get(CALLS.label, 0) for one in (seen, self.plain))
+        self.recomputed |= now > before
         return seen
 
     def _compare(self, label: str, value: Any, view: Callable[[Any], Any] = lambda value: value, when: str = "") -> None:

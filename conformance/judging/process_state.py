@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import random
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -33,6 +36,22 @@ def _set(flags: tuple[Any, ...]) -> None:
         torch.set_autocast_dtype(kind, dtype)
 
 
+def _settings() -> tuple[Any, ...]:
+    """What belongs to the process, and not to a thread or to torch alone."""
+    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    return threads, precision, random.getstate(), gc.get_threshold(), sys.getprofile(), tuple(warnings.filters)
+
+
+def _put_back(settings: tuple[Any, ...]) -> None:
+    threads, precision, state, threshold, profile, filters = settings
+    torch.set_num_threads(threads)
+    torch.set_float32_matmul_precision(precision)
+    random.setstate(state)
+    gc.set_threshold(*threshold)
+    sys.setprofile(profile)
+    warnings.filters[:] = filters
+
+
 def _disable_hooks(message: str | None) -> None:
     if message is None:
         torch._C._autograd._saved_tensors_hooks_enable()
@@ -50,8 +69,9 @@ def _forget_compiled() -> None:
 def isolated(device: str) -> Iterator[None]:
     """Put back the hooks for saved tensors, modes, grad mode, autocast, default dtype and determinism of this thread.
 
-    The levels of the loggers of backward are put back too: a program that ends in an error leaves them where they are. So is
-    the limit of recursion, by which every later program would fail.
+    So are the number of threads, matmul precision, warnings filters, thresholds of the collector, the function that profiles,
+    and Python's random numbers. The levels of the loggers of backward are put back too: a program that ends in an error leaves
+    them where they are. So is the limit of recursion, by which every later program would fail.
 
     Hooks and modes that were left on are taken off, and nothing is compiled when it begins. Not covered: hooks and modes
     that were there before and have been taken off, and generators, which every program seeds for itself.
@@ -62,11 +82,13 @@ def isolated(device: str) -> Iterator[None]:
     disabled = torch._C._autograd._saved_tensors_hooks_get_disabled_error_message()
     modes = torch._C._len_torch_dispatch_stack(), torch._C._len_torch_function_stack()
     flags, levels = _flags(kinds), [log.level for log in _LOGGERS]
-    recursion_limit = sys.getrecursionlimit()
+    recursion_limit, settings = sys.getrecursionlimit(), _settings()
     try:
         yield
     finally:
         sys.setrecursionlimit(recursion_limit)  # first, as what follows calls functions
+        if _settings() != settings:
+            _put_back(settings)
         for log, level in zip(_LOGGERS, levels, strict=True):
             log.setLevel(level)
         if torch._C._autograd._saved_tensors_hooks_get_disabled_error_message() != disabled:

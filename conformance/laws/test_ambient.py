@@ -8,6 +8,7 @@ from conformance.judging.judge import Case
 from conformance.judging.law import law
 from conformance.judging.refusals import INFERENCE
 from conformance.judging.verdicts import Diverges, Measured
+from conformance.programs.scenarios.models import settings
 from conformance.programs.scenarios.regions import frozen_leaves, modules
 from conformance.programs.scenarios.state import ambient
 from conformance.programs.scenarios.threads import process_modes
@@ -219,4 +220,13 @@ AMBIENT, ERROR = (
 @law(named(ambient.error, ambient=AMBIENT, error=ERROR, nested=st.booleans()))
 def test_an_error_leaves_modes_as_they_were(case: Case) -> None:
     """After an error in a recomputation the modes that were in force around backward are, and a retry is right."""
+    case.equals_plain()
+
+
+@for_readers(
+    "everyday", "wrong state", "matmul precision, set_num_threads, warnings, random, numpy, global hook"
+)
+@law(named(settings.looked_at, noise=st.booleans(), fails=st.booleans(), nested=st.booleans()), floor=4)
+def test_settings_of_the_process_are_left_alone(case: Case) -> None:
+    """Threads, precision, warnings, hooks and random numbers are what they were, after forward, backward and an error."""
     case.equals_plain()

@@ -66,6 +66,7 @@ class Note:
 
 WHOLE_FORWARD = Note(Role.FORWARD)  # with words, the forward of a part or of a turn is over
 EACH_STEP = Note(Role.STEP)  # of steps that are all alike
+CALLS = Note(Role.COST, ("calls",))  # how often functions of regions ran, counted by the program itself
 
 
 @functools.cache

@@ -47,6 +47,7 @@ IMPLEMENTATION = Implementation(
         "the stop is an exception, of which TorchScript's interpreter makes a RuntimeError that says nothing of checkpointing",
         "seen here",
         "scripted_functions",
+        "callables_that_are_not_pythons",
     )
     | known(
         "diverges",

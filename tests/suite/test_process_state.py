@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import random
+import warnings
 from typing import Any
 
 import torch
@@ -22,3 +25,13 @@ def test_nothing_is_compiled_when_a_program_begins() -> None:
             doubled(torch.ones(2))
             doubled(torch.ones(2))
     assert len(graphs) == 2
+
+
+def test_settings_of_the_process_are_put_back() -> None:
+    before = random.getstate(), list(warnings.filters), gc.get_threshold(), torch.get_float32_matmul_precision()
+    with isolated("cpu"):
+        random.seed(0)
+        warnings.simplefilter("ignore")
+        gc.set_threshold(0)
+        torch.set_float32_matmul_precision("high")
+    assert (random.getstate(), list(warnings.filters), gc.get_threshold(), torch.get_float32_matmul_precision()) == before

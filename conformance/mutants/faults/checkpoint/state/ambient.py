@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import random
+import warnings
 from collections.abc import Callable
 from operator import attrgetter
 from types import SimpleNamespace
@@ -349,3 +352,35 @@ def saves_inference_tensors_like_others(copy: Copy) -> None:
 def holds_inference_tensors_like_others(copy: Copy) -> None:
     """Arguments that were made in inference mode are held in the way that takes versions."""
     copy.set_after("nested.inputs", "FlatInputs.__init__", versions=lambda self: self.versions or [])
+
+
+@mutant("nested.region", "ambient", "settings_of_the_process_are_left_alone")
+def silences_warnings(copy: Copy) -> None:
+    """Warnings are silenced when a region is recomputed, and stay so."""
+    copy.call_before("nested.region", "Region.recompute", lambda *_: warnings.simplefilter("ignore"))
+
+
+@mutant("nested.region", "ambient", "settings_of_the_process_are_left_alone")
+def seeds_pythons_random_numbers(copy: Copy) -> None:
+    """A recomputation seeds Python's generator of random numbers."""
+    copy.call_before("nested.region", "Region.recompute", lambda *_: random.seed(0))
+
+
+@mutant("nested.api", "ambient", "settings_of_the_process_are_left_alone")
+def lowers_the_precision_of_products(copy: Copy) -> None:
+    """A region sets the precision of matrix products for the process."""
+    copy.call_before("nested.api", "_run", lambda *_: torch.set_float32_matmul_precision("high"))
+
+
+@mutant("nested.region", "ambient", "settings_of_the_process_are_left_alone")
+def does_not_reset_the_collector_after_an_error(copy: Copy) -> None:
+    """The collector is off while a region is recomputed, and after an error it stays so."""
+
+    def recompute(there: Any, *args: Any) -> Any:
+        collecting = gc.get_threshold()
+        gc.set_threshold(0)
+        values = there(*args)
+        gc.set_threshold(*collecting)
+        return values
+
+    copy.call_instead("nested.region", "Region.recompute", recompute)
