@@ -13,6 +13,7 @@ from conformance.programs.program import Block, Line, Op, Program, Region, State
 
 # In the program's text, where that is enough.
 TEXTS = {
+    "batched-seeds": r"is_grads_batched=True",
     "container-outputs": r"return ([\[({]|Pair|Box)(?s:.*)note\('f\d+ returned'",
     "containers": r"= box\d+[.\[]",
     "complex": r"torch\.complex64(?s:.*)\n {8,}\w+ = .*\.conj\(\)",
@@ -101,6 +102,7 @@ PARTS: dict[str, Callable[[Program], bool]] = {
     "repeated-inputs": lambda program: any(len({*one.passed}) < len(one.passed) for one in program.regions),
     "repeated-outputs": lambda program: any(len({*one.returned}) < len(one.returned) for one in program.regions),
     "retain": lambda program: any(one.retain and _whole(program, one) for one in _asked(program)),
+    "seeds": lambda program: any(one.seeds for one in program.requests),
     "saves-hidden": lambda program: bool(kept(program.regions[0])),
     "through-regions": lambda program: any(program.regions[0].passed[0] in (one.inputs or ()) for one in _asked(program)),
 }
