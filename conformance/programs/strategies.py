@@ -46,7 +46,7 @@ def programs(
     author.rows = draw(st.sampled_from((2, 3)))
     leaves = made(author, author.rows, dtype, layout)
     unlike = next((leaf.name for leaf in leaves if leaf.name == UNLIKE), "")
-    alike = [leaf for leaf in leaves if leaf.name not in (*author.modules, unlike)]
+    alike = [leaf for leaf in leaves if leaf.name not in (*author.modules, *author.layers, unlike)]
     scope = Scope([leaf.name for leaf in alike], {leaf.name for leaf in alike if leaf.grad}, unlike=unlike)
     author.region(scope, depth if depth > 1 and allows_nesting() and author.draw_feature("nesting") else 1, first=True)
     if draw(st.booleans()):
@@ -55,6 +55,8 @@ def programs(
         author.region(scope, 1)
     for _ in range(draw(st.integers(0, 2)) if author.modules else 0):
         author.module(scope, f"checkpoint({author.pick(author.modules)}, {{0}})")
+    for name in [name for name, layer in author.layers.items() if layer.in_region and draw(st.booleans())]:
+        author.layer(scope, name, f"checkpoint({name}, ")
     outputs = [scope.current]
     partial = author.draw_feature("partial")
     if partial and not author.computed(scope)[:-1]:
@@ -63,7 +65,7 @@ def programs(
         outputs.append(author.pick(others))
     steps = driver.steps(author, tuple(outputs), tuple(leaf for leaf in leaves if leaf.grad))
     steps = (*author.changes(scope), *steps)
-    text = "\n".join(render((*scope.statements, *steps)))
+    text = "\n".join([*(leaf.code for leaf in leaves), *render((*scope.statements, *steps))])
     there = mentioned((*scope.statements, *steps))
     leaves = [leaf for leaf in leaves if leaf.grad or leaf.name in there]
     preamble = tuple(line for code in definitions_for(text, DEFINITIONS) for line in (*code.splitlines(), ""))

@@ -7,10 +7,13 @@ from collections.abc import Callable, Iterator
 
 from conformance.programs.backward_calls import Request
 from conformance.programs.generator.features import FEATURES
-from conformance.programs.generator.operators import DTYPES, OPERATORS
+from conformance.programs.generator.layers import FUNCTIONS
+from conformance.programs.generator.operators import DTYPES
+from conformance.programs.generator.operators import OPERATORS as SMALL_OPERATORS
 from conformance.programs.generator.rewrites import kept
 from conformance.programs.program import Block, Line, Op, Program, Region, Statement, walk
 
+OPERATORS = {**SMALL_OPERATORS, "layers": FUNCTIONS}
 # In the program's text, where that is enough.
 TEXTS = {
     "batched-seeds": r"is_grads_batched=True",
@@ -21,6 +24,8 @@ TEXTS = {
     "grad": r"torch\.autograd\.grad\(.* retain_graph=True",
     "inputs": r"inputs=\[",
     "keyword": r"checkpoint\(f\d+, .*\w+=\w+",
+    "layer-modules": r"\n {8,}\w+ = .*layer1\(",
+    "training-layers": r"\n {8,}\w+ = .*layer1\(",
     "modules": r"\n {8,}\w+ = m\d+\(",
     "mutated": r"with torch\.no_grad\(\): \w+\.mul_",
     "mutated-closure": r"with torch\.no_grad\(\): \w+\.mul_",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from conformance.programs.generator.layers import FUNCTIONS, MODULES
 from conformance.programs.generator.operators import DTYPES, OPERATORS
 
 FEATURES: dict[str, str] = {
@@ -24,6 +25,8 @@ FEATURES: dict[str, str] = {
     "input-outputs": "a function returns its argument",
     "inputs": "backward with inputs=",
     "keyword": "arguments are passed by keyword",
+    **{name: f"functions call a module like {layers[0].text}, or it is that of a region" for name, layers in MODULES.items()},
+    "layers": f"a body has a layer like {FUNCTIONS[0].template}",
     "long": "a function saves many tensors",
     "modules": "functions call modules with parameters, and a module may be the function of a region",
     "mutated": "tensors that no function reads through a closure change in place after forward",
