@@ -15,6 +15,7 @@ from conformance.programs.generator import driver
 from conformance.programs.generator.builder import Author, Scope
 from conformance.programs.generator.containers import DEFINITIONS
 from conformance.programs.generator.features import known
+from conformance.programs.generator.layers import Layer
 from conformance.programs.generator.leaves import UNLIKE, made
 from conformance.programs.generator.operators import BINARY, DTYPES, UNARY, Operator
 from conformance.programs.nesting_switch import allows_nesting, if_nesting
@@ -33,17 +34,18 @@ def programs(
     sometimes: Iterable[str] = CORE,
     operators: tuple[Operator, ...] = (*UNARY, *BINARY),
     depth: int = 2,
+    layer: Operator | Layer | None = None,
 ) -> Program:
-    """Programs with the given features; ``depth`` bounds how deep regions nest.
+    """Programs with the given features; ``depth`` bounds how deep regions nest, ``layer`` is the one layer that is drawn.
 
     Raises ValueError for a feature that is not there, and when regions are always to nest, but not deeper than 1.
     """
-    author = Author(draw, known("always", set(always)), known("sometimes", set(sometimes)), operators, depth)
+    author = Author(draw, known("always", set(always)), known("sometimes", set(sometimes)), operators, depth, layer)
     if depth < 2 and "nesting" in author.always:
         raise ValueError(f"depth is {depth}; it must be 2 at least where 'nesting' is in always")
     dtype = DTYPES.get(author.one_of(DTYPES) or "", "torch.float64")
     layout = ".t()" if author.draw_feature("non-contiguous") else ""
-    author.rows = draw(st.sampled_from((2, 3)))
+    author.rows = draw(st.sampled_from((2, 3) if layer is None else (3, 2)))  # more shows of a layer that has more entries
     leaves = made(author, author.rows, dtype, layout)
     unlike = next((leaf.name for leaf in leaves if leaf.name == UNLIKE), "")
     alike = [leaf for leaf in leaves if leaf.name not in (*author.modules, *author.layers, unlike)]

@@ -70,9 +70,9 @@ class Author:
     """Draws one program. Holds the draw function, the feature switches and a counter for names."""
 
     def __init__(self, draw: Callable[[st.SearchStrategy[Any]], Any], always: frozenset[str], sometimes: frozenset[str],
-                 operators: tuple[Operator, ...], depth: int) -> None:  # fmt: skip
+                 operators: tuple[Operator, ...], depth: int, only: Operator | Layer | None = None) -> None:  # fmt: skip
         self.draw, self.always, self.sometimes, self.depth = draw, always, sometimes, depth
-        self.operators = operators
+        self.operators, self.only = operators, only
         self.rows = 1  # of the matrices that are computed with
         self.order = Order.SAME  # of the operators' sums
         self.parameters: list[str] = []
@@ -160,7 +160,7 @@ class Author:
     def demanded(self, scope: Scope) -> None:
         """Statements that features demand of every body."""
         for feature, operators in {**OPERATORS, "layers": FUNCTIONS}.items():
-            there = [one for one in operators if one.lacking.isdisjoint(self.used | self.coming)]
+            there = self.possible(operators)
             if (there or feature in self.always) and self.draw_feature(feature):
                 self.op(scope, self.pick(there))
         if "complex" in self.used:
@@ -188,6 +188,11 @@ class Author:
         if self.draw_feature("hooks"):
             scope.statements.append(Line("{0}.register_hook(lambda grad: grad * 2)", (scope.current,)))
             self.op(scope, SIN)
+
+    def possible(self, operators: Iterable[T]) -> list[T]:
+        """Of these operators or layers those that the program can have: one alone, if that is among them."""
+        there: Any = [self.only] if self.only in operators else operators
+        return [one for one in there if one.lacking.isdisjoint(self.used | self.coming)]
 
     def save_hidden(self, scope: Scope) -> None:
         """Operators, unless they are there, of which one saves a tensor that is made in the body and will not be returned."""

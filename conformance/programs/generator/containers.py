@@ -94,9 +94,7 @@ class Box:
     "Feedforward": """class Feedforward(torch.nn.Module):
     def __init__(self, width, **options):
         super().__init__()
-        self.first = torch.nn.Linear(width, width, **options)
-        self.second = torch.nn.Linear(width, width, **options)
+        self.linear = torch.nn.Linear(width, width, **options)
     def forward(self, h):
-        between = torch.nn.functional.dropout(torch.tanh(self.first(h)), 0.5, self.training)
-        return h + torch.nn.functional.dropout(self.second(between), 0.5, self.training)""",
+        return torch.nn.functional.dropout(self.linear(h), 0.5, self.training)""",
 }

@@ -54,7 +54,7 @@ def _layers(author: Author, size: int, dtype: str) -> list[Leaf]:
     """The modules that are layers, one for each feature that has some."""
     made = []
     for feature, layers in MODULES.items():
-        there = [one for one in layers if one.lacking.isdisjoint(author.used)]
+        there = author.possible(layers)
         if there and author.draw_feature(feature):
             layer = author.pick(there)
             name = f"layer{len(made) + 1}"
