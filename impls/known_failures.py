@@ -268,6 +268,7 @@ DRAWS_ANEW: dict[str, Known] = known(
     "anomaly_mode_changes_nothing",
     "an_error_leaves_the_stream_of_random_numbers",
     "dropout_masks_are_replayed",
+    "layers_with_dropout",
     "ambient_stream_is_left_alone",
     "draws_between_regions",
     "all_distributions_are_replayed",

@@ -88,19 +88,23 @@ class Explorer:
         seed: int | None = None,
     ) -> None:
         """Draw programs of a law: ``times`` as many as the profile says, of the run's seed or another."""
-        cases = max(1, round(self.profile.cases * law.effort * claims.share * times))
-        self.given(self.strategy(law, claims), cases, phases, use, seed)
+        strategies = self.strategies(law, claims)
+        cases = max(1, round(self.profile.cases * law.effort * claims.share * times / len(strategies)))
+        for strategy in strategies:
+            self.given(strategy, cases, phases, use, seed)
 
-    def strategy(self, law: Law, claims: Implementation) -> SearchStrategy[Any]:
+    def strategies(self, law: Law, claims: Implementation) -> list[SearchStrategy[Any]]:
         """The programs that a law is about, without those that nest where that is neither needed nor claimed."""
-        drawn = law.strategy(claims)
-        if law.may_nest(claims):
-            return drawn
-        return nesting(drawn, allowed=False).filter(lambda program: not self.reference(program, self.device, law.kind).nested)
+
+        def flat(program: Comparable) -> bool:
+            return not self.reference(program, self.device, law.kind).nested
+
+        drawn = law.strategies(claims)
+        return [*drawn] if law.may_nest(claims) else [nesting(one, allowed=False).filter(flat) for one in drawn]
 
     def programs(self, law: Law, claims: Implementation) -> list[Comparable]:
         """The distinct programs that a law is tried on."""
-        key = (() if isinstance(law.programs, SearchStrategy) else _claimed(claims), law.may_nest(claims), claims.share)
+        key = (_claimed(claims) if callable(law.programs) else (), law.may_nest(claims), claims.share)
         if law is not self.current:
             self.current = law
             self.drawn.clear()

@@ -19,7 +19,8 @@ from conformance.judging.refusals import expected_names
 from conformance.programs.sums import Comparable
 from impls import Implementation, Kind
 
-Programs = SearchStrategy[Any] | Callable[[Implementation], SearchStrategy[Any]]
+Drawn = SearchStrategy[Any] | tuple[SearchStrategy[Any], ...]
+Programs = Drawn | Callable[[Implementation], Drawn]
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,8 @@ PROFILES = {
 class Law:
     """A property of checkpointing.
 
-    - ``programs``: a strategy, or a function that makes one from an implementation's claims.
+    - ``programs``: a strategy, or several that get the same share of the cases, and one each at least; or a function that
+      makes them from an implementation's claims.
     - ``needs``: capabilities; an implementation that lacks one is expected to refuse.
     - ``floor``: the least number of cases that must prove something, or the law counts as not tested.
     - ``gradients``, ``recomputes``: what a case must show to prove something: a gradient that is not zero, a function that
@@ -108,8 +110,10 @@ class Law:
         """Whether programs that nest belong to the law, when an implementation that makes these claims is held to it."""
         return self.kind != "checkpoint" or "nesting" in self.needs | claims.capabilities
 
-    def strategy(self, claims: Implementation) -> SearchStrategy[Any]:
-        return self.programs if isinstance(self.programs, SearchStrategy) else self.programs(claims)
+    def strategies(self, claims: Implementation) -> tuple[SearchStrategy[Any], ...]:
+        """What the programs are drawn from when an implementation that makes these claims is held to the law."""
+        drawn = self.programs(claims) if callable(self.programs) else self.programs
+        return drawn if isinstance(drawn, tuple) else (drawn,)
 
 
 LAWS: dict[str, Law] = {}  # those of the modules that were imported

@@ -15,6 +15,7 @@ from conformance.programs.generator import driver
 from conformance.programs.generator.builder import Author, Scope
 from conformance.programs.generator.containers import DEFINITIONS
 from conformance.programs.generator.features import known
+from conformance.programs.generator.layers import Layer
 from conformance.programs.generator.leaves import UNLIKE, made
 from conformance.programs.generator.operators import BINARY, DTYPES, UNARY, Operator
 from conformance.programs.nesting_switch import allows_nesting, if_nesting
@@ -33,20 +34,21 @@ def programs(
     sometimes: Iterable[str] = CORE,
     operators: tuple[Operator, ...] = (*UNARY, *BINARY),
     depth: int = 2,
+    layer: Operator | Layer | None = None,
 ) -> Program:
-    """Programs with the given features; ``depth`` bounds how deep regions nest.
+    """Programs with the given features; ``depth`` bounds how deep regions nest, ``layer`` is the one layer that is drawn.
 
     Raises ValueError for a feature that is not there, and when regions are always to nest, but not deeper than 1.
     """
-    author = Author(draw, known("always", set(always)), known("sometimes", set(sometimes)), operators, depth)
+    author = Author(draw, known("always", set(always)), known("sometimes", set(sometimes)), operators, depth, layer)
     if depth < 2 and "nesting" in author.always:
         raise ValueError(f"depth is {depth}; it must be 2 at least where 'nesting' is in always")
     dtype = DTYPES.get(author.one_of(DTYPES) or "", "torch.float64")
     layout = ".t()" if author.draw_feature("non-contiguous") else ""
-    author.rows = draw(st.sampled_from((2, 3)))
+    author.rows = draw(st.sampled_from((2, 3) if layer is None else (3, 2)))  # more shows of a layer that has more entries
     leaves = made(author, author.rows, dtype, layout)
     unlike = next((leaf.name for leaf in leaves if leaf.name == UNLIKE), "")
-    alike = [leaf for leaf in leaves if leaf.name not in (*author.modules, unlike)]
+    alike = [leaf for leaf in leaves if leaf.name not in (*author.modules, *author.layers, unlike)]
     scope = Scope([leaf.name for leaf in alike], {leaf.name for leaf in alike if leaf.grad}, unlike=unlike)
     author.region(scope, depth if depth > 1 and allows_nesting() and author.draw_feature("nesting") else 1, first=True)
     if draw(st.booleans()):
@@ -55,6 +57,8 @@ def programs(
         author.region(scope, 1)
     for _ in range(draw(st.integers(0, 2)) if author.modules else 0):
         author.module(scope, f"checkpoint({author.pick(author.modules)}, {{0}})")
+    for name in [name for name, layer in author.layers.items() if layer.in_region and draw(st.booleans())]:
+        author.layer(scope, name, f"checkpoint({name}, ")
     outputs = [scope.current]
     partial = author.draw_feature("partial")
     if partial and not author.computed(scope)[:-1]:
@@ -63,7 +67,7 @@ def programs(
         outputs.append(author.pick(others))
     steps = driver.steps(author, tuple(outputs), tuple(leaf for leaf in leaves if leaf.grad))
     steps = (*author.changes(scope), *steps)
-    text = "\n".join(render((*scope.statements, *steps)))
+    text = "\n".join([*(leaf.code for leaf in leaves), *render((*scope.statements, *steps))])
     there = mentioned((*scope.statements, *steps))
     leaves = [leaf for leaf in leaves if leaf.grad or leaf.name in there]
     preamble = tuple(line for code in definitions_for(text, DEFINITIONS) for line in (*code.splitlines(), ""))

@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hypothesis.strategies import SearchStrategy
-
 from conformance.judging.law import LAWS, Law
 from conformance.judging.verdicts import NOTHING_RECOMPUTED
 from conformance.reports.ranking import tier
@@ -69,7 +67,7 @@ def declaration(rows: Iterable[Row], like: Implementation, hold: Hold, source: s
 
 def _depends(law: Law, before: Implementation, after: Implementation) -> bool:
     """Whether the programs of a law may be others by other claims."""
-    return not isinstance(law.programs, SearchStrategy) or law.may_nest(before) is not law.may_nest(after)
+    return callable(law.programs) or law.may_nest(before) is not law.may_nest(after)
 
 
 def _proposed(claims: Implementation, found: Mapping[str, Row], source: str) -> Implementation:

@@ -11,6 +11,7 @@ from conformance.costs.forward_trace import SAVING_CONSTANTS
 from conformance.laws.test_changes import SAVING
 from conformance.laws.test_rng import DISTRIBUTIONS
 from conformance.programs.generator.containers import DEFINITIONS
+from conformance.programs.generator.layers import FUNCTIONS
 from conformance.programs.generator.operators import (
     BINARY,
     CONJUGATES,
@@ -23,7 +24,7 @@ from conformance.programs.generator.operators import (
 )
 from tests.support.rounding_meter import RoundingMeter
 
-COUNTED = (*UNARY, *BINARY, *CONJUGATES, *itertools.chain(*OPERATORS.values()), SAVE_MANY)
+COUNTED = (*UNARY, *BINARY, *CONJUGATES, *itertools.chain(*OPERATORS.values()), *FUNCTIONS, SAVE_MANY)
 ALL = dict.fromkeys((*COUNTED, *itertools.chain(*SAVED_LAST.values()), *SAVING_CONSTANTS, *SAVING, *DISTRIBUTIONS))
 
 

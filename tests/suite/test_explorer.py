@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import random
 import re
+from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,7 +19,7 @@ from conformance.judging.judge import Case
 from conformance.judging.law import Law
 from conformance.judging.program_size import operations
 from conformance.judging.verdicts import Diverges, Hangs, Verdict
-from conformance.programs.program import Program
+from conformance.programs.program import Named, Program
 from conformance.programs.strategies import named, programs
 from impls import Implementation, Known, get
 from impls.nested import checkpoint as nested
@@ -95,6 +97,14 @@ def test_the_worst_verdict_counts(behaviours: dict[str, Checkpoint], verdict: Ve
 def test_what_is_not_claimed_must_refuse(needs: set[str], checkpoint: Checkpoint, as_declared: bool) -> None:
     declares = Implementation("modest", checkpoint, capabilities=NESTED.capabilities - {"rng"})
     assert held(made(needs=frozenset(needs)), checkpoint, declares).as_declared is as_declared
+
+
+@pytest.mark.parametrize(("effort", "each"), [(1.5, 2), (0.1, 1)])
+def test_each_of_several_strategies_gets_the_same_share_of_the_cases(effort: float, each: int) -> None:
+    several = tuple(named(numbered, number=st.integers(tens, tens + 9)) for tens in (10, 20, 30))
+    found = Explorer("cpu", replace(PROFILE, cases=4), 0).programs(replace(made(), programs=several, effort=effort), NESTED)
+    counts = Counter(dict(program.arguments)["number"] // 10 for program in found if isinstance(program, Named))
+    assert counts == {1: each, 2: each, 3: each}
 
 
 FLAT = Implementation("flat", nested, capabilities=NESTED.capabilities - {"nesting"})

@@ -7,12 +7,16 @@ from collections.abc import Callable, Iterator
 
 from conformance.programs.backward_calls import Request
 from conformance.programs.generator.features import FEATURES
-from conformance.programs.generator.operators import DTYPES, OPERATORS
+from conformance.programs.generator.layers import FUNCTIONS
+from conformance.programs.generator.operators import DTYPES
+from conformance.programs.generator.operators import OPERATORS as SMALL_OPERATORS
 from conformance.programs.generator.rewrites import kept
 from conformance.programs.program import Block, Line, Op, Program, Region, Statement, walk
 
+OPERATORS = {**SMALL_OPERATORS, "layers": FUNCTIONS}
 # In the program's text, where that is enough.
 TEXTS = {
+    "batched-seeds": r"is_grads_batched=True",
     "container-outputs": r"return ([\[({]|Pair|Box)(?s:.*)note\('f\d+ returned'",
     "containers": r"= box\d+[.\[]",
     "complex": r"torch\.complex64(?s:.*)\n {8,}\w+ = .*\.conj\(\)",
@@ -20,6 +24,8 @@ TEXTS = {
     "grad": r"torch\.autograd\.grad\(.* retain_graph=True",
     "inputs": r"inputs=\[",
     "keyword": r"checkpoint\(f\d+, .*\w+=\w+",
+    "layer-modules": r"\n {8,}\w+ = .*layer1\(",
+    "training-layers": r"\n {8,}\w+ = .*layer1\(",
     "modules": r"\n {8,}\w+ = m\d+\(",
     "mutated": r"with torch\.no_grad\(\): \w+\.mul_",
     "mutated-closure": r"with torch\.no_grad\(\): \w+\.mul_",
@@ -101,6 +107,7 @@ PARTS: dict[str, Callable[[Program], bool]] = {
     "repeated-inputs": lambda program: any(len({*one.passed}) < len(one.passed) for one in program.regions),
     "repeated-outputs": lambda program: any(len({*one.returned}) < len(one.returned) for one in program.regions),
     "retain": lambda program: any(one.retain and _whole(program, one) for one in _asked(program)),
+    "seeds": lambda program: any(one.seeds for one in program.requests),
     "saves-hidden": lambda program: bool(kept(program.regions[0])),
     "through-regions": lambda program: any(program.regions[0].passed[0] in (one.inputs or ()) for one in _asked(program)),
 }

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 
 from conformance.programs.generator.containers import CONTAINERS
+from conformance.programs.generator.layers import FUNCTIONS, Layer
 from conformance.programs.generator.operators import (
     CONJUGATES,
     MODULE_TERMS,
@@ -69,19 +70,21 @@ class Author:
     """Draws one program. Holds the draw function, the feature switches and a counter for names."""
 
     def __init__(self, draw: Callable[[st.SearchStrategy[Any]], Any], always: frozenset[str], sometimes: frozenset[str],
-                 operators: tuple[Operator, ...], depth: int) -> None:  # fmt: skip
+                 operators: tuple[Operator, ...], depth: int, only: Operator | Layer | None = None) -> None:  # fmt: skip
         self.draw, self.always, self.sometimes, self.depth = draw, always, sometimes, depth
-        self.operators = operators
+        self.operators, self.only = operators, only
         self.rows = 1  # of the matrices that are computed with
         self.order = Order.SAME  # of the operators' sums
         self.parameters: list[str] = []
         self.modules: list[str] = []
+        self.layers: dict[str, Layer] = {}  # by their names
         self.closed: list[str] = []
         self.regional: set[str] = set()
         self.withheld: set[str] = set()  # what no region returns
         self.values: set[str] = set()  # names of what operators and regions give
         self.names = 0
         self.used: set[str] = set()
+        self.coming = {"create-graph"} & (always | sometimes)  # what the driver may use, which is drawn last
 
     def draw_feature(self, feature: str) -> bool:
         """Draw whether the feature is used here; each call draws anew, unless it is always used or never."""
@@ -124,6 +127,12 @@ class Author:
         """A call of a module; the result is the new current value."""
         return self.bind(scope, Op(self.value(), template, (scope.current,), MODULE_TERMS))
 
+    def layer(self, scope: Scope, name: str, call: str) -> str:
+        """A call of a layer, or of a region of which it is the function; the result is the new current value."""
+        layer = self.layers[name]
+        self.order = self.order.and_of(Order.SAME_ON_CPU)
+        return self.bind(scope, Op(self.value(), layer.call.format(call, "{0}"), (scope.current,), layer.terms))
+
     def bind(self, scope: Scope, op: Op) -> str:
         scope.statements.append(op)
         scope.bind(op.target, any(name in scope.grad for name in op.args))
@@ -150,14 +159,16 @@ class Author:
 
     def demanded(self, scope: Scope) -> None:
         """Statements that features demand of every body."""
-        for feature, operators in OPERATORS.items():
-            there = [one for one in operators if one.lacking.isdisjoint(self.used)]
+        for feature, operators in {**OPERATORS, "layers": FUNCTIONS}.items():
+            there = self.possible(operators)
             if (there or feature in self.always) and self.draw_feature(feature):
                 self.op(scope, self.pick(there))
         if "complex" in self.used:
             self.op(scope, self.pick(CONJUGATES))
         if self.modules:
             self.module(scope, f"{self.pick(self.modules)}({{0}})")
+        for name in self.layers:
+            self.layer(scope, name, f"{name}(")
         if self.draw_feature("no-grad"):
             constant = self.value()
             scope.statements.append(Block("with torch.no_grad():", (Op(constant, SIN.template, (scope.current,), SIN.terms),)))
@@ -177,6 +188,11 @@ class Author:
         if self.draw_feature("hooks"):
             scope.statements.append(Line("{0}.register_hook(lambda grad: grad * 2)", (scope.current,)))
             self.op(scope, SIN)
+
+    def possible(self, operators: Iterable[T]) -> list[T]:
+        """Of these operators or layers those that the program can have: one alone, if that is among them."""
+        there: Any = [self.only] if self.only in operators else operators
+        return [one for one in there if one.lacking.isdisjoint(self.used | self.coming)]
 
     def save_hidden(self, scope: Scope) -> None:
         """Operators, unless they are there, of which one saves a tensor that is made in the body and will not be returned."""

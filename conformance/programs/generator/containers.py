@@ -1,4 +1,4 @@
-"""Containers and custom Functions that programs use: how each is written, and where a value in it is found."""
+"""Containers, custom Functions and modules that programs use: how each is written, and where a value in it is found."""
 
 from __future__ import annotations
 
@@ -91,4 +91,10 @@ class Box:
         x, = ctx.saved_tensors
         y, = ctx.saved_tensors
         return grad * (x + y)""",
+    "Feedforward": """class Feedforward(torch.nn.Module):
+    def __init__(self, width, **options):
+        super().__init__()
+        self.linear = torch.nn.Linear(width, width, **options)
+    def forward(self, h):
+        return torch.nn.functional.dropout(self.linear(h), 0.5, self.training)""",
 }

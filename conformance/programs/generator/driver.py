@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from conformance.programs.backward_calls import Request
+from conformance.programs.backward_calls import SCALAR_SEEDS, SEEDS, Request, Seed
 from conformance.programs.generator.builder import Author
 from conformance.programs.notes import Note, Role
 from conformance.programs.program import Leaf, Line, Noted, Step, gradients
@@ -25,6 +25,14 @@ def _stream(when: str) -> Noted:
     return Noted(Note(Role.VALUE, ("stream", "after", when)), "torch.rand(2, device=device)")
 
 
+def _seeds(author: Author, outputs: tuple[str, ...]) -> tuple[Seed, ...]:
+    """What comes in to a request of these outputs; nothing stands for ones."""
+    if not author.draw_feature("seeds"):
+        return ()
+    options = SEEDS[1:] if "complex" in author.used else (*SEEDS[1:], *SCALAR_SEEDS)
+    return tuple(author.pick(options) for _ in outputs)
+
+
 def steps(author: Author, outputs: tuple[str, ...], asked: tuple[Leaf, ...]) -> tuple[Step, ...]:
     """The driver's steps: what the features demand, then a plain backward of all outputs."""
     leaves = tuple(leaf.tensors for leaf in asked)
@@ -41,22 +49,26 @@ def steps(author: Author, outputs: tuple[str, ...], asked: tuple[Leaf, ...]) -> 
         made.append(_stream("forward"))
         turn += 1
     if author.draw_feature("grad"):
-        made.append(Request(outputs, _subset(author, leaves), retain=True, gives=True))
+        asking = Request(outputs, _subset(author, leaves), retain=True, gives=True, seeds=_seeds(author, outputs))
+        made += [asking, Noted(Note(Role.GRAD, (str(2 * turn),)), "gradients")]
+        turn += 1
+    if author.draw_feature("batched-seeds"):
+        made.append(Request(outputs, leaves, retain=True, gives=True, batched=True))
         made.append(Noted(Note(Role.GRAD, (str(2 * turn),)), "gradients"))
         turn += 1
     if author.draw_feature("create-graph"):
-        made.append(Request(outputs, leaves, create_graph=True, gives=True))
+        made.append(Request(outputs, leaves, create_graph=True, gives=True, seeds=_seeds(author, outputs)))
         made.append(Noted(Note(Role.FIRST, ("order", str(2 * turn))), "gradients"))
         made += [Line(_SQUARES), Line(_DIFFERENTIATE), gradients("of second order", asked)]
         turn += 3
     if author.draw_feature("inputs"):
-        step(Request(outputs, _subset(author, leaves), retain=True))
+        step(Request(outputs, _subset(author, leaves), retain=True, seeds=_seeds(author, outputs)))
     if "partial" in author.used:
-        step(Request(outputs[-1:], retain=True))
+        step(Request(outputs[-1:], retain=True, seeds=_seeds(author, outputs[-1:])))
     if author.draw_feature("retain"):
         for _ in range(author.draw(st.integers(1, 2))):
-            step(Request(outputs, retain=True))
-    step(Request(outputs))
+            step(Request(outputs, retain=True, seeds=_seeds(author, outputs)))
+    step(Request(outputs, seeds=_seeds(author, outputs)))
     if author.draw_feature("again"):
         step(Request(outputs))
     if stream:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from conformance.programs.generator.layers import FUNCTIONS, MODULES
 from conformance.programs.generator.operators import DTYPES, OPERATORS
 
 FEATURES: dict[str, str] = {
     **{name: f"a body has an operator like {operators[0].template}" for name, operators in OPERATORS.items()},
     **{name: f"tensors are of {dtype}" for name, dtype in DTYPES.items()},
     "again": "a second backward over a graph that was not retained",
+    "batched-seeds": "torch.autograd.grad for several gradients of the outputs at once",
     "closure": "a function reads a tensor that it is not passed",
     "closure-intermediates": "that tensor may be one that was computed",
     "container-outputs": "a function returns a container",
@@ -23,6 +25,8 @@ FEATURES: dict[str, str] = {
     "input-outputs": "a function returns its argument",
     "inputs": "backward with inputs=",
     "keyword": "arguments are passed by keyword",
+    **{name: f"functions call a module like {layers[0].text}, or it is that of a region" for name, layers in MODULES.items()},
+    "layers": f"a body has a layer like {FUNCTIONS[0].template}",
     "long": "a function saves many tensors",
     "modules": "functions call modules with parameters, and a module may be the function of a region",
     "mutated": "tensors that no function reads through a closure change in place after forward",
@@ -39,6 +43,7 @@ FEATURES: dict[str, str] = {
     "repeated-outputs": "a function returns one tensor twice",
     "retain": "backward several times over one graph",
     "saves-hidden": "the first region saves a tensor that it makes and does not return",
+    "seeds": "the gradients that come in are no ones: uneven, expanded, transposed, zeros, those of a scaled scalar",
     "stream": "random numbers are drawn after forward and after backward",
     "through-regions": "requests for some gradients are for that of what the first region is passed, too",
     "unlike-leaves": "functions are passed a leaf that has another shape, and may have another dtype, than the others",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from conformance.programs.generator.builder import Author
+from conformance.programs.generator.layers import MODULES
 from conformance.programs.program import Leaf
 
 # Modules by their texts, {0} is the width and {1} the dtype; the second one has parameters of the first.
@@ -25,7 +26,7 @@ def made(author: Author, size: int, dtype: str, layout: str) -> list[Leaf]:
         code = f"torch.randn({size}, {size}, dtype={dtype}, device=device){layout}"
         grad = name != "c0"
         alike.append(Leaf(name, f"{code}.requires_grad_()" if grad else code, grad))
-    return [*_modules(author, size, dtype), *_unlike(author, size, dtype), *alike]
+    return [*_modules(author, size, dtype), *_layers(author, size, dtype), *_unlike(author, size, dtype), *alike]
 
 
 def _unlike(author: Author, size: int, dtype: str) -> list[Leaf]:
@@ -47,3 +48,16 @@ def _modules(author: Author, size: int, dtype: str) -> list[Leaf]:
         texts.append(author.pick(_AROUND))
     author.modules = [f"m{number}" for number in range(1, len(texts) + 1)]
     return [Leaf(name, text, True, module=True) for name, text in zip(author.modules, texts, strict=True)]
+
+
+def _layers(author: Author, size: int, dtype: str) -> list[Leaf]:
+    """The modules that are layers, one for each feature that has some."""
+    made = []
+    for feature, layers in MODULES.items():
+        there = author.possible(layers)
+        if there and author.draw_feature(feature):
+            layer = author.pick(there)
+            name = f"layer{len(made) + 1}"
+            author.layers[name] = layer
+            made.append(Leaf(name, layer.text.format(size, f"dtype={dtype}, device=device"), True, module=True))
+    return made

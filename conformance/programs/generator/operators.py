@@ -19,7 +19,8 @@ class Operator:
       for each row that a matrix has, where it adds up entries.
     - ``order``: whether its sums, and those of its backward, are taken in the same order each time.
     - ``saves``: what it saves for backward, where programs are drawn by that; None is everything else.
-    - ``lacking``: the features, among ``DTYPES``, for whose dtype torch has no kernel of it.
+    - ``lacking``: the features with which it cannot be drawn: those of ``DTYPES`` for whose dtype torch has no kernel of it,
+      and "create-graph" if torch cannot differentiate it twice.
 
     A class that it uses is in ``generator.containers.DEFINITIONS``.
     """
