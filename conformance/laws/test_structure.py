@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from conformance.judging.judge import Case
 from conformance.judging.law import law
-from conformance.programs.scenarios.regions import owned_objects, structure
+from conformance.programs.scenarios.regions import owned_objects, replaced_hooks, structure
 from conformance.programs.strategies import CORE, named, programs
 from conformance.rows.for_readers import for_readers
 
@@ -192,13 +192,34 @@ def test_hooks_that_a_function_replaces_on_its_argument(case: Case) -> None:
     case.equals_plain()
 
 
+_INSIDE_HOOKING = {"module": st.booleans(), "beside": st.booleans(), "nested": st.booleans(), "passes": st.integers(1, 2)}
+
+
+@for_readers("advanced", "wrong gradient", "register_hook, remove, module")
+@law(named(replaced_hooks.inside, steps=st.integers(1, 2), **_INSIDE_HOOKING), floor=6)
+def test_hooks_that_a_function_replaces_inside_another(case: Case) -> None:
+    """A hook that a module replaces on its argument is there once, also if it is called in a region, or in two."""
+    case.equals_plain()
+
+
+_LAST = {"kind": st.sampled_from(["tensor", "accumulation", "node"]), "passes": st.integers(1, 2), "nested": st.booleans()}
+
+
+@for_readers("advanced", "wrong gradient", "register_hook, remove")
+@law(named(replaced_hooks.at_the_end, steps=st.integers(2, 3), **_LAST), floor=6)
+def test_hooks_that_a_function_registers_anew_at_its_end(case: Case) -> None:
+    """A hook that the function takes off first and registers anew after all that it saves is there once, in each step."""
+    case.equals_plain()
+
+
 _MEANWHILE = {"leaf": st.booleans(), "hooking": st.booleans(), "removing": st.booleans(), "nested": st.booleans()}
+_MEANWHILE |= {"kind": st.sampled_from(["tensor", "before the node", "after the node"])}
 
 
 @for_readers("adversarial", "wrong gradient", "register_hook, threads")
-@law(named(structure.hooked_meanwhile, **_MEANWHILE), floor=6)
+@law(named(replaced_hooks.hooked_meanwhile, **_MEANWHILE), floor=6)
 def test_hooks_that_another_thread_registers_meanwhile(case: Case) -> None:
-    """A hook that another thread registers on an argument while the function runs again stays, as do the function's own."""
+    """A hook that another thread registers on an argument or its node while the function runs again stays, as do its own."""
     case.equals_plain()
 
 

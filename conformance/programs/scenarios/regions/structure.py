@@ -187,37 +187,6 @@ def rehooking(checkpoint, note, device, *, leaf, accumulated, steps, passes, nes
     note("hooks fired without", len(fired))
 
 
-def hooked_meanwhile(checkpoint, note, device, *, leaf, hooking, removing, nested):
-    import threading
-    p = torch.randn(2, 2, device=device, requires_grad=True)
-    note("leaves", (p,))
-    x = p if leaf else p.exp()
-    calls, handles = [], []
-    def register():
-        handles.append(x.register_hook(lambda grad: grad * 2))
-    def inner(h):
-        return h.cos() * h
-    def f(h):
-        if hooking:
-            h.register_hook(lambda grad: grad + 1)
-        calls.append(None)
-        if len(calls) == 2:
-            thread = threading.Thread(target=register)
-            thread.start()
-            thread.join()
-        return (checkpoint(inner, h) if nested else inner(h)).tanh()
-    y = checkpoint(f, x)
-    note("forward", y)
-    y.backward(torch.ones_like(y), retain_graph=True)
-    if not handles:
-        register()
-    if removing:
-        handles.pop().remove()
-    p.grad = None
-    y.backward(torch.ones_like(y))
-    note("gradients 0", [p.grad])
-
-
 def hooked_for_a_while(checkpoint, note, device, *, leaf):
     import threading
     p = torch.randn(2, 2, device=device, requires_grad=True)
