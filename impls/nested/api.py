@@ -18,7 +18,7 @@ from torch.utils.checkpoint import SelectiveCheckpointContext as SelectiveCheckp
 from torch.utils.checkpoint import create_selective_checkpoint_contexts as create_selective_checkpoint_contexts
 
 from impls.implementation import CAPABILITIES, Implementation
-from impls.known_failures import BYPASSED, CACHED, COUNTED, KEPT_DRAWS, LEFT_EARLY, RUN_TWICE, SPECIALISED
+from impls.known_failures import BYPASSED, CACHED, COUNTED, KEPT_DRAWS, LEFT_EARLY, MADE_ANEW, RUN_TWICE, SPECIALISED
 from impls.nested.operator_log import OperatorLog
 from impls.nested.recomputation import NO_CONTEXT
 from impls.nested.region import CheckpointError as CheckpointError
@@ -236,5 +236,12 @@ IMPLEMENTATION = Implementation(
     summary="non-reentrant, nests, stops early, checks versions",
     source="PyTorch pull requests 90105 and 96866",
     capabilities=frozenset(CAPABILITIES),
-    known=RUN_TWICE | LEFT_EARLY | SPECIALISED | KEPT_DRAWS | CACHED | COUNTED | ({} if POLICIES_ASK_FOR_HOOKS else BYPASSED),
+    known=RUN_TWICE
+    | LEFT_EARLY
+    | SPECIALISED
+    | KEPT_DRAWS
+    | CACHED
+    | COUNTED
+    | MADE_ANEW
+    | ({} if POLICIES_ASK_FOR_HOOKS else BYPASSED),
 )

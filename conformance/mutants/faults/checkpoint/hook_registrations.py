@@ -101,7 +101,7 @@ def puts_hooks_back_that_were_replaced(copy: Copy) -> None:
 @mutant(_HOOKS, "structure", "hooks_that_a_function_replaces_on_its_argument")
 def loses_hooks_that_were_replaced(copy: Copy) -> None:
     """A hook that the recomputation took off stays off, and what it registered in its place is taken off."""
-    copy.replace(_HOOKS, "_put_back", lambda removal, new: None)
+    copy.replace(_HOOKS, "_put_back", lambda removal, new: new is None or new.remove())
 
 
 @mutant(_HOOKS, "structure", "hooks_that_a_function_replaces_inside_another")
