@@ -68,6 +68,15 @@ CACHED: dict[str, Known] = known(
     "weights_cached_around_forward",
 )
 
+# Whatever lets go of a container that holds what is dropped or what its graph holds.
+MADE_ANEW: dict[str, Known] = known(
+    "diverges",
+    "a container is made anew for the recomputation if hooks around get its tensors, or if the function has put a result into "
+    "it, as keeping it would keep what is dropped, or a graph that the garbage collector does not see: ``id`` is another",
+    "seen here",
+    "containers_whose_tensors_are_watched",
+)
+
 # Whatever counts what an inner region is passed in containers among the outer one's tensors.
 COUNTED: dict[str, Known] = known(
     "refuses",

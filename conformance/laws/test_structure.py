@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from conformance.judging.judge import Case
 from conformance.judging.law import law
-from conformance.programs.scenarios.regions import owned_objects, structure
+from conformance.programs.scenarios.regions import identified_containers, owned_objects, replaced_hooks, structure
 from conformance.programs.strategies import CORE, named, programs
 from conformance.rows.for_readers import for_readers
 
@@ -192,13 +192,34 @@ def test_hooks_that_a_function_replaces_on_its_argument(case: Case) -> None:
     case.equals_plain()
 
 
+_INSIDE_HOOKING = {"module": st.booleans(), "beside": st.booleans(), "nested": st.booleans(), "passes": st.integers(1, 2)}
+
+
+@for_readers("advanced", "wrong gradient", "register_hook, remove, module")
+@law(named(replaced_hooks.inside, steps=st.integers(1, 2), **_INSIDE_HOOKING), floor=6)
+def test_hooks_that_a_function_replaces_inside_another(case: Case) -> None:
+    """A hook that a module replaces on its argument is there once, also if it is called in a region, or in two."""
+    case.equals_plain()
+
+
+_LAST = {"kind": st.sampled_from(["tensor", "accumulation", "node"]), "passes": st.integers(1, 2), "nested": st.booleans()}
+
+
+@for_readers("advanced", "wrong gradient", "register_hook, remove")
+@law(named(replaced_hooks.at_the_end, steps=st.integers(2, 3), **_LAST), floor=6)
+def test_hooks_that_a_function_registers_anew_at_its_end(case: Case) -> None:
+    """A hook that the function takes off first and registers anew after all that it saves is there once, in each step."""
+    case.equals_plain()
+
+
 _MEANWHILE = {"leaf": st.booleans(), "hooking": st.booleans(), "removing": st.booleans(), "nested": st.booleans()}
+_MEANWHILE |= {"kind": st.sampled_from(["tensor", "before the node", "after the node"])}
 
 
 @for_readers("adversarial", "wrong gradient", "register_hook, threads")
-@law(named(structure.hooked_meanwhile, **_MEANWHILE), floor=6)
+@law(named(replaced_hooks.hooked_meanwhile, **_MEANWHILE), floor=6)
 def test_hooks_that_another_thread_registers_meanwhile(case: Case) -> None:
-    """A hook that another thread registers on an argument while the function runs again stays, as do the function's own."""
+    """A hook that another thread registers on an argument or its node while the function runs again stays, as do its own."""
     case.equals_plain()
 
 
@@ -232,15 +253,35 @@ def test_a_function_that_asks_for_modes(case: Case) -> None:
 
 
 KINDS = st.sampled_from(["list", "dict", "tuple", "deep", "dataclass"])
-_identified = functools.partial(named, structure.identified, keyword=st.just(False))
+_identified = functools.partial(named, identified_containers.identified, keyword=st.just(False))
 
 
 @for_readers("adversarial", "wrong gradient", "id, is, memo")
-@law(_identified(kind=KINDS, holds=st.booleans(), nested=st.just(False))
-     | _identified(kind=KINDS | st.just("empty"), holds=st.just(False), nested=st.booleans()),
+@law(_identified(kind=KINDS, holds=st.booleans(), nested=st.booleans())
+     | _identified(kind=st.just("empty"), holds=st.just(False), nested=st.booleans()),
      needs=["non-tensor-arguments"], floor=6)  # fmt: skip
 def test_containers_that_the_function_identifies(case: Case) -> None:
-    """A container is the same object in each run, unless a tensor in it belongs to an enclosing region."""
+    """A container that a function is passed is the same object in each run, also if it passes it on to a region inside."""
+    case.equals_plain()
+
+
+_CHANGED = {"kind": st.sampled_from(["list", "deque", "dict", "dataclass"]), "holds": st.booleans()}
+_changed = functools.partial(named, identified_containers.identified_and_changed, **_CHANGED)
+
+
+@for_readers("adversarial", "wrong gradient", "id, is, memo, append")
+@law(_changed(change=st.just("a number"), nested=st.booleans()), needs=["non-tensor-arguments"], floor=6)
+def test_containers_that_the_function_identifies_and_changes(case: Case) -> None:
+    """A container that the function puts a number into is the same object in each run, and holds what it held."""
+    case.equals_plain()
+
+
+@for_readers("adversarial", "wrong gradient", "id, is, memo, append, save_on_cpu")
+@law(_changed(change=st.just("a result"), nested=st.just(False))
+     | named(identified_containers.identified_under_hooks, kind=st.sampled_from(["list", "dict"])),
+     needs=["non-tensor-arguments"], floor=3)  # fmt: skip
+def test_containers_whose_tensors_are_watched(case: Case) -> None:
+    """A container is the same object in each run, also if the function puts a result into it, or hooks get its tensors."""
     case.equals_plain()
 
 

@@ -43,6 +43,7 @@ UNBREAKABLE = {
     "what_is_drawn_after_what_a_policy_keeps": "nested is declared to diverge here, so no fault changes the verdict",
     "masks_in_graphs_that_are_not_compiled": "nested is declared to diverge here, so no fault changes the verdict",
     "masks_within_a_memory_budget": "nested is declared to diverge here, so no fault changes the verdict",
+    "containers_whose_tensors_are_watched": "nested is declared to diverge here, so no fault changes the verdict",
     "weights_cached_around_forward": "nested is declared to diverge here, so no fault changes the verdict",
     "autocast_casts_a_weight_once": "offload is declared to diverge here, so no fault changes the verdict",
     **dict.fromkeys(

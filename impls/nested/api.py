@@ -26,6 +26,7 @@ from impls.known_failures import (
     COUNTED,
     KEPT_DRAWS,
     LEFT_EARLY,
+    MADE_ANEW,
     RUN_TWICE,
     SPECIALISED,
     WITHIN_BUDGET,
@@ -277,5 +278,6 @@ IMPLEMENTATION = Implementation(
     | CAPTURED
     | WITHIN_BUDGET
     | COUNTED
+    | MADE_ANEW
     | ({} if POLICIES_ASK_FOR_HOOKS else BYPASSED),
 )

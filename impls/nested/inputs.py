@@ -127,12 +127,13 @@ class Inputs:
     Reached are positional and keyword arguments, containers that pytree knows, and dataclasses that are all in their
     attributes; what is there several times is one object in the recomputation, too. A container of Python's own that still
     holds what it held, and no tensor that comes back as another object, is given as it is. So is one that the function has
-    changed and finds by another name, too: it holds for the run what it held at the call. Others are made anew. Other
-    objects are kept as they are: a tensor inside one is not watched.
+    changed, if it finds it by another name, too, or holds no more than numbers besides: it holds for the run what it held at
+    the call. Others are made anew. Other objects are kept as they are: a tensor inside one is not watched.
     """
 
-    __slots__ = ("__weakref__", "args", "captured", "containers", "enclosing", "generators", "hooks_were_active", "indices",
-                 "kwargs", "packed", "passed", "place", "places", "probes", "saved_before", "versions")  # fmt: skip
+    __slots__ = ("__weakref__", "args", "around", "captured", "changed", "containers", "enclosing", "generators",
+                 "hooks_were_active", "indices", "kwargs", "lent", "packed", "passed", "place", "places", "probes",
+                 "saved_before", "versions")  # fmt: skip
 
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any], enclosing: Saving | None = None) -> None:
         self.packed: list[Packed | torch.Tensor] | None = []
@@ -143,14 +144,18 @@ class Inputs:
         self.generators: list[torch.Generator] = []
         self.containers: list[Container] = []  # those that are kept, the ones inside of others first
         self.passed: list[PassedContainer] = []  # those that forward may change, while it runs
+        self.changed: list[Container] = []  # those that forward has changed, and that are kept themselves
+        self.lent: dict[int, torch.Tensor] = {}  # tensors in containers that the region around keeps in any case
         self.indices: dict[int, _Position] = {}
         self.captured: dict[int, Container] = {}
         self.places: Places = []
         self.place: Any = None  # where the capture has got to
         self.enclosing, self.saved_before = enclosing, 0 if enclosing is None else enclosing.saved_count()
+        around = getattr(enclosing, "inputs", None)  # a recomputation has none: what it was given is let go as it ends
+        self.around = around if isinstance(around, Inputs) else None
         self.args = self._capture_all(args, itertools.count())
         self.kwargs = dict(zip(kwargs, self._capture_all(kwargs.values(), kwargs), strict=True))
-        self.enclosing = self.place = None
+        self.enclosing = self.around = self.place = None
         for each in (self.indices, self.captured):
             each.clear()  # identities are valid only while the arguments are alive
         if self.containers:
@@ -179,6 +184,9 @@ class Inputs:
             return value
         children = self._capture_all(parts.children, itertools.count())
         container = self.captured[id(value)] = Container(value, children, parts.form)
+        if self.around is not None and self.around.keeps_container(value):
+            pairs = zip(children, parts.children, strict=True)
+            self.lent.update((position, one) for position, one in pairs if type(position) is _Position)
         if container.original is not GONE and not isinstance(value, tuple):
             self.passed.append(PassedContainer(container, value, parts.children))
         if self._keeps(container):
@@ -206,6 +214,8 @@ class Inputs:
     def _original(self, child: Any) -> Any:
         """What a child was, as far as it is here without anything being unpacked or made; GONE otherwise."""
         if type(child) is _Position:
+            if child in self.lent:
+                return self.lent[child]
             packed = None if self.packed is None else self.packed[child]
             whole = packed.parameter if type(packed) is Packed else packed
             return GONE if whole is None else whole
@@ -214,10 +224,21 @@ class Inputs:
     def _keeps(self, container: Container) -> bool:
         return container.keep_if_unchanged([self._original(child) for child in container.children])
 
+    def _keeps_itself(self, container: Container, value: Any) -> bool:
+        others = [self._original(child) for child in container.children if type(child) is not Container]
+        return container.keep_itself(value, _ATOMS, others)
+
+    def keeps_container(self, value: Any) -> bool:
+        """Whether a container is among them, and kept as it is."""
+        return any(one.original is value for one in self.containers)
+
     def drop_changed_containers(self) -> bool:
         """Let go of containers that hold something else by now, which are made anew; whether others are left."""
+        if self.lent and self.first_changed() is not None:
+            self.lent = {}  # one may be an output, which holds the region
         self.containers = [one for one in self.containers if self._keeps(one)]
-        return bool(self.containers)
+        self.changed = [one for one in self.changed if one.other_name and self._keeps_itself(one, one.other_name.find())]
+        return bool(self.containers or self.changed)
 
     def contains(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is known to be among them, and comes back as it is. That takes too long to find out here."""
@@ -237,12 +258,16 @@ class Inputs:
         for passed in changed:
             others = [one for one in (*self.args, *self.kwargs.values()) if type(one) not in (_Position, Container)]
             passed.container.other_name = find_other_name((function, *others), passed.value)
+            if passed.container.other_name is None and self._keeps_itself(passed.container, passed.value):
+                self.changed.append(passed.container)
+        if self.changed:
+            _earlier_inputs.append(weakref.ref(self))
 
     def end_forward(self) -> None:
         """Forward is over. If it changed a tensor in place, let go of all: one may be an output, which holds the region."""
         self.drop_changed_containers()
         if self.first_changed() is not None:
-            self.args, self.kwargs, self.packed, self.containers = [], {}, None, []
+            self.args, self.kwargs, self.packed, self.containers, self.changed, self.lent = [], {}, None, [], [], {}
             self.probes = [version_probe(one) if isinstance(one, torch.Tensor) else one for one in self.probes]
 
     def restore(self) -> Call:
@@ -252,6 +277,8 @@ class Inputs:
             packed if isinstance(packed, torch.Tensor) else packed.unpack(version)
             for packed, version in zip(self.packed, self.versions, strict=True)
         ]
+        for position, one in self.lent.items():
+            tensors[position] = one
         made: dict[int, Any] = {}
         reused: list[ReusedContainer] = []
         args = tuple(_rebuild(one, tensors, made, reused) for one in self.args)

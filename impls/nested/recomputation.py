@@ -12,6 +12,7 @@ import torch
 from impls.nested.inputs import Inputs, Places, capture_inner_inputs, count_alike
 from impls.nested.operator_log import OperatorLog
 from impls.nested.user_hooks import HookOwner, push_hooks_of
+from impls.state.hook_registrations import has_removed_hooks_for_now
 from impls.state.modes import Modes, process_wide
 from impls.state.module_hooks import is_inside_hooks_always_called
 from impls.state.restoration import Restoration
@@ -229,14 +230,16 @@ class Recomputation(HookOwner):
     def stop(self, mismatch: str | None = None) -> None:
         """End the run, for a mismatch or as all is there. Once only: user code that catches it, or is left by it, may go on.
 
-        A function that has set process-wide modes runs on to its end, where it sets them back; so does one that is inside of a
-        module with hooks that torch calls after any Exception, which this is not.
+        A function that has set process-wide modes runs on to its end, where it sets them back; so does one that has removed a
+        hook, where it may register it anew, and one inside of a module with hooks that torch calls after any Exception, which
+        this is not.
         """
         if self.put_off is not None:
             self.put_off.append(mismatch)
         elif not self.stopped:
             self.stopped, self.mismatch = True, mismatch
             self.runs_on = self.modes is not None and process_wide() != self.modes.process_wide
+            self.runs_on = self.runs_on or has_removed_hooks_for_now()
             self.runs_on = self.runs_on or is_inside_hooks_always_called(sys._getframe(1), _COLLECT)
             if not self.runs_on:
                 raise StopRecomputation

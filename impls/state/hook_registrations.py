@@ -1,20 +1,21 @@
-"""Hooks that a function registers on its arguments: forward has registered them, so a recomputation is to add none.
+"""Hooks that a function registers and removes: forward has done so, and a recomputation is to change nothing.
 
-When the recomputation is over, the hooks that it registered are removed, and those that it removed for good are put back. A
-hook that it removed and registered anew stays as the new one, whose handle the user may hold. Hooks that another thread
-registers on the same tensor meanwhile are left alone; on the tensor's node they cannot be told from the function's own.
+When the recomputation is over, the hooks are those that there were. What it registered on its arguments is taken off, and what
+it removed, on whatever tensor, is put back. If it registered a hook of the same code instead, the handle of that one, which
+the function may keep for its next call, is a handle of the one that was put back.
 
-What this thread registers is known by its handles. A TorchFunctionMode would see them, too, and be seen: where there is one,
-encoders of transformers leave their fast path, which gives other values for padded keys.
+What this thread registers and removes is known by handles, so hooks of other threads are left alone. A TorchFunctionMode would
+see the hooks, too, and be seen: where there is one, encoders of transformers leave their fast path, which gives other values
+for padded keys.
 """
 
 from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.hooks import RemovableHandle
@@ -30,77 +31,129 @@ def registration_count() -> int:
 
 
 def undo_registrations(tensors: Iterable[torch.Tensor], *, registering: bool) -> AbstractContextManager[Any]:
-    """A context that leaves the hooks on these tensors as they were, for a function that may be ``registering`` some."""
-    return _HookSnapshot(tensors) if registering else _NO_CONTEXT
+    """A context that leaves hooks as they were, but for new ones on other tensors, for what may be ``registering`` some."""
+    return _HookChanges(tensors) if registering else _NO_CONTEXT
+
+
+def has_removed_hooks_for_now() -> bool:
+    """Whether the recomputation under way has removed a hook that forward left, and registered none instead so far."""
+    return bool(_local.changes) and any(new is None for _, new in _local.changes[-1].find_successors())
 
 
 class _Local(threading.local):
-    """The snapshots of a thread that are to be restored, the one that was taken last at the end."""
+    """What recomputations of a thread change, the innermost at the end."""
 
-    snapshots: tuple[_HookSnapshot, ...] = ()
+    changes: tuple[_HookChanges, ...] = ()
 
 
 _local = _Local()
-_temporary_handles: dict[int, int] = {}  # threads by the ids of the handles that recomputations under way have made
 
 
 @functools.cache
 def _watch_handles() -> None:
-    """Have each handle that is made noted by the snapshots of its thread, from the first snapshot on."""
-    made = RemovableHandle.__init__
+    """Have each handle that is made or removed noted by recomputations on its thread, from the first of them on."""
+    made, removed = RemovableHandle.__init__, RemovableHandle.remove
 
     @functools.wraps(made)
     def initialised(handle: RemovableHandle, *hooks: Any, **others: Any) -> None:
         made(handle, *hooks, **others)
-        if _local.snapshots:
-            _temporary_handles[handle.id] = threading.get_ident()
-        for one in _local.snapshots:
-            if handle not in one.handles[-1:]:  # two threads may have come here at once, and then it is told twice
-                one.handles.append(handle)
+        for one in _local.changes:
+            one.made[handle.id] = handle
+
+    @functools.wraps(removed)
+    def removing(handle: RemovableHandle) -> None:
+        if _local.changes:
+            _local.changes[-1].note_removal(handle)
+        removed(handle)
 
     RemovableHandle.__init__ = initialised  # type: ignore[method-assign, assignment]
+    RemovableHandle.remove = removing  # type: ignore[method-assign]
 
 
-class _HookSnapshot:
-    """The hooks on tensors and their nodes, as they are to be again, and the handles that this thread makes meanwhile.
+class _Removal(NamedTuple):
+    """A hook that a recomputation has removed, the keys of the hooks beside it, in their order, and what else went with it."""
 
-    ``tensor_hooks`` and ``node_hooks`` are pairs: a dict of hooks that is in use, and what it held at the start.
-    """
+    handle: RemovableHandle
+    hook: Callable[..., Any]
+    keys: list[int]
+    extra: list[tuple[dict[int, Any], Any]]  # of modules: whether a hook takes keywords, and the like
+
+
+class _HookChanges:
+    """The handles that this thread makes in a recomputation, and the hooks that it removes and has not registered there."""
 
     def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
         self.tensors = list(tensors)
-        self.handles: list[RemovableHandle] = []
-        self.tensor_hooks: list[tuple[Hooks, Hooks]] = []
-        self.node_hooks: list[tuple[Hooks, Hooks]] = []
+        self.made: dict[int, RemovableHandle] = {}
+        self.removed: dict[int, _Removal] = {}
 
-    def __enter__(self) -> _HookSnapshot:
-        self.tensor_hooks = [
-            (hooks, _without_temporary(hooks)) for tensor in self.tensors for hooks in _hooks_of_tensor(tensor)
-        ]
-        self.node_hooks = [(hooks, hooks.copy()) for tensor in self.tensors for hooks in _hooks_of_node(tensor)]
+    def __enter__(self) -> _HookChanges:
         _watch_handles()
-        _local.snapshots = (*_local.snapshots, self)
+        _local.changes = (*_local.changes, self)
         return self
 
     def __exit__(self, *error: Any) -> None:
-        _local.snapshots = _local.snapshots[:-1]
-        before_by_id = {id(hooks): before for hooks, before in self.tensor_hooks}
-        for tensor in self.tensors:
-            for hooks in _hooks_of_tensor(tensor):
-                mine = [handle.id for handle in self.handles if handle.hooks_dict_ref() is hooks]
-                _restore(hooks, before_by_id.get(id(hooks), {}), mine)
-        for hooks, before in self.node_hooks:
-            _restore(hooks, before, [key for key in hooks if key not in before])
-        if not _local.snapshots:
-            for handle in self.handles:
-                _temporary_handles.pop(handle.id, None)
+        _local.changes = _local.changes[:-1]
+        successors = [*self.find_successors()]
+        self.take_off({id(new) for _, new in successors})
+        for removal, new in successors:
+            _put_back(removal, new)
+        for removal in reversed(self.removed.values()):  # the first saw all of the keys
+            _put_in_order(_hooks_of(removal.handle), removal.keys)
+
+    def note_removal(self, handle: RemovableHandle) -> None:
+        hooks = _hooks_of(handle)
+        if handle.id in hooks and handle.id not in self.made and handle.id not in self.removed:
+            extra = [(one, one[handle.id]) for ref in handle.extra_dict_ref if (one := ref()) is not None and handle.id in one]
+            self.removed[handle.id] = _Removal(handle, hooks[handle.id], [*hooks], extra)
+
+    def find_registered(self) -> Iterator[RemovableHandle]:
+        """Handles of the hooks that were registered, and are still there as these."""
+        return (handle for key, handle in self.made.items() if handle.id == key and key in _hooks_of(handle))
+
+    def find_successors(self) -> Iterator[tuple[_Removal, RemovableHandle | None]]:
+        """What was removed, each with the handle of what was registered instead: on the same tensor, or else on another."""
+        left = [*self.find_registered()] if self.removed else []
+        for removal in self.removed.values():
+            alike = [one for one in left if _code_of(_hooks_of(one)[one.id]) is _code_of(removal.hook)]
+            hooks = _hooks_of(removal.handle)
+            new = next((one for one in alike if _hooks_of(one) is hooks), alike[0] if alike else None)
+            if new is not None:
+                left.remove(new)
+            yield removal, new
+
+    def take_off(self, kept: set[int]) -> None:
+        """Take the hooks off that were registered on arguments, but for handles of these identities."""
+        if not self.made:
+            return
+        of_arguments = {id(hooks) for tensor in self.tensors for hooks in (*_hooks_of_tensor(tensor), *_hooks_of_node(tensor))}
+        for handle in self.find_registered():
+            if id(_hooks_of(handle)) in of_arguments and id(handle) not in kept:
+                handle.remove()
 
 
-def _without_temporary(hooks: Hooks) -> Hooks:
-    """The hooks but for those that recomputations on other threads have registered, and are going to take off."""
-    own = threading.get_ident()
-    # In this order: what is no longer temporary, as its recomputation has ended, has been taken off before.
-    return {key: hook for key, hook in hooks.copy().items() if _temporary_handles.get(key, own) == own and key in hooks}
+def _put_back(removal: _Removal, new: RemovableHandle | None) -> None:
+    """Put a hook back where it was. A handle of what was registered instead is a handle of it from now on."""
+    handle = removal.handle
+    if new is not None:
+        new.remove()
+        new.id, new.hooks_dict_ref, new.extra_dict_ref = handle.id, handle.hooks_dict_ref, handle.extra_dict_ref
+    _hooks_of(handle)[handle.id] = removal.hook
+    for hooks, value in removal.extra:
+        hooks[handle.id] = value
+
+
+def _put_in_order(hooks: Hooks, keys: list[int]) -> None:
+    order = [key for key in keys if key in hooks]
+    if order != [*hooks][: len(order)]:
+        for key in (*order, *[key for key in hooks if key not in keys]):
+            hooks[key] = hooks.pop(key)
+
+
+def _hooks_of(handle: RemovableHandle) -> Hooks:
+    """The hooks among which that of a handle is; an empty dict if they are gone."""
+    hooks: Hooks | None = handle.hooks_dict_ref()
+    return {} if hooks is None else hooks
 
 
 def _hooks_of_tensor(tensor: torch.Tensor) -> list[Hooks]:
@@ -123,26 +176,6 @@ def _hooks_of_node(tensor: torch.Tensor) -> list[Hooks]:
 
 def _do_nothing(*_: Any) -> None:
     return None
-
-
-def _restore(hooks: Hooks, before: Hooks, mine: Iterable[int]) -> None:
-    """Leave as many hooks as there were ``before``, in their order; ``mine`` are the keys that came with the recomputation."""
-    came = [key for key in mine if key in hooks]
-    order = []
-    for key, hook in before.items():
-        if key not in hooks:
-            instead = next((other for other in came if _code_of(hooks[other]) is _code_of(hook)), None)
-            if instead is None:
-                hooks[key] = hook
-            else:
-                came.remove(instead)
-                key = instead
-        order.append(key)
-    for key in came:
-        hooks.pop(key, None)
-    if order != list(before):
-        for key in (*order, *[key for key in hooks if key not in order]):
-            hooks[key] = hooks.pop(key)
 
 
 def _code_of(hook: Callable[..., Any]) -> object:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from impls.tensors.other_names import GONE as GONE
-from impls.tensors.other_names import OtherName
+from impls.tensors.other_names import Itself, OtherName
 from impls.torch_private import TreeSpec, tree_flatten, tree_is_leaf, tree_unflatten
 
 _BUILTIN = frozenset({list, dict, OrderedDict, defaultdict, deque})
@@ -37,7 +37,7 @@ class Container:
     """Stands for a container. ``original`` is that itself for as long as it is known to hold what it held, and then GONE.
 
     Only containers of Python's own, tuples and dataclasses are: what a run does to others could not be undone.
-    ``other_name`` leads to one that the function has changed and may read by another name than that of its argument.
+    ``other_name`` leads to one that the function has changed, and may know by its identity or another name.
     """
 
     __slots__ = ("children", "form", "original", "other_name")
@@ -45,7 +45,7 @@ class Container:
     def __init__(self, value: Any, children: list[Any], form: Any) -> None:
         self.children, self.form = children, form
         self.original = value if type(value) in _BUILTIN or isinstance(value, tuple) or isinstance(form, Fields) else GONE
-        self.other_name: OtherName | None = None
+        self.other_name: OtherName | Itself | None = None
 
     def original_with(self, children: list[Any]) -> Any:
         """The container itself if it has these children, GONE otherwise."""
@@ -73,6 +73,17 @@ class Container:
         elif not isinstance(value, tuple):
             value.clear()
             value.update(whole) if isinstance(value, dict) else value.extend(whole)
+
+    def keep_itself(self, value: Any, atoms: frozenset[type], others: list[Any]) -> bool:
+        """Keep a container that was changed, if all that it holds are ``atoms`` and what is kept anyway. Whether it is so."""
+        now = flatten_once(value)
+        known = {id(one) for one in others}
+        harmless = now is not None and (isinstance(now.form, Fields) or type(value) in (list, dict, deque))
+        if harmless and type(value) is dict:
+            harmless = all(type(key) in atoms for key in value)
+        harmless = harmless and all(type(one) in atoms or id(one) in known for one in now.children)
+        self.other_name = Itself(value) if harmless else None
+        return harmless
 
 
 class Contents:

@@ -44,6 +44,15 @@ class OtherName(NamedTuple):
         return value if type(value) is self.kind else GONE
 
 
+class Itself(NamedTuple):
+    """Leads to an object that is kept."""
+
+    value: Any
+
+    def find(self) -> Any:
+        return self.value
+
+
 def find_other_name(roots: tuple[Any, ...], wanted: Any) -> OtherName | None:
     """A shortest way from the roots to an object; None if there is none among the first ``LIMIT`` references."""
     seen: set[int] = set()

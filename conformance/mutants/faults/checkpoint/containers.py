@@ -221,3 +221,26 @@ def looks_for_repeated_containers_by_position_alone(copy: Copy) -> None:
         init(self, by_position(), kwargs, *rest)
 
     copy.call_instead("nested.inputs", "Inputs.__init__", changed)
+
+
+@mutant("nested.inputs", "structure", "containers_that_the_function_identifies")
+def makes_containers_of_inner_regions_anew(copy: Copy) -> None:
+    """A container that an inner region is passed is made anew, also if the region around it keeps it."""
+    copy.replace("nested.inputs", "Inputs.keeps_container", lambda self, value: False)
+
+
+@mutant("tensors.containers", "structure", "containers_that_the_function_identifies_and_changes")
+def makes_changed_containers_anew(copy: Copy) -> None:
+    """A container that the function has put a number into is made anew."""
+    copy.replace("tensors.containers", "Container.keep_itself", lambda self, value, atoms, others: False)
+
+
+@mutant("tensors.containers", "lifetimes", "what_a_function_puts_into_its_arguments_is_freed")
+def keeps_containers_that_hold_results(copy: Copy) -> None:
+    """A container that the function has put a result into is kept, and holds the graph that holds it."""
+
+    def changed(self: Any, value: Any, atoms: Any, others: Any) -> bool:
+        self.other_name = copy["tensors.other_names"].Itself(value)
+        return True
+
+    copy.replace("tensors.containers", "Container.keep_itself", changed)

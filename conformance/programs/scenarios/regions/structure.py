@@ -187,37 +187,6 @@ def rehooking(checkpoint, note, device, *, leaf, accumulated, steps, passes, nes
     note("hooks fired without", len(fired))
 
 
-def hooked_meanwhile(checkpoint, note, device, *, leaf, hooking, removing, nested):
-    import threading
-    p = torch.randn(2, 2, device=device, requires_grad=True)
-    note("leaves", (p,))
-    x = p if leaf else p.exp()
-    calls, handles = [], []
-    def register():
-        handles.append(x.register_hook(lambda grad: grad * 2))
-    def inner(h):
-        return h.cos() * h
-    def f(h):
-        if hooking:
-            h.register_hook(lambda grad: grad + 1)
-        calls.append(None)
-        if len(calls) == 2:
-            thread = threading.Thread(target=register)
-            thread.start()
-            thread.join()
-        return (checkpoint(inner, h) if nested else inner(h)).tanh()
-    y = checkpoint(f, x)
-    note("forward", y)
-    y.backward(torch.ones_like(y), retain_graph=True)
-    if not handles:
-        register()
-    if removing:
-        handles.pop().remove()
-    p.grad = None
-    y.backward(torch.ones_like(y))
-    note("gradients 0", [p.grad])
-
-
 def hooked_for_a_while(checkpoint, note, device, *, leaf):
     import threading
     p = torch.randn(2, 2, device=device, requires_grad=True)
@@ -299,29 +268,6 @@ def asking_for_modes(checkpoint, note, device, *, hooked, nested):
     note("forward", y)
     y.backward(torch.ones_like(y))
     note("gradients 0", [p.grad, layer.weight.grad, layer.bias.grad])
-
-
-def identified(checkpoint, note, device, *, kind, holds, keyword, nested):
-    import weakref
-    from dataclasses import dataclass
-    @dataclass(eq=False)
-    class Box:
-        value: object
-    p = torch.randn(2, 2, device=device, requires_grad=True)
-    note("leaves", (p,))
-    value = p.detach().exp() if holds else "no tensor"
-    boxes = {"list": [value], "empty": [], "dict": {"a": value}, "tuple": (value, 1), "deep": [[value]]}
-    box = Box(value) if kind == "dataclass" else boxes[kind]
-    factors = weakref.WeakKeyDictionary({box: 3.0}) if kind == "dataclass" else {id(box): 3.0}
-    def inner(h, box=None):
-        return (h * factors.get(box if kind == "dataclass" else id(box), 1.0)).sin()
-    def outer(h, box=None):
-        return (checkpoint(inner, h.cos(), box) if nested else inner(h.cos(), box)).exp()
-    y = checkpoint(outer, p, box=box) if keyword else checkpoint(outer, p, box)
-    note("forward", y)
-    for number in range(2):
-        y.backward(torch.ones_like(y), retain_graph=True)
-        note(f"gradients {number}", [p.grad])
 
 
 def borrowed(checkpoint, note, device, *, kind, holds, nested):

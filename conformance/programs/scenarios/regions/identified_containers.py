@@ -1,0 +1,75 @@
+"""Programs whose functions know a container that they are passed by its identity."""
+
+from __future__ import annotations
+
+import torch
+
+
+def identified(checkpoint, note, device, *, kind, holds, keyword, nested):
+    import weakref
+    from dataclasses import dataclass
+    @dataclass(eq=False)
+    class Box:
+        value: object
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    value = p.detach().exp() if holds else "no tensor"
+    boxes = {"list": [value], "empty": [], "dict": {"a": value}, "tuple": (value, 1), "deep": [[value]]}
+    box = Box(value) if kind == "dataclass" else boxes[kind]
+    factors = weakref.WeakKeyDictionary({box: 3.0}) if kind == "dataclass" else {id(box): 3.0}
+    def inner(h, box=None):
+        return (h * factors.get(box if kind == "dataclass" else id(box), 1.0)).sin()
+    def outer(h, box=None):
+        return (checkpoint(inner, h.cos(), box) if nested else inner(h.cos(), box)).exp()
+    y = checkpoint(outer, p, box=box) if keyword else checkpoint(outer, p, box)
+    note("forward", y)
+    for number in range(2):
+        y.backward(torch.ones_like(y), retain_graph=True)
+        note(f"gradients {number}", [p.grad])
+
+
+def identified_and_changed(checkpoint, note, device, *, kind, holds, change, nested):
+    import weakref
+    from collections import deque
+    from dataclasses import dataclass
+    @dataclass(eq=False)
+    class Box:
+        value: object
+        count: object = 0
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    value = p.detach().exp() if holds else 1.0
+    box = {"list": [value], "deque": deque([value]), "dict": {0: value}, "dataclass": Box(value)}[kind]
+    factors = weakref.WeakKeyDictionary({box: 3.0}) if kind == "dataclass" else {id(box): 3.0}
+    def put(box, value):
+        if kind == "dataclass":
+            box.count = value
+        elif kind == "dict":
+            box[1] = value
+        else:
+            box.append(value)
+    def f(h, box):
+        put(box, 2 if change == "a number" else h.cos())
+        return (h * factors.get(box if kind == "dataclass" else id(box), 1.0)).sin().exp()
+    def outer(h, box):
+        return (checkpoint(f, h.cos(), box) if nested else f(h.cos(), box)).exp()
+    y = checkpoint(outer, p, box)
+    note("forward", y)
+    for number in range(2):
+        y.backward(torch.ones_like(y), retain_graph=True)
+        note(f"gradients {number}", [p.grad])
+    note("length", 1 if kind == "dataclass" else len(box))
+
+
+def identified_under_hooks(checkpoint, note, device, *, kind):
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    box = [p.detach().exp()] if kind == "list" else {0: p.detach().exp()}
+    factors = {id(box): 3.0}
+    def f(h, box):
+        return (h * factors.get(id(box), 1.0)).sin()
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor.clone(), lambda tensor: tensor):
+        y = checkpoint(f, p, box)
+    note("forward", y)
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad])
