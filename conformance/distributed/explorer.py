@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from hypothesis.strategies import SearchStrategy
+
 from conformance.distributed.answer import Answer, Task
 from conformance.distributed.case import RankedCase, judge
 from conformance.distributed.law import RankedLaw
@@ -38,9 +40,10 @@ class RankedExplorer(Explorer):
             self.answers[task] = self.world.run(task)
         return self.answers[task]
 
-    def strategy(self, law: Law, claims: Implementation) -> Any:
+    def strategies(self, law: Law, claims: Implementation) -> list[SearchStrategy[Any]]:
         """The programs of a law; those that nest take an argument of that name, which is False where that is not claimed."""
-        return law.strategy(claims) if law.may_nest(claims) else nesting(law.strategy(claims), allowed=False)
+        drawn = law.strategies(claims)
+        return [*drawn] if law.may_nest(claims) else [nesting(one, allowed=False) for one in drawn]
 
     def floor(self, law: Law, claims: Implementation) -> int:
         """How many cases must prove something, of those that there are."""

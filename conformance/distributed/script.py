@@ -13,11 +13,12 @@ from conformance.distributed import script_endings
 from conformance.judging.references import REFERENCES
 from conformance.judging.result import Result
 from conformance.judging.verdicts import Measured
+from conformance.programs.program import WIDTH
 from conformance.programs.syntax import identifiers
 from conformance.reproducers.embedding import Embedding
 from conformance.reproducers.reduction_steps import laid_out, smaller_ones
 from conformance.reproducers.script import HOOK, binding
-from conformance.reproducers.script_syntax import WIDTH, dotted_names, parts
+from conformance.reproducers.script_syntax import dotted_names, parts
 
 HEAD = ("import torch", "import torch.distributed as dist")
 EVALUATIONS = 120  # smaller programs that are tried at most
