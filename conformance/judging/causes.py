@@ -24,16 +24,16 @@ class Cause:
 
 
 NONE = Cause("")
-_RECOMPUTED = Cause("other recomputed tensors are alive than is due", "leaked or late memory")
-_HOOKS = Cause("hooks around the program see more or fewer tensors than they are to")
+_RECOMPUTED = Cause("more or fewer recomputed tensors are alive than expected", "leaked or late memory")
+_HOOKS = Cause("hooks around the program see more or fewer tensors than expected")
 # By what decided a verdict, as Measured has it.
 MEASURED = {
-    "alive": Cause("other storages are alive than is due", "leaked or late memory"),
+    "alive": Cause("more or fewer storages are alive than expected", "leaked or late memory"),
     "inside": _RECOMPUTED,
     "recomputed": _RECOMPUTED,
-    "objects": Cause("the number of objects of Python changes from step to step", "leaked or late memory"),
-    "kernels": Cause("operators run more or less often than is due"),
-    "calls": Cause("functions run more or less often than is due"),
+    "objects": Cause("the number of Python objects changes from step to step", "leaked or late memory"),
+    "kernels": Cause("operators run more or less often than expected"),
+    "calls": Cause("functions run more or less often than expected"),
     "packed": _HOOKS,
     "saved": _HOOKS,
 }

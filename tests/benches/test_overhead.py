@@ -251,7 +251,7 @@ def test_published_results_are_those_that_check_wants(tmp_path: Path, content: d
 def test_figures_of_the_least_of_rounds_are_not_called_medians(content: dict[str, Any]) -> None:
     told = tables.markdown(content).split("\n\n")[0]
     assert told.endswith(
-        "medians, but for the time per further saved tensor and per region in a row, which are of the least of rounds."
+        "medians, except for the time per further saved tensor and per region in a row, which are of the fastest rounds."
     )
 
 

@@ -85,7 +85,7 @@ def test_an_error_is_told_by_its_type_and_its_first_words(error: Exception, told
 @pytest.mark.parametrize(
     ("judged", "told"),
     [
-        (Diverges("kernels of sin: 2 due, 3 seen", Measured("kernels")), "operators run more or less often than is due"),
+        (Diverges("kernels of sin: 2 due, 3 seen", Measured("kernels")), "operators run more or less often than expected"),
         (Diverges("the host waits for copies {2}", None), "the host waits for copies {…}"),
         (Crashes("the process was ended by SIGSEGV, in f (/tmp/x.py, line 3)"), "the process was ended by SIGSEGV"),
         (Crashes("the process took more than 4 GiB of memory"), "the process took more than … GiB of memory"),

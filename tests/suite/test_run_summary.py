@@ -155,6 +155,24 @@ def test_the_nearest_is_whose_declarations_fit_best() -> None:
     )
 
 
+def test_what_others_ship_is_nearest_only_if_it_fits_clearly_better() -> None:
+    theirs, ours = impls.get("torch-reentrant"), impls.get("reentrant")
+    unlike = {
+        law.name: theirs.expected(law.name, law.needs)
+        for law in LAWS.values()
+        if law.kind == "checkpoint" and theirs.expected(law.name, law.needs) != ours.expected(law.name, law.needs)
+    }
+    few = dict(list(unlike.items())[: len(unlike) // 2 + 1])
+    assert nearest_name(judged("reentrant", **few)) == "reentrant"
+    assert nearest_name(judged("torch-reentrant")) == "torch-reentrant"
+
+
+def nearest_name(rows: list[dict[str, Any]]) -> str:
+    found = nearest(rows, "nested")
+    assert found is not None
+    return found.name
+
+
 def test_rounding_is_within_the_limits_of_what_does_not_claim_exact_sums() -> None:
     rows = [one | ({"verdict": "diverges", "rounding": True} if one["law"] == MASKS else {}) for one in judged("reentrant")]
     found = nearest(rows, "nested")
