@@ -56,6 +56,7 @@ IMPLEMENTATION = Implementation(
         "hooks_see_inputs_in_containers",
         "hooks_see_repeated_inputs_once",
         "the_allocator_peaks_where_the_plan_does",
+        "the_process_grows_by_outputs_alone",
     )
     | known("diverges", "hooks switch the check of versions off", "pytorch#128545", "hooks_around_do_not_hide_changes")
     | known(

@@ -223,9 +223,7 @@ def test_an_error_leaves_modes_as_they_were(case: Case) -> None:
     case.equals_plain()
 
 
-@for_readers(
-    "everyday", "wrong state", "matmul precision, set_num_threads, warnings, random, numpy, global hook"
-)
+@for_readers("everyday", "wrong state", "matmul precision, set_num_threads, warnings, random, numpy, global hook")
 @law(named(settings.looked_at, noise=st.booleans(), fails=st.booleans(), nested=st.booleans()), floor=4)
 def test_settings_of_the_process_are_left_alone(case: Case) -> None:
     """Threads, precision, warnings, hooks and random numbers are what they were, after forward, backward and an error."""
