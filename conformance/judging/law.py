@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -60,6 +60,7 @@ class Law:
     - ``devices``, ``at_least``, ``packages``: the device types on which it is judged (empty: all), how many devices of the
       type it takes, and the packages besides torch that its programs import.
     - ``every``: all programs that can be drawn for an implementation, if they can be counted.
+    - ``effects``: by name, what an implementation that does not keep the law may declare to do instead, as checks.
     - ``about``: names that the message of a refusal may use, besides those of capabilities and options.
 
     Programs that nest are left out for an implementation that does not claim nesting, unless the law needs it.
@@ -82,6 +83,7 @@ class Law:
     packages: tuple[str, ...] = ()
     every: Callable[[Implementation], Iterable[Comparable]] | None = None
     about: frozenset[str] = frozenset()
+    effects: Mapping[str, Callable[[Case], None]] = field(default_factory=dict)
 
     @property
     def names(self) -> frozenset[str]:
@@ -124,12 +126,14 @@ def law(
     packages: Iterable[str] = (),
     every: Callable[[Implementation], Iterable[Comparable]] | None = None,
     about: Iterable[str] = (),
+    effects: Mapping[str, Callable[[Case], None]] | None = None,
     **options: Any,
 ) -> Callable[[Callable[[Case], None]], Callable[..., None]]:
     """Make a test of a law. Its first docstring line is the statement, its module names the family unless ``family`` does.
 
     ``effort`` scales the number of cases, ``devices``, ``at_least`` and ``packages`` say where it is judged; ``options`` are
-    passed to the implementation's checkpoint. ``about`` is what a refusal may name besides them.
+    passed to the implementation's checkpoint. ``about`` is what a refusal may name besides them,
+    ``effects`` what may be declared in the law's place.
     """
 
     def make(check: Callable[[Case], None]) -> Callable[..., None]:
@@ -156,6 +160,7 @@ def law(
             packages=tuple(packages),
             every=every,
             about=frozenset(about),
+            effects=effects or {},
         )
         if name in LAWS and LAWS[name].family != belongs:
             raise ValueError(f"two laws are called {name}: in {LAWS[name].family} and in {belongs}")

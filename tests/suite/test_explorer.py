@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from conformance.judging.verdicts import Diverges, Hangs, Verdict
 from conformance.programs.program import Program
 from conformance.programs.strategies import named, programs
 from impls import Implementation, Known, get
+from impls.implementation import known
 from impls.nested import checkpoint as nested
 from impls.plain import checkpoint as plain
 from tests.support.numbered_programs import (
@@ -95,6 +97,19 @@ def test_the_worst_verdict_counts(behaviours: dict[str, Checkpoint], verdict: Ve
 def test_what_is_not_claimed_must_refuse(needs: set[str], checkpoint: Checkpoint, as_declared: bool) -> None:
     declares = Implementation("modest", checkpoint, capabilities=NESTED.capabilities - {"rng"})
     assert held(made(needs=frozenset(needs)), checkpoint, declares).as_declared is as_declared
+
+
+@pytest.mark.parametrize(("seen", "passes"), [("", True), ("three times", False)])
+def test_a_declared_divergence_is_judged_against_what_it_is(seen: str, passes: bool) -> None:
+    def twice(case: Case) -> None:
+        if seen:
+            raise Diverges(seen)
+
+    law = made(effects={"twice": twice})
+    limit = known("diverges", "it runs twice", "seen here", law.name, effect="twice")
+    result = held(law, diverging, replace(NESTED, checkpoint=diverging, known=limit))
+    assert (result.verdict, result.as_declared) == (Verdict.DIVERGES, passes)
+    assert result.row()["detail"] == (result.detail if passes else "not the declared effect, 'twice': three times")
 
 
 FLAT = Implementation("flat", nested, capabilities=NESTED.capabilities - {"nesting"})
