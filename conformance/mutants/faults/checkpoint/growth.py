@@ -50,11 +50,11 @@ def keeps_what_is_saved_in_numpy(copy: Copy) -> None:
 @mutant("nested.region", "growth", "the_process_grows_by_outputs_alone")
 def keeps_what_is_saved_in_bytes(copy: Copy) -> None:
     """A region keeps the bits of what it saves, as bytes without a shape."""
-    copy.call_before(
-        "nested.region",
-        "Region.pack",
-        lambda region, tensor: vars(region).setdefault("bits", []).append(tensor.detach().clone().view(torch.uint8)),
-    )
+
+    def keep(region: Any, tensor: torch.Tensor) -> None:
+        vars(region).setdefault("bits", []).append(tensor.detach().clone().view(torch.uint8))
+
+    copy.call_before("nested.region", "Region.pack", keep)
 
 
 @mutant("nested.region", "growth", "a_module_is_left_with_nothing")
