@@ -77,13 +77,15 @@ class Known:
     """A verdict other than the claimed one that is known and explained: why, and where that is written or was seen.
 
     ``seed``: for a rare limit, a seed whose programs show it. They are tried if those of the run's own seed do not show it,
-    before the limit is reported as gone.
+    before the limit is reported as gone. ``effect``: what exactly is seen instead, by the name that the law has for
+    it; a divergence of another kind is then not the declared one.
     """
 
     verdict: VerdictName
     reason: str
     source: str
     seed: int | None = None
+    effect: str = ""
 
     def __post_init__(self) -> None:
         if self.verdict not in get_args(VerdictName):
@@ -93,11 +95,13 @@ class Known:
                 raise ValueError(f"{name} is {value!r}; it must be some text: why, and where that is written or was seen")
 
 
-def known(verdict: VerdictName, reason: str, source: str, *laws: str, seed: int | None = None) -> dict[str, Known]:
+def known(
+    verdict: VerdictName, reason: str, source: str, *laws: str, seed: int | None = None, effect: str = ""
+) -> dict[str, Known]:
     """The same verdict, for the same reason, under several laws. Raises ValueError without a law, and as ``Known`` does."""
     if not laws:
         raise ValueError("laws: none is given; it must be the name of one law at least")
-    return dict.fromkeys(laws, Known(verdict, reason, source, seed))
+    return dict.fromkeys(laws, Known(verdict, reason, source, seed, effect))
 
 
 def _no_checkpoint(*_: object, **__: object) -> NoReturn:

@@ -30,6 +30,7 @@ RUN_TWICE: dict[str, Known] = known(
     "count twice, and a spectral norm is another one, so that gradients are wrong, too",
     "pytorch#96136; seen here",
     "a_module_updates_its_buffers_once",
+    effect="updated twice",
 )
 
 # Whatever compares how saved tensors look, and not which operators save them.

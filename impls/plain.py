@@ -59,6 +59,7 @@ IMPLEMENTATION = Implementation(
         "the_allocator_peaks_where_the_plan_does",
         "compiled_regions_save_what_they_are_passed",
         "compiled_regions_are_recomputed_once",
+        "the_process_grows_by_outputs_alone",
     )
     | WITHIN_BUDGET
     | known("diverges", "hooks switch the check of versions off", "pytorch#128545", "hooks_around_do_not_hide_changes")

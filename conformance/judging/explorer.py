@@ -51,6 +51,7 @@ class Explorer:
         self.drawn: dict[tuple[Any, bool, float], list[Comparable]] = {}
         self.references: dict[str, Observation] = {}
         self.found: list[Outcome] = []  # of the law that is being held
+        self.effect: Callable[[Case], None] | None = None  # what is declared in the place of that law
         self.latest: tuple[float, int | None] = 1, None  # how many times the profile's cases, and of which seed, came last
 
     def reference(self, program: Comparable, device: str, kind: Kind) -> Observation:
@@ -138,7 +139,7 @@ class Explorer:
         state = random.getstate()
         try:
             recomputes = law.recomputes and "recomputes" in implementation.capabilities
-            return judge(law.check, case, recomputes=recomputes, gradients=law.gradients)
+            return judge(law.check, case, recomputes=recomputes, gradients=law.gradients, effect=self.effect)
         finally:
             random.setstate(state)
 
@@ -170,6 +171,8 @@ class Explorer:
         if implementation.kind != law.kind:
             raise ValueError(f"law {law.name} judges kind {law.kind!r}, {implementation.name!r} is of {implementation.kind!r}")
         judged = replace(implementation, capabilities=claims.capabilities, known={})
+        limit = claims.known.get(law.name)
+        self.effect = law.effects[limit.effect] if limit and limit.effect and implementation.declared else None
         collecting = gc.isenabled()
         gc.disable()  # a lifetime that needs the collector is a fault that must show
         try:
@@ -192,7 +195,10 @@ class Explorer:
         self, law: Law, judged: Implementation, claims: Implementation, outcomes: list[Outcome], shown: Outcome | None = None
     ) -> Result:
         """What these outcomes give; ``shown`` is the one with the worst verdict that is told of."""
+        otherwise = [outcome for outcome in outcomes if outcome.beyond]
         worst, shown = _worst(outcomes), shown or _witness(outcomes)
+        if otherwise and shown.verdict is Verdict.DIVERGES:
+            shown = _witness(otherwise)
         proof = sum(not outcome.vacuous for outcome in outcomes if outcome.verdict is Verdict.AGREES)
         vacuous, reasons = "", Counter[str]()
         if worst is Verdict.AGREES and proof < (floor := self.floor(law, claims)):
@@ -219,6 +225,7 @@ class Explorer:
             units=shown.units,
             cause=shortened(vacuous) if agrees else shown.cause,
             unproven=reasons,
+            beyond=f"not the declared effect, {known.effect!r}: {shown.beyond}" if known and shown.beyond else "",
         )
 
     def patiently(self, law: Law, implementation: Implementation, claims: Implementation, expected: Verdict) -> list[Outcome]:

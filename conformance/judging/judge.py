@@ -388,7 +388,10 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The verdict on one case, and its ``cause``. ``vacuous`` says why it proves nothing, if so; ``units`` are the case's."""
+    """The verdict on one case, and its ``cause``. ``vacuous`` says why it proves nothing, if so; ``units`` are the case's.
+
+    ``beyond`` says in what a divergence is another one than the declared effect, if so.
+    """
 
     program: Comparable
     verdict: Verdict
@@ -397,14 +400,24 @@ class Outcome:
     measured: Measured | None = VALUES
     units: float = field(default=0, compare=False)
     cause: Cause = field(default=NONE, compare=False)
+    beyond: str = ""
 
 
-def judge(check: Callable[[Case], None], case: Case, *, recomputes: bool, gradients: bool) -> Outcome:
-    """Judge one case by one law."""
+def judge(
+    check: Callable[[Case], None],
+    case: Case,
+    *,
+    recomputes: bool,
+    gradients: bool,
+    effect: Callable[[Case], None] | None = None,
+) -> Outcome:
+    """Judge one case by one law; where it diverges, by the ``effect`` that was declared, too."""
     try:
         check(case)
     except Judged as judged:
-        return Outcome(case.program, judged.verdict, judged.detail, "", judged.measured, case.units, judged.cause)
+        beyond = _beyond(effect, case) if effect and judged.verdict is Verdict.DIVERGES else ""
+        detail, measured, cause = judged.detail, judged.measured, judged.cause
+        return Outcome(case.program, judged.verdict, detail, "", measured, case.units, cause, beyond)
     vacuous = CALL_REFUSED if case.refusal else ""
     if gradients and case.plain.error is not None:
         vacuous = f"plain raises {type(case.plain.error).__name__}"
@@ -415,3 +428,12 @@ def judge(check: Callable[[Case], None], case: Case, *, recomputes: bool, gradie
     elif gradients and case.blurred:
         vacuous = vacuous or f"rounding alone may change half of a gradient, of {case.terms} terms"
     return Outcome(case.program, Verdict.AGREES, case.refusal, vacuous)
+
+
+def _beyond(effect: Callable[[Case], None], case: Case) -> str:
+    """In what a case is not the declared effect; empty if it is just that."""
+    try:
+        effect(case)
+    except Judged as judged:
+        return judged.detail
+    return ""

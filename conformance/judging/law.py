@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -65,6 +65,7 @@ class Law:
     - ``devices``, ``at_least``, ``packages``, ``compiler``: the device types on which it is judged (empty: all), how many
       devices of the type it takes, the packages besides torch that its programs import, and whether it takes one of C++.
     - ``every``: all programs that can be drawn for an implementation, if they can be counted.
+    - ``effects``: by name, what an implementation that does not keep the law may declare to do instead, as checks.
     - ``about``: names that the message of a refusal may use, besides those of capabilities and options.
 
     Programs that nest are left out for an implementation that does not claim nesting, unless the law needs it.
@@ -88,6 +89,7 @@ class Law:
     every: Callable[[Implementation], Iterable[Comparable]] | None = None
     about: frozenset[str] = frozenset()
     compiler: bool = False
+    effects: Mapping[str, Callable[[Case], None]] = field(default_factory=dict)
 
     @property
     def names(self) -> frozenset[str]:
@@ -135,12 +137,14 @@ def law(
     every: Callable[[Implementation], Iterable[Comparable]] | None = None,
     about: Iterable[str] = (),
     compiler: bool = False,
+    effects: Mapping[str, Callable[[Case], None]] | None = None,
     **options: Any,
 ) -> Callable[[Callable[[Case], None]], Callable[..., None]]:
     """Make a test of a law. Its first docstring line is the statement, its module names the family unless ``family`` does.
 
     ``effort`` scales the number of cases; ``devices``, ``at_least``, ``packages`` and ``compiler`` say where it is judged;
-    ``options`` are passed to the implementation's checkpoint. ``about`` is what a refusal may name besides them.
+    ``options`` are passed to the implementation's checkpoint. ``about`` is what a refusal may name besides them,
+    ``effects`` what may be declared in the law's place.
     """
 
     def make(check: Callable[[Case], None]) -> Callable[..., None]:
@@ -168,6 +172,7 @@ def law(
             every=every,
             about=frozenset(about),
             compiler=compiler,
+            effects=effects or {},
         )
         if name in LAWS and LAWS[name].family != belongs:
             raise ValueError(f"two laws are called {name}: in {LAWS[name].family} and in {belongs}")

@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.overrides import _pop_mode as _pop_function_mode
@@ -49,7 +49,7 @@ def _put_back(settings: tuple[Any, ...]) -> None:
     random.setstate(state)
     gc.set_threshold(*threshold)
     sys.setprofile(profile)
-    warnings.filters[:] = filters
+    cast(list[Any], warnings.filters)[:] = filters
 
 
 def _disable_hooks(message: str | None) -> None:

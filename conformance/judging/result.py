@@ -36,6 +36,7 @@ class Result:
     units: float = 0  # by how much of its dtype's resolution rounding may change a value of the program
     cause: Cause = NONE  # the kind of thing that was observed
     unproven: Counter[str] = field(default_factory=Counter)  # of a vacuous result, why how many cases prove nothing
+    beyond: str = ""  # in what a divergence is another one than the declared effect
 
     @property
     def cases(self) -> int:
@@ -44,7 +45,7 @@ class Result:
     @property
     def as_declared(self) -> bool:
         """Whether the verdict is the declared one and is proven. A callable without a declaration may also do better."""
-        return not self.vacuous and as_declared(self.implementation, self.verdict, self.expected)
+        return not self.vacuous and not self.beyond and as_declared(self.implementation, self.verdict, self.expected)
 
     def script(self) -> str:
         """The program as a script of its own, with the values under plain and under the implementation; else empty."""
@@ -67,7 +68,7 @@ class Result:
             "expected": str(self.expected),
             "verdict": str(self.verdict),
             "cases": self.cases,
-            "detail": self.vacuous or self.detail,
+            "detail": self.vacuous or self.beyond or self.detail,
             "cause": self.cause.words,
             "effect": self.cause.effect,
             "unproven": dict(self.unproven),

@@ -20,7 +20,7 @@ _CHANGED = st.sampled_from(["sum", "activation", "item", "view", "one of two", "
 @for_readers("everyday", "wrong gradient", "out += identity, nn.ReLU(inplace=True), ResNet, residual, in place")
 @law(named(errors_and_contexts.residual, kind=_CHANGED, passes=st.integers(1, 2), nested=BOTH), floor=6)
 def test_outputs_that_are_changed_in_place(case: Case) -> None:
-    """An output that no operator saved may be changed in place, as ``out += identity`` does: gradients are plain's."""
+    """An output that no operator saved may be changed in place, as by out += identity: gradients are plain's."""
     case.equals_plain()
 
 

@@ -37,7 +37,6 @@ UNBREAKABLE = {
     "hooks_belong_to_a_thread": "torch keeps the stack of hooks, one a thread",
     "disabling_belongs_to_a_thread": "torch keeps what disables hooks, one a thread",
     "nodes_are_known_as_such": "the check is of the class that torch's nodes are registered with",
-    "a_module_updates_its_buffers_once": "nested is declared to diverge here, so no fault changes the verdict",
     "scripted_functions_that_save_in_another_order": "nested is declared to diverge here, so no fault changes the verdict",
     "what_a_function_switches_back_on_a_module": "nested is declared to diverge here, so no fault changes the verdict",
     "what_is_drawn_after_what_a_policy_keeps": "nested is declared to diverge here, so no fault changes the verdict",

@@ -43,6 +43,7 @@ _ONCE: dict[str, Known] = known(
     "autograd_grad_of_any_subset",
     "backward_with_inputs",
     "second_derivatives",
+    "fast_weights",
     "repeated_backward",
     "backward_of_one_output_first",
     "an_error_leaves_hooks_and_grad_mode",
@@ -138,6 +139,7 @@ IMPLEMENTATION = Implementation(
         "the stop is an exception, of which TorchScript's interpreter makes a RuntimeError that says nothing of checkpointing",
         "seen here",
         "scripted_functions",
+        "callables_that_are_not_pythons",
     )
     | known(
         "diverges",

@@ -43,6 +43,12 @@ def test_known_limits_have_reason_and_source(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", THERE)
+def test_effects_of_known_limits_are_those_of_their_laws(name: str) -> None:
+    limits = impls.get(name).known.items()
+    assert [law for law, limit in limits if limit.effect and limit.effect not in LAWS[law].effects] == []
+
+
+@pytest.mark.parametrize("name", THERE)
 def test_a_known_verdict_is_not_the_claimed_one(name: str) -> None:
     implementation = impls.get(name)
     claimed = {law: "agrees" if LAWS[law].needs <= implementation.capabilities else "refuses" for law in implementation.known}

@@ -22,6 +22,7 @@ from conformance.judging.verdicts import Diverges, Hangs, Verdict
 from conformance.programs.program import Named, Program
 from conformance.programs.strategies import named, programs
 from impls import Implementation, Known, get
+from impls.implementation import known
 from impls.nested import checkpoint as nested
 from impls.plain import checkpoint as plain
 from tests.support.numbered_programs import (
@@ -105,6 +106,19 @@ def test_each_of_several_strategies_gets_the_same_share_of_the_cases(effort: flo
     found = Explorer("cpu", replace(PROFILE, cases=4), 0).programs(replace(made(), programs=several, effort=effort), NESTED)
     counts = Counter(dict(program.arguments)["number"] // 10 for program in found if isinstance(program, Named))
     assert counts == {1: each, 2: each, 3: each}
+
+
+@pytest.mark.parametrize(("seen", "passes"), [("", True), ("three times", False)])
+def test_a_declared_divergence_is_judged_against_what_it_is(seen: str, passes: bool) -> None:
+    def twice(case: Case) -> None:
+        if seen:
+            raise Diverges(seen)
+
+    law = made(effects={"twice": twice})
+    limit = known("diverges", "it runs twice", "seen here", law.name, effect="twice")
+    result = held(law, diverging, replace(NESTED, checkpoint=diverging, known=limit))
+    assert (result.verdict, result.as_declared) == (Verdict.DIVERGES, passes)
+    assert result.row()["detail"] == (result.detail if passes else "not the declared effect, 'twice': three times")
 
 
 FLAT = Implementation("flat", nested, capabilities=NESTED.capabilities - {"nesting"})

@@ -45,7 +45,7 @@ def asks_a_function_for_its_signature(copy: Copy) -> None:
 
 
 @mutant("nested.api", "modules", "hooks_on_modules_have_their_effect")
-def calls_forward_past_the_hooks(copy: Copy) -> None:
+def calls_the_forward_of_a_module_itself(copy: Copy) -> None:
     """Of a module, forward is called, and its hooks are not."""
     _change_function(copy, lambda it: it.forward if isinstance(it, torch.nn.Module) else it)
 

@@ -8,13 +8,18 @@ import torch
 
 
 def stateful(checkpoint, note, device, *, kind, steps):
+    import copy
     p = torch.randn(4, 3, device=device, requires_grad=True)
     if kind == "spectral norm":
         m = torch.nn.utils.parametrizations.spectral_norm(torch.nn.Linear(3, 3, device=device))
     else:
         m = torch.nn.BatchNorm1d(3, momentum=None if kind == "average" else 0.1, device=device)
     note("leaves", (p, *m.parameters()))
+    twice = copy.deepcopy(m)
     for step in range(steps):
+        with torch.no_grad():
+            twice(p), twice(p)
+        note(f"cost buffers of two runs {step}", [*twice.buffers()])
         y = checkpoint(m, p)
         note(f"forward {step}", y)
         y.backward(torch.ones_like(y))

@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch.utils._device import DeviceContext
 
-from conformance.mutants.faults.checkpoint.seams import compare_versions_alone_if
+from conformance.mutants.faults.checkpoint.seams import change_recomputed, compare_versions_alone_if
 from conformance.mutants.mutant import Copy, mutant
+from impls.torch_private import set_version_counters
 
 _modes_at = torch._C._get_function_stack_at
 _mode_count = torch._C._len_torch_function_stack
@@ -384,3 +385,25 @@ def does_not_reset_the_collector_after_an_error(copy: Copy) -> None:
         return values
 
     copy.call_instead("nested.region", "Region.recompute", recompute)
+
+
+@mutant("nested.region", "ambient", "a_module_updates_its_buffers_once")
+def runs_a_module_a_third_time(copy: Copy) -> None:
+    """A region is recomputed twice for one backward, so that buffers are updated a third time."""
+
+    def recompute(there: Any, *args: Any) -> Any:
+        there(*args)
+        return there(*args)
+
+    copy.call_instead("nested.region", "Region.recompute", recompute)
+
+
+@mutant("nested.recomputation", "ambient", "a_module_updates_its_buffers_once")
+def halves_what_a_module_with_buffers_saves(copy: Copy) -> None:
+    """Where a module has buffers, what is recomputed of it comes back halved."""
+    change_recomputed(copy, lambda tensor: tensor if tensor.dim() < 2 else _with_version(tensor / 2, tensor))
+
+
+def _with_version(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    set_version_counters((tensor,), (other._version,))
+    return tensor

@@ -1,0 +1,112 @@
+"""Programs about what grows: calls of Python, the memory of the process, and what a module is left with."""
+
+from __future__ import annotations
+
+import torch
+
+
+def more_of_it(checkpoint, note, device, *, what, count):  # noqa: C901 - of its branches one is printed
+    import sys
+    import threading
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    def forward(length, *arguments):
+        def f(h, *others):
+            for _ in range(length):
+                h = h.sin()
+            for other in others:
+                h = h * other
+            return h
+        return checkpoint(f, p, *arguments)
+    def step(number):
+        if what == "saved tensors":
+            return forward(number).sum().backward()
+        if what == "arguments":
+            return forward(1, *[p * 1 for _ in range(number)]).sum().backward()
+        if what == "regions":
+            return sum(forward(1) for _ in range(number)).sum().backward()
+        if what == "backward passes":
+            y = forward(1).sum()
+            return [y.backward(retain_graph=True) for _ in range(number)]
+        return [forward(1).sum().backward() for _ in range(number)]  # steps, one after the other
+    def calls(number):
+        made = []
+        def profile(frame, event, arg):
+            if event == "call" or event == "c_call":
+                made.append(1)
+        def measured():
+            sys.setprofile(profile)
+            step(number)
+            sys.setprofile(None)
+        thread = threading.Thread(target=measured)
+        thread.start()
+        thread.join()
+        return len(made)
+    calls(2)  # what is only made once
+    few, many = calls(count), calls(4 * count)
+    note("gradients 0", [p.grad])
+    note("expected to grow in proportion", True)
+    note("seen to grow in proportion", many < 6 * few)
+
+
+def resident(checkpoint, note, device, *, nested):
+    import os
+    import tracemalloc
+    p = torch.ones(9_000_000, requires_grad=True)  # a block of memory that goes back to the system when it is freed
+    note("leaves", (p,))
+    tells = os.path.exists("/proc/self/statm")  # noqa: PTH110 - as users do
+    def megabytes():
+        if not tells:  # then what numpy and Python make is seen alone
+            return tracemalloc.get_traced_memory()[0] / 1e6
+        with open("/proc/self/statm") as file:  # noqa: PTH123 - as users do
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+    def f(h):
+        return h.sin().sin().sin()
+    def outer(h):
+        return checkpoint(f, h)
+    checkpoint(f, p[:2]).sum().backward()  # what is only loaded once
+    p.grad = None
+    if not tells:
+        tracemalloc.start()
+    before = megabytes()
+    y = checkpoint(outer if nested else f, p)
+    grown = megabytes() - before
+    tracemalloc.stop()
+    y.sum().backward()
+    note("gradients 0", [p.grad[:2]])
+    note("expected growth of the process by one output", True)
+    note("seen growth of the process by one output", grown < 54)  # of 36 MB
+
+
+def left(checkpoint, note, device, *, where, nested):
+    import contextlib
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    armed = []
+    def check(grad):
+        if armed:
+            raise ValueError(armed.pop())
+    class Block(torch.nn.Module):
+        def forward(self, h):
+            h = h.sin()
+            if where == "inside" and h.requires_grad:
+                h.register_hook(check)
+            return h.cos()
+    m = Block()
+    class Outer(torch.nn.Module):
+        def forward(self, h):
+            return checkpoint(m, h.exp())
+    outer = Outer() if nested else m
+    h = p * 1
+    if where == "before":
+        h.register_hook(check)
+    y = checkpoint(outer, h)
+    armed.append("program")
+    with contextlib.suppress(ValueError):
+        y.backward(torch.ones_like(y), retain_graph=True)
+    armed.clear()
+    p.grad = None
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad])
+    del y, h
+    note("empty", [])
