@@ -109,7 +109,7 @@ def judge(
 def _judge_ranks(ranks: int, pytest: Sequence[str], judged: Judged, profile: str, results: Path | None) -> int:
     from conformance.distributed import command
 
-    given = {"--device": judged.device != "cpu", "-n": judged.n, "--memory-limit": judged.memory_limit}
+    given: dict[str, object] = {"--device": judged.device != "cpu", "-n": judged.n, "--memory-limit": judged.memory_limit}
     given |= {"--in-process": judged.in_process, "further options": pytest}
     if refused := [name for name, value in given.items() if value]:
         raise InvalidOption(f"{refused[0]} cannot be given with --ranks: ranks are processes of their own, on the CPU")

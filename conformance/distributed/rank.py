@@ -25,6 +25,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 import impls
 from conformance.distributed.answer import Answer, Task
@@ -96,7 +98,7 @@ def _received(connection: Connection, tasks: queue.SimpleQueue[Task]) -> None:
 
 def serve(connection: Connection, traces: Path) -> None:
     """Run what the judge sends until it is gone."""
-    store, rank, size = next(dist.rendezvous("env://"))
+    store, rank, size = next(rendezvous("env://"))
     tasks: queue.SimpleQueue[Task] = queue.SimpleQueue()
     with (traces / f"{rank}.txt").open("w", encoding="utf-8") as trace:
         threading.Thread(target=_received, args=(connection, tasks), daemon=True).start()
@@ -104,7 +106,7 @@ def serve(connection: Connection, traces: Path) -> None:
         for number in range(sys.maxsize):
             task = tasks.get()
             faulthandler.dump_traceback_later(task.seconds, file=trace)
-            group = dist.PrefixStore(f"program {number}", store)
+            group = PrefixStore(f"program {number}", store)
             limit = timedelta(seconds=GROUP_SECONDS)
             dist.init_process_group("gloo", store=group, rank=rank, world_size=size, timeout=limit)
             group.set(f"ready {rank}", "")  # one that leaves while others still connect would end their ranks

@@ -162,7 +162,8 @@ def held(checkpoint: Any, note: Any, device: str, *, wrapper: str, regions: int,
     for step in range(steps):
         x = torch.randn(3, 4, requires_grad=True)
         between = []
-        handles = [block.register_forward_hook(lambda _, given, y, between=between: between.append((given, y))) for block in blocks]
+        keep = between.append
+        handles = [block.register_forward_hook(lambda _, given, y, keep=keep: keep((given, y))) for block in blocks]
         loss = whole(x).square().mean()
         for handle in handles:
             handle.remove()
