@@ -6,11 +6,13 @@ import gc
 import os
 import zlib
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 import torch
 
+from conformance.judging.compiler_cache import own_compiler_cache
 from conformance.judging.law import all_laws
 from conformance.mutants.mutant import UNBREAKABLE, Mutant
 from conformance.mutants.score import Attempt, score
@@ -28,10 +30,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--mutants", choices=["all", "sample", "rest"], default="all", help=told)
 
 
-def pytest_configure() -> None:
-    """Make the simulated device known: autograd counts the devices at its first backward. Compute as a run does."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the simulated device known: autograd counts the devices at its first backward. Compute and compile as a run does."""
     second("cpu")
     torch.set_num_threads(1)
+    if not hasattr(config, "workerinput"):
+        caches = ExitStack()
+        caches.enter_context(own_compiler_cache())
+        config.add_cleanup(caches.close)
 
 
 @pytest.hookimpl(optionalhook=True)

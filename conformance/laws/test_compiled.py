@@ -279,7 +279,7 @@ _OPTION = st.sampled_from(["preserve_rng_state", "debug", "early_stop", "determi
     compiling(values.options, backend=BACKEND, option=_OPTION),
     gradients=False,  # plain takes no options
     recomputes=False,
-    effort=0.1,
+    effort=0.2,
     floor=1,
     about=TRACING | {"preserve_rng_state", "debug", "early_stop", "determinism_check", "context_fn", "keyword"},
 )

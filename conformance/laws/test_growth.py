@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from conformance.judging.judge import Case
 from conformance.judging.law import law
-from conformance.meters.leak_checks import all_freed
+from conformance.judging.leak_checks import all_freed
 from conformance.programs.scenarios.models import growth
 from conformance.programs.strategies import named
 from conformance.rows.for_readers import for_readers

@@ -44,7 +44,7 @@ IMPLEMENTATION = Implementation(
     | CAPTURED
     | WITHIN_BUDGET
     | known(
-        "diverges",
+        "agrees",
         "in a graph the region is one of the other variant, and takes its options without a word",
         "seen here, torch 2.13",
         "policies_keep_what_they_say_when_compiled",

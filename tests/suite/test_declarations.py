@@ -55,7 +55,7 @@ def test_a_known_verdict_is_not_the_claimed_one(name: str) -> None:
     assert [law for law, limit in implementation.known.items() if limit.verdict == claimed[law]] == []
 
 
-def test_nested_has_six_known_limits_and_another_with_an_older_torch() -> None:
+def test_nested_has_eight_known_limits_and_another_with_an_older_torch() -> None:
     limits = {
         "a_module_updates_its_buffers_once",
         "scripted_functions_that_save_in_another_order",
@@ -63,6 +63,8 @@ def test_nested_has_six_known_limits_and_another_with_an_older_torch() -> None:
         "what_is_drawn_after_what_a_policy_keeps",
         "weights_cached_around_forward",
         "containers_that_an_inner_region_alone_is_passed",
+        "masks_in_graphs_that_are_not_compiled",
+        "masks_within_a_memory_budget",
     }
     older = set() if POLICIES_ASK_FOR_HOOKS else {"hooks_get_what_a_policy_keeps_if_asked_to"}
     assert impls.get("nested").known.keys() == limits | older
