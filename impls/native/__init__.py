@@ -30,3 +30,4 @@ from impls.native.api import noop_context_fn as noop_context_fn
 from impls.native.api import set_checkpoint_debug_enabled as set_checkpoint_debug_enabled
 from impls.native.api import set_checkpoint_early_stop as set_checkpoint_early_stop
 from impls.native.extension import NativeUnavailableError as NativeUnavailableError
+from impls.native.extension import load_extension as load_extension
