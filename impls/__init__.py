@@ -14,6 +14,7 @@ from impls.peers import PEERS, Peer
 
 __all__ = [
     "CAPABILITIES",
+    "COMPILED",
     "GRAPH_NAMES",
     "KINDS",
     "PEERS",
@@ -54,6 +55,8 @@ _MODULES: dict[str, tuple[Kind, str]] = {
     "torch-graph": ("graph", "impls.peers.torch_graph"),
     "offload": ("offload", "impls.offload"),
 }
+# Built in, but in C++, so they are there only where they can be built. ``names`` does not have them, and ``find`` does.
+COMPILED: Mapping[str, tuple[Kind, str]] = MappingProxyType({"native": ("checkpoint", "impls.native.api")})
 
 
 _CALLED: Mapping[Kind, str] = {
@@ -66,7 +69,8 @@ _LISTED = 8  # so many names at most
 def names(kind: Kind | None = None) -> tuple[str, ...]:
     """The names of the implementations that come with the testbed, all of them or those of one kind.
 
-    Peers, which others ship and which may not be installed, have their names in ``PEERS``.
+    Peers, which others ship and which may not be installed, have their names in ``PEERS``; what has to be built, in
+    ``COMPILED``.
 
     Raises ValueError for a kind that does not exist.
     """
@@ -76,7 +80,7 @@ def names(kind: Kind | None = None) -> tuple[str, ...]:
 
 
 def get(name: str) -> Implementation:
-    """The implementation of that name, built in or a peer.
+    """The implementation of that name, built in or a peer. What is in ``COMPILED`` is had by :func:`find`.
 
     Raises ValueError, which lists the names, when there is none, and which says what to do when a peer is not installed.
     """
@@ -98,9 +102,10 @@ def module_of(name: str) -> str:
     """
     if name in PEERS:
         return f"impls.peers.{PEERS[name].module}"
-    if name not in _MODULES:
-        raise ValueError(f"no implementation is called {name!r}; there are {', '.join((*_MODULES, *PEERS))}")
-    return _MODULES[name][1]
+    modules = {**_MODULES, **COMPILED}
+    if name not in modules:
+        raise ValueError(f"no implementation is called {name!r}; there are {', '.join((*modules, *PEERS))}")
+    return modules[name][1]
 
 
 def installed() -> Mapping[str, str]:
@@ -111,8 +116,8 @@ def installed() -> Mapping[str, str]:
     """
     found: dict[str, metadata.EntryPoint] = {}
     for one in metadata.entry_points(group=ENTRY_POINTS):
-        if one.name in _MODULES or one.name in PEERS:
-            what = "built-in implementation" if one.name in _MODULES else "peer"
+        if one.name in _MODULES or one.name in COMPILED or one.name in PEERS:
+            what = "peer" if one.name in PEERS else "built-in implementation"
             raise ValueError(f"{_brought(one)} calls an implementation {one.name!r}, which is the name of a {what}")
         if found.setdefault(one.name, one).value != one.value:
             raise ValueError(f"{_brought(one)} and {_brought(found[one.name])} both call an implementation {one.name!r}")
@@ -127,10 +132,18 @@ def _brought(one: metadata.EntryPoint) -> str:
 def find(name: str, kind: Kind = "checkpoint") -> Implementation:
     """The implementation that a user calls ``name``: built in, a peer, brought by a distribution, or at ``"pkg.mod:attr"``.
 
-    Raises ValueError as :func:`get`, :func:`installed` and :func:`load` do.
+    Raises ValueError as :func:`get`, :func:`installed` and :func:`load` do, and for one in ``COMPILED`` that cannot be built.
     """
     if ":" in name:
         return load(name, kind)
+    if name in COMPILED:
+        package = importlib.import_module(COMPILED[name][1].rpartition(".")[0])
+        try:
+            package.load_extension()  # no more: what a device is asked for, is asked for when it is there
+        except RuntimeError as error:
+            raise ValueError(str(error)) from error
+        implementation: Implementation = package.IMPLEMENTATION
+        return implementation
     there = {} if name in _MODULES or name in PEERS else installed()
     if name not in there:
         try:

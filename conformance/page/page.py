@@ -96,10 +96,10 @@ def _described(shown: Iterable[Entry]) -> dict[str, str]:
 
 
 def _summary(name: str) -> str:
-    """What an implementation says that it is; of a peer by the text of its adapter, since it may not be installed."""
+    """What an implementation says that it is; of others by the text of its module, since it may not be there."""
     if name in impls.names():
         return impls.get(name).summary
-    if name not in impls.PEERS:
+    if name not in impls.PEERS and name not in impls.COMPILED:
         return ""
     path = ROOT.joinpath(*impls.module_of(name).split(".")).with_suffix(".py")
     nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))

@@ -35,6 +35,7 @@ SEPARATE = frozenset(
     }
 )
 DIGITS = 12
+COMPILED = "csrc"  # the folder of what is in C++, whose text is hashed as it is
 ALL, EFFECTS = "*", ""  # all of a module; what it does when it is imported, beyond binding names
 _IMPORT = re.compile(r"^[ \t]*((?:from [\w.]+ )?import \w.*)$", re.MULTILINE)
 _ENTRY = re.compile(r"(?P<name>\w+)\[(?P<key>.+)\]")
@@ -48,6 +49,8 @@ class Sources:
     def __init__(self, root: Path = ROOT) -> None:
         paths = [path for package in PACKAGES for path in sorted((root / package).rglob("*.py"))]
         self._texts = {path.relative_to(root): path.read_text(encoding="utf-8") for path in paths}
+        compiled = sorted(path for package in PACKAGES for path in (root / package).rglob(f"{COMPILED}/*"))
+        self._compiled = {path.relative_to(root): path.read_text(encoding="utf-8") for path in compiled}
         self._paths = {_dotted(path): path for path in self._texts}
         self._ours = {one for name in self._paths for one in _with_packages(name)}  # also packages without a file
         self._modules: dict[str, Module] = {}
@@ -58,8 +61,13 @@ class Sources:
 
     def differing(self, other: Sources) -> list[str]:
         """The files that are not the same in other sources."""
-        paths = sorted(self._texts.keys() | other._texts.keys())
-        return [path.as_posix() for path in paths if self._texts.get(path) != other._texts.get(path)]
+        ours, theirs = {**self._texts, **self._compiled}, {**other._texts, **other._compiled}
+        return [path.as_posix() for path in sorted(ours.keys() | theirs.keys()) if ours.get(path) != theirs.get(path)]
+
+    def compiled(self, module: str) -> list[str]:
+        """What stands for the source in C++ beside a module, to be given to ``fingerprint``: each file with its hash."""
+        folder = Path(*module.split(".")).with_name(COMPILED)
+        return [f"{path.as_posix()} {_hashed(text)}" for path, text in self._compiled.items() if path.parent == folder]
 
     def holding(self, package: str, name: str) -> str:
         """The module below a package that defines a name. Raises ValueError when none does, or more than one."""

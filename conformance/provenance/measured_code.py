@@ -72,9 +72,11 @@ def of_row(sources: Sources, row: Row, header: Mapping[str, Any]) -> dict[str, s
 def of_implementation(sources: Sources, row: Row, header: Mapping[str, Any]) -> dict[str, str]:
     """The fingerprint of a row's implementation, as ``of_row`` has it."""
     name = row["impl"]
-    if name not in (*impls.names(), *impls.PEERS):
+    if name not in (*impls.names(), *impls.COMPILED, *impls.PEERS):
         return {}
-    return {"implementation": sources.fingerprint([impls.module_of(name)], packages([name], header["versions"]))}
+    module = impls.module_of(name)
+    compiled = sources.compiled(module) if name in impls.COMPILED else []
+    return {"implementation": sources.fingerprint([module], [*packages([name], header["versions"]), *compiled])}
 
 
 def of_law(sources: Sources, row: Row, header: Mapping[str, Any]) -> dict[str, str]:

@@ -38,7 +38,7 @@ from conformance.rows.results_file import Results, Row, is_unexpected, is_untest
 from conformance.runs import destination, device_check, option_probe
 from conformance.runs.progress import Live
 from conformance.runs.row_collector import PROPERTY, RowCollector
-from conformance.runs.selection import DEFAULT, Subject, subjects
+from conformance.runs.selection import DEFAULT, Subject, left_out, subjects
 from conformance.runs.xdist_scheduler import scheduler
 
 COLLECTOR = pytest.StashKey[RowCollector]()
@@ -99,8 +99,9 @@ def pytest_configure(config: pytest.Config) -> None:
     except ValueError as error:
         raise pytest.UsageError(f"--device {device}: {error}") from error
     config.stash[COLLECTOR], config.stash[CHOSEN], config.stash[WARNINGS] = RowCollector(), [], []
-    config.stash[LEFT_OUT] = _left_out(config)
-    offered = [name for name in impls.PEERS if name not in config.stash[LEFT_OUT]] if _peers(config) else impls.names()
+    config.stash[LEFT_OUT] = left_out(config.option)
+    there = impls.PEERS if _peers(config) else (*impls.names(), *impls.COMPILED)
+    offered = [name for name in there if name not in config.stash[LEFT_OUT]]
     try:
         config.stash[CHOSEN] = subjects(config.option, config.getoption("--impl") or offered)
         if not hasattr(config, "workerinput"):  # a worker of xdist, which leaves reporting to its controller
@@ -134,20 +135,6 @@ def _is_whole(config: pytest.Config) -> bool:
 
 def _peers(config: pytest.Config) -> bool:
     return bool(config.getoption("--peers"))
-
-
-def _left_out(config: pytest.Config) -> dict[str, str]:
-    """The peers that cannot be judged here, and why; none where peers are not asked for."""
-    left_out = {}
-    for name, peer in impls.PEERS.items() if _peers(config) else ():
-        if not peer.runs_on(config.getoption("--device")):
-            left_out[name] = f"it computes on {peer.device} alone"
-            continue
-        try:
-            peer.load()
-        except ValueError as error:
-            left_out[name] = str(error)
-    return left_out
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -397,7 +384,8 @@ def _destination(config: pytest.Config, rows: list[Row]) -> tuple[Path, bool, st
 
 def _complete(config: pytest.Config, rows: list[Row]) -> bool:
     """Whether every law there is was held for every implementation that runs on the device, and all is as declared."""
-    if any(impls.PEERS[name].runs_on(config.getoption("--device")) for name in config.stash[LEFT_OUT]):
+    device = config.getoption("--device")
+    if any(name not in impls.PEERS or impls.PEERS[name].runs_on(device) for name in config.stash[LEFT_OUT]):
         return False
     if any(LAWS[name].packages for name in _not_judged(config)):  # they could be judged here, with another package
         return False

@@ -123,7 +123,8 @@ def _hint(name: str) -> str:
         directory, module = os.path.split(path.removesuffix(".py"))
         start = f"PYTHONPATH={directory} " if directory else ""
         return f". It is a path; accepted is a module: {start}--impl {module}:{attribute or 'checkpoint'}"
-    return "" if colon else did_you_mean(name, [*impls.names(), *impls.PEERS, *impls.installed()])
+    there = [*impls.names(), *impls.COMPILED, *impls.PEERS, *impls.installed()]
+    return "" if colon or name in there else did_you_mean(name, there)
 
 
 def _where(name: str) -> str:
@@ -156,7 +157,7 @@ def _refuse_confusing(one: Implementation, setting: Setting) -> None:
         if there[law].kind != one.kind:
             told = f"which judges kind {there[law].kind!r}; its own kind is {one.kind!r}"
             raise ValueError(f"--impl {setting.name}: known of {one.name!r} has law {law!r}, {told}")
-    taken = one.name in {*impls.names(), *impls.PEERS} and setting.name != one.name
+    taken = one.name in {*impls.names(), *impls.COMPILED, *impls.PEERS} and setting.name != one.name
     if taken and not setting.name.startswith("impls."):
         raise ValueError(f"--impl {setting.name}: its name is {one.name!r}, as of one that is here already; give it another")
 
@@ -166,6 +167,25 @@ def claims_of(one: Implementation, like: Implementation) -> Implementation:
     if one.kind != "graph":
         return like
     return replace(like, capabilities=like.capabilities - (OPTIONAL_NAMES.keys() - one.capabilities))
+
+
+def left_out(options: Any) -> dict[str, str]:
+    """What cannot be judged here, and why: of the peers, where these are asked for, or of what has to be built."""
+    found = {}
+    for name in () if options.peers or options.impl else impls.COMPILED:
+        try:
+            impls.find(name)
+        except ValueError as error:
+            found[name] = str(error)
+    for name, peer in impls.PEERS.items() if options.peers else ():
+        if not peer.runs_on(options.device):
+            found[name] = f"it computes on {peer.device} alone"
+            continue
+        try:
+            peer.load()
+        except ValueError as error:
+            found[name] = str(error)
+    return found
 
 
 def subjects(options: Any, chosen: Iterable[str]) -> list[Subject]:

@@ -10,8 +10,11 @@ recomputation owns its region, and the recomputed tensors until it is over; then
 the region knows them weakly. So no cycle is made but those that a user's function closes; regions and recomputations show the
 garbage collector what they own.
 *Indices.* Whatever may run Python may save more tensors: no reference into a vector is held across such a call.
-*Exceptions.* Every function that Python calls catches all of C++, and has a Python exception set where it returns null. The
-hooks that a call put on top it takes off again, whatever happens; the exception that is under way is kept.
+*Callers.* The engine may let go of a hook and of what it was given while the hook runs, which holds both meanwhile.
+*Exceptions.* Every function that Python calls catches all of C++, and has a Python exception set where it returns null. What a
+call has set it sets back, whatever happens: hooks, modes, locks. The exception that is under way is kept until then.
+*Depth.* Regions around one are recomputed one after the other, the outermost first, so that backward takes no more depth than
+forward.
 *Threads.* All state is used under the GIL, which nothing here lets go of by itself; hooks are called by the engine with the
 GIL held. Free-threaded builds are refused. The process lock is taken in C++ only if nobody has it or waits; else nested's
 code does.
@@ -27,3 +30,4 @@ from impls.native.api import noop_context_fn as noop_context_fn
 from impls.native.api import set_checkpoint_debug_enabled as set_checkpoint_debug_enabled
 from impls.native.api import set_checkpoint_early_stop as set_checkpoint_early_stop
 from impls.native.extension import NativeUnavailableError as NativeUnavailableError
+from impls.native.extension import load_extension as load_extension

@@ -46,7 +46,8 @@ def require_extension() -> Any:
     if extension is None:
         with _FIRST:
             if extension is None:
-                kind, module = accelerator(), load_extension()
+                module: Any = load_extension()
+                kind = accelerator()
                 module.has_accelerator = kind is not None
                 module.setup(dict(_shared()), torch.device(kind or "cpu"))
                 extension = module
@@ -102,7 +103,7 @@ def recompute_around(region: Any, task: int) -> list[Any]:
 def _missing_input(region: Any, task: int) -> Any:
     """The first slot among the inputs of which a region around has not been recomputed yet; None for none."""
     for packed in () if region.inputs is None else region.inputs.packed or ():
-        slot = saved_data(packed.saved, packed.node) if type(packed) is Packed else None
+        slot: Any = _saved_data(packed.saved, packed.node) if type(packed) is Packed else None
         if type(slot) is extension.Slot:
             values = find_values(slot.region, task)
             if values is None or slot.index not in values:
@@ -110,7 +111,7 @@ def _missing_input(region: Any, task: int) -> Any:
     return None
 
 
-def saved_data(saved: Any, node: Any) -> Any:
+def _saved_data(saved: Any, node: Any) -> Any:
     """What hooks have made of an input; None if it was not saved, or not through hooks."""
     saved = saved if node is None else node.grad_fn._raw_saved_tensors[0]
     return None if saved is None else saved.data

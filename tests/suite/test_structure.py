@@ -41,9 +41,6 @@ LARGE_FOLDERS = {
 }
 LONG_FILES = {
     "conformance/mutants/faults/offload/models.py": "faults of one class",
-    "conformance/programs/scenarios/regions/structure.py": "half of it is about hooks on arguments",
-    "conformance/runs/plugin.py": "pytest's hooks, and what a run tells at its end",
-    "tests/end_to_end/test_check.py": "all of one command",
     "tests/unit/test_restoration.py": "all of one package",
 }
 LONG_FUNCTIONS = {

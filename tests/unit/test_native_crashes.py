@@ -52,6 +52,17 @@ def _run(script: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=300)
 
 
+def _result_and_hooks() -> Any:
+    """What a region returns, and the hooks of its forward."""
+    found: list[Any] = []
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        found.append(top_hooks(True))
+        return x.sin()
+
+    return checkpoint(function, _leaf()), found[0]
+
+
 # ---- errors
 
 
@@ -86,19 +97,16 @@ def test_a_recomputation_that_takes_the_hooks_off_is_an_error() -> None:
 
 @pytest.mark.parametrize("hook", ["pack", "unpack"])
 def test_a_hook_refuses_what_it_is_not_for(hook: str) -> None:
-    found: list[Any] = []
-    checkpoint(lambda x: (found.append(top_hooks(True)), x.sin())[1], _leaf())
-    pack, unpack = found[0]
+    _, (pack, unpack) = _result_and_hooks()
     with pytest.raises(TypeError, match="must be"):
         pack(5) if hook == "pack" else unpack(5)
 
 
 def test_a_slot_of_another_region_is_refused() -> None:
-    found: list[Any] = []
-    y, z = (checkpoint(lambda x: (found.append(top_hooks(True)), x.sin())[1], _leaf()) for _ in range(2))
+    _kept, (_, unpack) = _result_and_hooks()
+    other, _ = _result_and_hooks()
     with pytest.raises(TypeError, match="must be a slot of this region"):
-        found[0][1](z.grad_fn._raw_saved_self.data)
-    del y
+        unpack(other.grad_fn._raw_saved_self.data)
 
 
 @pytest.mark.parametrize("name", ["native", "nested"])
