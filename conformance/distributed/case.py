@@ -189,7 +189,7 @@ class RankedCase:
             for label, count in answer.kept.items():
                 if count:
                     told = f"rank {answer.rank}: at '{label}' {count} storages that regions made are alive; expected: 0"
-                    raise Diverges(told, Measured("alive", ((label, 0),)), KEPT)
+                    raise Diverges(told, None, KEPT)
 
 
 def _listed(counts: Counter[str]) -> str:
