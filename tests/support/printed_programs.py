@@ -30,8 +30,13 @@ def in_memory(
         return execute(program, subject or REFERENCES[kind], device, kind=kind)
 
 
+def _told(error: BaseException | None) -> str:
+    """An error's type and first line: a compiler tells in others where the code is."""
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+
+
 def assert_same(printed: Observation, drawn: Observation, text: str) -> None:
-    theirs, ours = (re.sub(r"\w+(?=\.<locals>)", "run", repr(one.error)) for one in (printed, drawn))  # as it is printed
+    theirs, ours = (re.sub(r"\w+(?=\.<locals>)", "run", _told(one.error)) for one in (printed, drawn))  # as it is printed
     assert theirs == ours, text
     assert list(printed.notes) == list(drawn.notes), text
     for label, value in drawn.notes.items():
