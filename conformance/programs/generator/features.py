@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from conformance.programs.generator.layers import FUNCTIONS, MODULES
-from conformance.programs.generator.operators import DTYPES, OPERATORS
+from conformance.programs.generator.layers import FUNCTIONS, MODULES, Layer
+from conformance.programs.generator.operators import DTYPES, OPERATORS, Operator
 
 FEATURES: dict[str, str] = {
     **{name: f"a body has an operator like {operators[0].template}" for name, operators in OPERATORS.items()},
@@ -50,6 +50,13 @@ FEATURES: dict[str, str] = {
     "unused-outputs": "a function returns a tensor that nobody uses",
     "view-outputs": "a function returns a view",
 }
+
+_OPERATORS: dict[str, tuple[Operator | Layer, ...]] = {**OPERATORS, "layers": FUNCTIONS, **MODULES}
+
+
+def is_possible(feature: str, dtype: str | None) -> bool:
+    """Whether programs can have a feature together with one of ``DTYPES``, or with none of them."""
+    return feature not in _OPERATORS or any(dtype not in one.lacking for one in _OPERATORS[feature])
 
 
 def known(argument: str, features: Collection[str]) -> frozenset[str]:

@@ -73,3 +73,9 @@ def looks_for_modules_that_drop(copy: Copy) -> None:
         return there(function, args, kwargs, preserve, *options)
 
     copy.call_instead("nested.api", "_run", run)
+
+
+@mutant("nested.recomputation", "gradients", "float16_tensors")
+def keeps_half_precision_as_bfloat16(copy: Copy) -> None:
+    """A recomputed tensor of float16 comes back with the precision of bfloat16."""
+    change_recomputed(copy, lambda tensor: tensor.bfloat16().half() if tensor.dtype is torch.float16 else tensor)
