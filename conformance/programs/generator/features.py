@@ -8,6 +8,11 @@ from conformance.programs.generator.layers import FUNCTIONS, MODULES, Layer
 from conformance.programs.generator.operators import DTYPES, OPERATORS, Operator
 
 FEATURES: dict[str, str] = {
+    "aliases": "a function is passed a tensor and another of the same storage: a view of it, or it detached",
+    "many-arguments": "a function is passed 7 to 15 tensors by position",
+    "many-outputs": "a function returns 9 to 20 tensors",
+    "named-arguments": "a function is passed 4 to 6 tensors by keyword, as self, input, args and the like",
+    "unusual-containers": "a function is passed or returns an OrderedDict, a dict's subclass, a return type, a PackedSequence",
     **{name: f"a body has an operator like {operators[0].template}" for name, operators in OPERATORS.items()},
     **{name: f"tensors are of {dtype}" for name, dtype in DTYPES.items()},
     "again": "a second backward over a graph that was not retained",
