@@ -99,9 +99,16 @@ def _recompute(ctx: Any, ready: list[tuple[Any, ...]]) -> tuple[Any, tuple[Any, 
         return ctx.function(*inputs), inputs
 
 
+def _opened(argument: Any) -> Any:
+    """What a dict or a list holds, as a list: a subclass of these is a leaf to pytree."""
+    if isinstance(argument, dict):
+        return [*argument.values()]
+    return [*argument] if isinstance(argument, list) else argument
+
+
 def _refuse_hidden_inputs(args: tuple[Any, ...]) -> None:
     for index, argument in enumerate(args):
-        if not isinstance(argument, torch.Tensor) and any(map(requires_grad, leaves(argument))):
+        if not isinstance(argument, torch.Tensor) and any(map(requires_grad, leaves(_opened(argument)))):
             raise TypeError(
                 f"argument {index} of the function is of type {type(argument).__name__} and holds a tensor that "
                 "requires grad, which would get no gradient; pass that tensor as an argument of its own"

@@ -42,6 +42,39 @@ def test_containers_as_arguments(case: Case) -> None:
     case.equals_plain()
 
 
+@for_readers("advanced", "wrong gradient", "OrderedDict, ModelOutput, PackedSequence, torch.return_types, HuggingFace")
+@law(
+    programs(always=["unusual-containers"]),
+    needs=["containers"],
+    floor=8,
+    about=["OrderedDict", "Output", "PackedSequence", "sort"],
+)
+def test_containers_that_are_unusual(case: Case) -> None:
+    """Tensors in an OrderedDict, a subclass of dict, a return type or a PackedSequence get plain's gradients."""
+    case.equals_plain()
+
+
+@for_readers("everyday", "wrong gradient", "many arguments, many outputs, attention")
+@law(programs(always=["many-arguments"], sometimes={*CORE, "many-outputs"}), floor=4, effort=0.6)
+def test_many_arguments_and_results(case: Case) -> None:
+    """However many tensors a function takes and returns, each gets its gradient."""
+    case.equals_plain()
+
+
+@for_readers("everyday", "wrong gradient", "kwargs, self, input, args, mask")
+@law(programs(always=["named-arguments"]), needs=["keyword-arguments"], floor=4, effort=0.6)
+def test_arguments_of_any_name(case: Case) -> None:
+    """An argument may be called self, input, args or kwargs."""
+    case.equals_plain()
+
+
+@for_readers("everyday", "wrong gradient", "detach, view, target network")
+@law(programs(always=["aliases"]), floor=4, effort=0.6)
+def test_arguments_that_share_a_storage(case: Case) -> None:
+    """A tensor and a view of it, or it detached, passed together, get plain's gradients."""
+    case.equals_plain()
+
+
 _EMPTIED = {"kind": st.sampled_from(["list", "dict"]), "passes": st.integers(1, 2)}
 
 

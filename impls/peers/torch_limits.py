@@ -32,6 +32,7 @@ TORCH_REENTRANT: dict[str, Known] = {
         "and says nothing of a container",
         "seen here",
         "a_container_passed_twice",
+        "containers_that_are_unusual",
         "arguments_in_containers_are_freed",
         "containers_that_the_function_empties",
         "dataclasses_are_not_constructed_anew",
@@ -116,6 +117,12 @@ VERSIONS_NOT_COMPARED: dict[str, Known] = known(
 
 # PyTorch's non-reentrant checkpoint, with and without early stop.
 TORCH_NONREENTRANT: dict[str, Known] = {
+    **known(
+        "crashes",
+        "an argument called fn is taken for the function: the generator behind the checkpoint has a parameter of that name",
+        "seen here, torch 2.13",
+        "arguments_of_any_name",
+    ),
     **known(
         "refuses",
         "a recomputation in inference mode makes inference tensors, which autograd does not save",

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from conformance.judging.verdicts import VALUES
 from conformance.laws.test_gradients import ALONE
 from conformance.laws.test_rng import DISTRIBUTIONS
 from conformance.programs.generator.builder import Author
+from conformance.programs.generator.combinations import are_possible, covering
 from conformance.programs.generator.features import FEATURES
 from conformance.programs.generator.operators import DTYPES, Operator
 from conformance.programs.program import Named, Noted, Program, Runnable, load
@@ -60,6 +62,23 @@ def test_every_feature_has_a_name_that_laws_can_switch_on(monkeypatch: pytest.Mo
         given(programs(sometimes=set(FEATURES) - DTYPES.keys()), 12, (Phase.generate,), lambda _: None)
     assert asked | DTYPES.keys() == FEATURES.keys()
     assert {*CORE, *ALONE} <= FEATURES.keys()
+
+
+@pytest.mark.parametrize("size", [4, 18])
+def test_each_possible_pair_of_features_is_in_a_row(size: int) -> None:
+    rows = covering(ALONE, size)
+    pairs = {pair for row in rows for pair in combinations(sorted(row), 2)}
+    assert pairs == {pair for pair in combinations(sorted(ALONE), 2) if are_possible(*pair)}
+    assert max(map(len, rows)) <= size
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("complex", "bfloat16"), ("complex", "late-noise"), ("training-layers", "batched-seeds")]
+)
+def test_some_features_are_not_drawn_together(one: str, other: str) -> None:
+    assert not are_possible(one, other)
+    assert not are_possible(other, one)
+    assert are_possible(one, "views")
 
 
 @pytest.mark.parametrize("argument", ["always", "sometimes"])

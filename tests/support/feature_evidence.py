@@ -16,6 +16,9 @@ from conformance.programs.program import Block, Line, Op, Program, Region, State
 OPERATORS = {**SMALL_OPERATORS, "layers": FUNCTIONS}
 # In the program's text, where that is enough.
 TEXTS = {
+    "many-outputs": r"return (?s:.*) \* 9\b",
+    "named-arguments": r"checkpoint\(f\d+, .*\b(input|self|mask|args|kwargs|fn|func|options)=\w+",
+    "unusual-containers": r"checkpoint\(f\d+, .*(OrderedDict|Output|return_types|PackedSequence)\b",
     "batched-seeds": r"is_grads_batched=True",
     "container-outputs": r"return ([\[({]|Pair|Box)(?s:.*)note\('f\d+ returned'",
     "containers": r"= box\d+[.\[]",
@@ -92,6 +95,8 @@ def _whole(program: Program, request: Request) -> bool:
 
 # In what the program consists of.
 PARTS: dict[str, Callable[[Program], bool]] = {
+    "aliases": lambda program: any(name.startswith("alias") for region in program.regions for name in region.parameters),
+    "many-arguments": lambda program: any(len(region.parameters) > 6 for region in program.regions),
     "again": lambda program: sum(_whole(program, one) and not one.retain for one in _asked(program)) > 1,
     "corrupted": lambda program: any(_changed_after_being_read(region) for region in program.regions),
     "escaping": lambda program: _inside(program, "append") and re.search(r"\* kept\d+\[0\]", program.source) is not None,

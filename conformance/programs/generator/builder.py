@@ -7,12 +7,12 @@ passed to some of the functions that read something else.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
-from conformance.programs.generator.containers import CONTAINERS
+from conformance.programs.generator.containers import CONTAINERS, UNUSUAL_CONTAINERS
 from conformance.programs.generator.layers import FUNCTIONS, Layer
 from conformance.programs.generator.operators import (
     CONJUGATES,
@@ -23,6 +23,7 @@ from conformance.programs.generator.operators import (
     SAVE_MANY,
     SIN,
     Operator,
+    mixture,
 )
 from conformance.programs.generator.rewrites import hidden
 from conformance.programs.notes import Note, Role
@@ -30,6 +31,8 @@ from conformance.programs.program import Block, Line, Noted, Op, Region, Stateme
 from conformance.programs.sums import Order
 
 T = TypeVar("T")
+NAMES = ("input", "self", "mask", "args", "kwargs", "fn", "func", "options")  # of arguments, which others may call their own so
+ALIASES = ("{0}.detach()", "{0}.view_as({0})", "{0}[:]")
 
 
 @dataclass
@@ -144,7 +147,7 @@ class Author:
 
     def body(self, scope: Scope, depth: int, first: bool) -> None:
         """Statements of one body: operators and regions in a drawn order, then what features demand."""
-        if not any(isinstance(one, Op) and len(one.args) > 1 for one in scope.statements):  # else one saves what it reads
+        if not any(isinstance(one, Op) and one.template == PRODUCT.template for one in scope.statements):  # which saves
             self.op(scope, self.pick([one for one in self.operators if one.saves != "nothing"] or self.operators))
         for _ in range(self.draw(st.integers(0, 2))):
             if depth and self.draw(st.booleans()):
@@ -215,7 +218,7 @@ class Author:
         if repeated:
             passed.append(passed[0])
         also = [outer.unlike] if outer.unlike and passed[0] != "c0" else []
-        call = self.call((*passed, *also))
+        call, added = self.widened(self.call((*passed, *also)), outer)
         inside = list(call.inside[: len(passed)])
         unlike = call.inside[-1] if also else outer.unlike
         grad = {new for new, old in zip(inside, passed, strict=True) if old in outer.grad}
@@ -232,11 +235,42 @@ class Author:
             self.depend(scope, *call.others)
         if unlike:
             self.join(scope, unlike)
+        self.mix(scope, tuple(added), any(added.values()))
         self.body(scope, depth - 1, first)
         after += self.escape(outer, scope)
         self.results(outer, name, call, scope)
         for value in after:
             self.join(outer, value)
+
+    def widened(self, call: Call, outer: Scope) -> tuple[Call, dict[str, bool]]:
+        """The call with many more arguments, and for each the name inside, and whether it requires grad."""
+        first, last = {}, {}
+        there = outer.tensors if call.passed[0] != "c0" else ["c0"]  # of which no argument may require grad
+        if self.draw_feature("many-arguments"):
+            first = {self.fresh("w"): self.pick(there) for _ in range(self.draw(st.integers(6, 13)))}
+        if self.draw_feature("aliases"):
+            name = self.fresh("alias")
+            alias = Op(self.value(), self.pick(ALIASES), (call.passed[0],), SIN.terms)
+            outer.statements.append(alias)
+            first[name] = alias.target
+            if "detach" not in alias.template and call.passed[0] in outer.grad:
+                outer.grad.add(alias.target)
+        if self.draw_feature("named-arguments"):
+            names = self.draw(st.permutations(NAMES))[: self.draw(st.integers(4, 6))]
+            last = {name: self.pick(there) for name in names}
+        texts = [*first.values(), *filter(None, [call.arguments]), *(f"{name}={text}" for name, text in last.items())]
+        made = replace(call, parameters=(*first, *call.parameters, *last), arguments=", ".join(texts),
+                       passed=(*call.passed, *first.values(), *last.values()))  # fmt: skip
+        return made, {name: text in outer.grad for name, text in (first | last).items()}
+
+    def mix(self, scope: Scope, others: tuple[str, ...], requires_grad: bool = True) -> None:
+        """Add other tensors to the current value, if there are any, each with a weight that no other gets."""
+        if others:
+            names = (scope.current, *others)
+            operator = mixture(len(names))
+            target = self.value()
+            scope.statements.append(Op(target, operator.template, names, self.roundings(operator)))
+            scope.bind(target, scope.current in scope.grad or requires_grad)
 
     def closed_over(self, outer: Scope) -> str:
         """A tensor requiring grad that the function reads without being passed it."""
@@ -296,6 +330,11 @@ class Author:
             text, paths = self.pick(CONTAINERS)(passed)
             unpack = tuple((new, box + path) for new, path in zip(inside, paths, strict=True))
             tensors, texts = [box], [*extra, text]
+        elif self.draw_feature("unusual-containers"):
+            box = self.fresh("box")
+            text, paths = self.pick(UNUSUAL_CONTAINERS)(passed)
+            unpack = tuple((new, box + path) for new, path in zip(inside, paths, strict=True))
+            tensors, texts = [box], [*extra, text]
         else:
             tensors, texts = inside, [*extra, *passed]
         parameters = [*others, *tensors]
@@ -313,8 +352,8 @@ class Author:
         if computed and self.draw(st.booleans()):
             returned.append(self.pick(computed))
             useful = 2
-        more = {"view-outputs": f"{scope.current}.t()", "input-outputs": call.inside[0], "repeated-outputs": scope.current}
-        for feature, text in more.items():
+        others = {"view-outputs": f"{scope.current}.t()", "input-outputs": call.inside[0], "repeated-outputs": scope.current}
+        for feature, text in others.items():
             if self.draw_feature(feature):
                 returned.append(text)
                 useful += 1
@@ -322,12 +361,16 @@ class Author:
             returned.append(f"torch.tanh({scope.current})")
         silent = [f"{scope.current}.detach()", f"({scope.current}.abs() > 0)"] if self.draw_feature("no-grad-outputs") else []
         literal = ["None", "7"] if self.draw_feature("non-tensor-outputs") else []
-        texts = [*returned, *silent, *literal]
+        more = range(self.draw(st.integers(8, 12))) if self.draw_feature("many-outputs") else ()
+        many = [f"{scope.current} * {number + 2}" for number in more]
+        texts = [*returned, *silent, *literal, *many]
         targets = [self.value() for _ in texts]
         self.regional.update(targets)
-        contained = self.draw_feature("container-outputs")
+        contained, unusual = self.draw_feature("container-outputs"), False
         if contained:
             result, paths = self.pick(CONTAINERS)(texts)
+        elif unusual := self.draw_feature("unusual-containers"):
+            result, paths = self.pick(UNUSUAL_CONTAINERS)(texts)
         elif len(texts) == 1:
             result, paths = texts[0], [""]
         else:
@@ -335,10 +378,12 @@ class Author:
         outer.statements.append(Region(name, call.parameters, call.unpack, call.arguments, call.passed,
                                        tuple(scope.statements), result, tuple(texts),
                                        tuple(zip(targets, paths, strict=True))))  # fmt: skip
-        if contained:
+        if contained or unusual:
             outer.statements.append(Noted(Note(Role.VALUE, (name, "returned")), f"{name}_value"))
-        if len(texts) > len(returned):
-            outer.statements.append(Noted(Note(Role.VALUE, (name,)), f"({', '.join(targets[len(returned) :])},)"))
+        if silent or literal:
+            noted = targets[len(returned) : len(texts) - len(many)]
+            outer.statements.append(Noted(Note(Role.VALUE, (name,)), f"({', '.join(noted)},)"))
         outer.bind(targets[0])
         for target in targets[1:useful]:
             self.join(outer, target)
+        self.mix(outer, tuple(targets[len(texts) - len(many) :]))

@@ -35,10 +35,35 @@ def _dataclass(texts: Sequence[str]) -> Written:
 
 CONTAINERS: tuple[Callable[[Sequence[str]], Written], ...] = (_list, _tuple, _dict, _nested, _namedtuple, _dataclass)
 
+
+def _ordered(texts: Sequence[str]) -> Written:
+    return f"OrderedDict([{', '.join(f'({i}, {t})' for i, t in enumerate(texts))}])", [f"[{i}]" for i in range(len(texts))]
+
+
+def _subclass(texts: Sequence[str]) -> Written:
+    text, paths = _dict(texts)
+    return f"Output({text})", paths
+
+
+def _return_type(texts: Sequence[str]) -> Written:
+    text, paths = _list([*texts, *["None"] * (2 - len(texts))])
+    return (f"torch.return_types.sort({text})", paths[: len(texts)]) if len(texts) < 3 else _subclass(texts)
+
+
+def _packed(texts: Sequence[str]) -> Written:
+    if len(texts) > 1:
+        return _ordered(texts)
+    return f"torch.nn.utils.rnn.PackedSequence({texts[0]}, torch.tensor([len({texts[0]})]))", [".data"]
+
+
+UNUSUAL_CONTAINERS: tuple[Callable[[Sequence[str]], Written], ...] = (_ordered, _subclass, _return_type, _packed)
+
 # Definitions that a program needs, by the name in its text that asks for them.
 DEFINITIONS = {
     "Pair": """from collections import namedtuple
 Pair = namedtuple("Pair", "left right")""",
+    "OrderedDict": "from collections import OrderedDict",
+    "Output": "class Output(dict): pass",
     "Box": """from dataclasses import dataclass
 @dataclass
 class Box:

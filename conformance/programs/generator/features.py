@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from conformance.programs.generator.layers import FUNCTIONS, MODULES
-from conformance.programs.generator.operators import DTYPES, OPERATORS
+from conformance.programs.generator.layers import FUNCTIONS, MODULES, Layer
+from conformance.programs.generator.operators import DTYPES, OPERATORS, Operator
 
 FEATURES: dict[str, str] = {
+    "aliases": "a function is passed a tensor and another of the same storage: a view of it, or it detached",
+    "many-arguments": "a function is passed 7 to 15 tensors by position",
+    "many-outputs": "a function returns 9 to 20 tensors",
+    "named-arguments": "a function is passed 4 to 6 tensors by keyword, as self, input, args and the like",
+    "unusual-containers": "a function is passed or returns an OrderedDict, a dict's subclass, a return type, a PackedSequence",
     **{name: f"a body has an operator like {operators[0].template}" for name, operators in OPERATORS.items()},
     **{name: f"tensors are of {dtype}" for name, dtype in DTYPES.items()},
     "again": "a second backward over a graph that was not retained",
@@ -50,6 +55,13 @@ FEATURES: dict[str, str] = {
     "unused-outputs": "a function returns a tensor that nobody uses",
     "view-outputs": "a function returns a view",
 }
+
+_OPERATORS: dict[str, tuple[Operator | Layer, ...]] = {**OPERATORS, "layers": FUNCTIONS, **MODULES}
+
+
+def is_possible(feature: str, dtype: str | None) -> bool:
+    """Whether programs can have a feature together with one of ``DTYPES``, or with none of them."""
+    return feature not in _OPERATORS or any(dtype not in one.lacking for one in _OPERATORS[feature])
 
 
 def known(argument: str, features: Collection[str]) -> frozenset[str]:

@@ -75,6 +75,12 @@ def _late_noise(template: str) -> Operator:
     return Operator(template, 21, 0, Order.SAME, lacking=frozenset({"complex", "float16"}))
 
 
+def mixture(count: int) -> Operator:
+    """A sum of so many tensors of one shape, each with a weight that no other gets."""
+    names = ", ".join(f"{{{number}}}" for number in range(count))
+    return Operator(f"torch.stack([{names}]).cumsum(0).sum(0)", 5 + 4 * count, 0, Order.SAME)
+
+
 # Operators that a feature adds to a body.
 OPERATORS: dict[str, tuple[Operator, ...]] = {
     "views": (

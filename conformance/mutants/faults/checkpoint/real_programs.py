@@ -11,6 +11,7 @@ from conformance.mutants.faults.checkpoint.seams import (
     change_output,
     change_recomputed,
     change_recomputed_after,
+    change_restored,
 )
 from conformance.mutants.mutant import Copy, mutant
 
@@ -73,3 +74,49 @@ def looks_for_modules_that_drop(copy: Copy) -> None:
         return there(function, args, kwargs, preserve, *options)
 
     copy.call_instead("nested.api", "_run", run)
+
+
+@mutant("nested.recomputation", "gradients", "float16_tensors")
+def keeps_half_precision_as_bfloat16(copy: Copy) -> None:
+    """A recomputed tensor of float16 comes back with the precision of bfloat16."""
+    change_recomputed(copy, lambda tensor: tensor.bfloat16().half() if tensor.dtype is torch.float16 else tensor)
+
+
+def _call_region(copy: Copy, change: Callable[[Any, Any], tuple[Any, Any]]) -> None:
+    """A function runs again with ``change(args, kwargs)``."""
+    change_restored(copy, change)
+    change_restored(copy, change, "Inputs")
+
+
+@mutant("nested.inputs", "structure", "many_arguments_and_results")
+def packs_five_arguments(copy: Copy) -> None:
+    """From the sixth on, arguments come back as zeros."""
+    _call_region(copy, lambda args, kwargs: ((*args[:5], *(torch.zeros_like(args[0]) for _ in args[5:])), kwargs))
+
+
+@mutant("nested.inputs", "structure", "arguments_of_any_name")
+def sorts_keywords(copy: Copy) -> None:
+    """Keywords are kept apart from their values, and put together again in the order of the alphabet."""
+    _call_region(copy, lambda args, kwargs: (args, dict(zip(sorted(kwargs), kwargs.values(), strict=True))))
+
+
+@mutant("nested.api", "structure", "arguments_that_share_a_storage")
+def knows_arguments_by_their_storage(copy: Copy) -> None:
+    """Arguments that begin at one address are passed on as the first of them."""
+
+    def run(there: Any, function: Any, args: Any, *others: Any) -> Any:
+        seen: dict[int, Any] = {}
+        known = [seen.setdefault(one.data_ptr(), one) if isinstance(one, torch.Tensor) else one for one in args]
+        return there(function, tuple(known), *others)
+
+    copy.call_instead("nested.api", "_run", run)
+
+
+@mutant("nested.inputs", "structure", "containers_that_are_unusual")
+def rebuilds_subclasses_as_dicts(copy: Copy) -> None:
+    """A dict of another class comes back with its values in the order turned round."""
+
+    def turned(one: Any) -> Any:
+        return dict(zip(one, [*one.values()][::-1], strict=True)) if isinstance(one, dict) and type(one) is not dict else one
+
+    _call_region(copy, lambda args, kwargs: (tuple(map(turned, args)), {name: turned(one) for name, one in kwargs.items()}))
