@@ -77,6 +77,15 @@ MADE_ANEW: dict[str, Known] = known(
     "containers_whose_tensors_are_watched",
 )
 
+# Whatever compares the tensors that are saved, and not those that they are computed from.
+COMPUTED_ANEW: dict[str, Known] = known(
+    "diverges",
+    "a result that the function computes from a tensor is not kept, so that another tensor in its place is not noticed: kept are "
+    "leaves that are saved themselves, or as casts that autocast caches",
+    "seen here",
+    "what_is_computed_from_a_tensor_that_is_replaced",
+)
+
 # Whatever counts what an inner region is passed in containers among the outer one's tensors.
 COUNTED: dict[str, Known] = known(
     "refuses",

@@ -43,6 +43,7 @@ UNBREAKABLE = {
     "what_a_function_switches_back_on_a_module": "nested is declared to diverge here, so no fault changes the verdict",
     "what_is_drawn_after_what_a_policy_keeps": "nested is declared to diverge here, so no fault changes the verdict",
     "containers_whose_tensors_are_watched": "nested is declared to diverge here, so no fault changes the verdict",
+    "what_is_computed_from_a_tensor_that_is_replaced": "nested is declared to diverge here, so no fault changes the verdict",
     "weights_cached_around_forward": "nested is declared to diverge here, so no fault changes the verdict",
     "autocast_casts_a_weight_once": "offload is declared to diverge here, so no fault changes the verdict",
     **dict.fromkeys(

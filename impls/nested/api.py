@@ -18,7 +18,17 @@ from torch.utils.checkpoint import SelectiveCheckpointContext as SelectiveCheckp
 from torch.utils.checkpoint import create_selective_checkpoint_contexts as create_selective_checkpoint_contexts
 
 from impls.implementation import CAPABILITIES, Implementation
-from impls.known_failures import BYPASSED, CACHED, COUNTED, KEPT_DRAWS, LEFT_EARLY, MADE_ANEW, RUN_TWICE, SPECIALISED
+from impls.known_failures import (
+    BYPASSED,
+    CACHED,
+    COMPUTED_ANEW,
+    COUNTED,
+    KEPT_DRAWS,
+    LEFT_EARLY,
+    MADE_ANEW,
+    RUN_TWICE,
+    SPECIALISED,
+)
 from impls.nested.operator_log import OperatorLog
 from impls.nested.recomputation import NO_CONTEXT
 from impls.nested.region import CheckpointError as CheckpointError
@@ -241,6 +251,7 @@ IMPLEMENTATION = Implementation(
     | SPECIALISED
     | KEPT_DRAWS
     | CACHED
+    | COMPUTED_ANEW
     | COUNTED
     | MADE_ANEW
     | ({} if POLICIES_ASK_FOR_HOOKS else BYPASSED),
