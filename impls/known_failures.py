@@ -80,8 +80,8 @@ MADE_ANEW: dict[str, Known] = known(
 # Whatever compares the tensors that are saved, and not those that they are computed from.
 COMPUTED_ANEW: dict[str, Known] = known(
     "diverges",
-    "a result that the function computes from a tensor is not kept, so that another tensor in its place is not noticed: kept are "
-    "leaves that are saved themselves, or as casts that autocast caches",
+    "a result that the function computes from a tensor is not kept, so another tensor in its place is not noticed; what is "
+    "kept are leaves that are saved themselves, or as casts that autocast caches",
     "seen here",
     "what_is_computed_from_a_tensor_that_is_replaced",
 )
@@ -111,6 +111,8 @@ REPLACED: dict[str, Known] = known(
     "seen here",
     "names_that_are_bound_late",
     "weights_and_buffers_that_are_replaced",
+    "weights_that_are_replaced_under_autocast",
+    "what_is_computed_from_a_tensor_that_is_replaced",
     "regions_inside_a_functional_call",
 )
 
@@ -188,6 +190,12 @@ SINGLE_NODE: dict[str, Known] = {
         "hooks_that_another_thread_registers_meanwhile",
     ),
     **REPLACED,
+    **known(
+        "diverges",
+        "gradients go to the leaves that the function reads when it runs again",
+        "seen here",
+        "weights_with_the_same_values_under_autocast",
+    ),
     **known(
         "diverges",
         "the recomputation reads the weights that the module has by then, and these get the gradients of copies that were "

@@ -150,5 +150,18 @@ IMPLEMENTATION = Implementation(
             "seen here",
             "containers_that_an_inner_region_alone_is_passed",
         ),
+        **known(
+            "diverges",
+            "what a region around keeps is not asked for: a container with tensors is made anew for a region inside",
+            "seen here",
+            "containers_that_the_function_identifies",
+            "containers_that_the_function_identifies_and_changes",
+        ),
+        **known(
+            "diverges",
+            "a recomputation is ended early also if it has removed a hook that the function registers anew at its end",
+            "seen here",
+            "hooks_that_a_function_registers_anew_at_its_end",
+        ),
     },
 )
