@@ -192,6 +192,12 @@ SINGLE_NODE: dict[str, Known] = {
     **REPLACED,
     **known(
         "diverges",
+        "a hook that the function registers is on a leaf of one recomputation, and the next registers another one",
+        "seen here",
+        "hooks_that_a_function_replaces_inside_another",
+    ),
+    **known(
+        "diverges",
         "gradients go to the leaves that the function reads when it runs again",
         "seen here",
         "weights_with_the_same_values_under_autocast",

@@ -36,7 +36,7 @@ def test_a_buffer_is_read_where_no_version_tells_of_its_changes(case: Case) -> N
 
 
 @for_readers("adversarial", "wrong gradient", "numpy, buffer")
-@offload_law(written(silent_changes.through_numpy, first=st.booleans(), **CUT), devices=["cpu"])
+@offload_law(written(silent_changes.through_numpy, first=st.booleans(), away=HERE, **CUT), devices=["cpu"])
 def test_a_buffer_that_is_changed_through_numpy(case: Case) -> None:
     """A buffer that forward changes through numpy, which no operator of torch does, is plain's step by step."""
     equals_plain(case)
