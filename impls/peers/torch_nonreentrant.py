@@ -50,6 +50,7 @@ IMPLEMENTATION = Implementation(
         "the stop is an exception, of which TorchScript's interpreter makes a RuntimeError that says nothing of checkpointing",
         "seen here",
         "scripted_functions",
+        "functions_that_are_scripted_inside",
     )
     | known(
         "diverges",
