@@ -159,6 +159,12 @@ IMPLEMENTATION = Implementation(
         ),
         **known(
             "diverges",
+            "autograd hands the arguments of an inner region over by an operator, which modes see",
+            "seen here",
+            "no_operators_are_seen_but_the_functions",
+        ),
+        **known(
+            "diverges",
             "a recomputation is ended early also if it has removed a hook that the function registers anew at its end",
             "seen here",
             "hooks_that_a_function_registers_anew_at_its_end",
