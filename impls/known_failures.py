@@ -78,6 +78,15 @@ MADE_ANEW: dict[str, Known] = known(
     "containers_whose_tensors_are_watched",
 )
 
+# Whatever compares the tensors that are saved, and not those that they are computed from.
+COMPUTED_ANEW: dict[str, Known] = known(
+    "diverges",
+    "a result that the function computes from a tensor is not kept, so another tensor in its place is not noticed; what is "
+    "kept are leaves that are saved themselves, or as casts that autocast caches",
+    "seen here",
+    "what_is_computed_from_a_tensor_that_is_replaced",
+)
+
 # Whatever counts what an inner region is passed in containers among the outer one's tensors.
 COUNTED: dict[str, Known] = known(
     "refuses",
@@ -120,6 +129,8 @@ REPLACED: dict[str, Known] = known(
     "seen here",
     "names_that_are_bound_late",
     "weights_and_buffers_that_are_replaced",
+    "weights_that_are_replaced_under_autocast",
+    "what_is_computed_from_a_tensor_that_is_replaced",
     "regions_inside_a_functional_call",
     "modules_that_are_given_other_weights",
 )
@@ -198,6 +209,18 @@ SINGLE_NODE: dict[str, Known] = {
         "hooks_that_another_thread_registers_meanwhile",
     ),
     **REPLACED,
+    **known(
+        "diverges",
+        "a hook that the function registers is on a leaf of one recomputation, and the next registers another one",
+        "seen here",
+        "hooks_that_a_function_replaces_inside_another",
+    ),
+    **known(
+        "diverges",
+        "gradients go to the leaves that the function reads when it runs again",
+        "seen here",
+        "weights_with_the_same_values_under_autocast",
+    ),
     **known(
         "diverges",
         "the recomputation reads the weights that the module has by then, and these get the gradients of copies that were "

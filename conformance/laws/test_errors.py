@@ -255,6 +255,16 @@ def test_scripted_functions(case: Case) -> None:
     case.equals_plain()
 
 
+_INSIDE = {"how": st.sampled_from(["module", "trace", "text"]), "computed": st.booleans(), "nested": st.booleans()}
+
+
+@for_readers("advanced", "wrong gradient", "TorchScript, torch.jit, JIT")
+@law(named(errors.scripted_inside, steps=st.integers(1, 3), **_INSIDE), floor=4, effort=0.5)
+def test_functions_that_are_scripted_inside(case: Case) -> None:
+    """What a region scripts or traces anew each time that it runs gets plain's gradients."""
+    case.equals_plain()
+
+
 @for_readers("adversarial", "wrong gradient", "TorchScript, torch.jit, JIT")
 @law(
     named(errors.scripted, before=st.just(0), steps=st.integers(1, 3), alike=st.just(False), **_SCRIPTED),

@@ -35,6 +35,13 @@ def test_a_buffer_is_read_where_no_version_tells_of_its_changes(case: Case) -> N
     equals_plain(case)
 
 
+@for_readers("adversarial", "wrong gradient", "numpy, buffer")
+@offload_law(written(silent_changes.through_numpy, first=st.booleans(), away=HERE, **CUT), devices=["cpu"])
+def test_a_buffer_that_is_changed_through_numpy(case: Case) -> None:
+    """A buffer that forward changes through numpy, which no operator of torch does, is plain's step by step."""
+    equals_plain(case)
+
+
 ROWS = st.lists(st.sampled_from((-3, 3)), min_size=2, max_size=3).map(tuple)
 
 

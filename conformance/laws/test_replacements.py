@@ -11,6 +11,7 @@ from conformance.judging import law as laws
 from conformance.judging.judge import Case
 from conformance.judging.refusals import REQUIRES_GRAD
 from conformance.programs.scenarios import replaced_tensors
+from conformance.programs.scenarios.state import autocast
 from conformance.programs.strategies import named
 from conformance.rows.for_readers import for_readers
 
@@ -78,6 +79,37 @@ _alike = named(replaced_tensors.alike, kind=st.sampled_from(_ALIKE), nested=BOTH
 def test_other_tensors_with_the_same_values(case: Case) -> None:
     """What a function makes anew in each run, or finds replaced by equal values, is no reason to refuse."""
     case.equals_plain()
+
+
+_UNDER_AUTOCAST = {"inside": BOTH, "together": BOTH, "nested": BOTH}
+_WAY = st.sampled_from(["late", "assigned", "data", "changed"])
+
+
+@for_readers("everyday", "wrong gradient", "AMP, mixed precision, lambda, loop variable, EMA")
+@law(named(autocast.replaced, how=_WAY, **_UNDER_AUTOCAST), needs=["autocast"], floor=6, **_MAY_REFUSE)
+def test_weights_that_are_replaced_under_autocast(case: Case) -> None:
+    """A weight that autocast casts, and another one replaces or that changes before backward, makes no wrong gradient."""
+    case.equals_plain_or_refuses()
+
+
+_CAST_ANEW = st.sampled_from(["kept", "equal", "data"])
+
+
+@for_readers("advanced", "poor error", "AMP, mixed precision, FSDP, ZeRO")
+@law(named(autocast.kept_or_cast_anew, how=_CAST_ANEW, nested=BOTH), needs=["autocast"], floor=3)
+def test_weights_with_the_same_values_under_autocast(case: Case) -> None:
+    """A cast that is kept while its weight changes, and a weight that has its values again, are no reason to refuse."""
+    case.equals_plain()
+
+
+_COMPUTED = st.sampled_from(["a sum", "a cast", "nothing", "autocast"])
+
+
+@for_readers("advanced", "wrong gradient", "lambda, loop variable, closure, late binding")
+@law(named(autocast.computed, how=_COMPUTED, regions=REGIONS), needs=["closure-gradients"], floor=3, **_MAY_REFUSE)
+def test_what_is_computed_from_a_tensor_that_is_replaced(case: Case) -> None:
+    """A tensor of which a result alone is saved, or nothing, and that is replaced, makes no wrong gradient."""
+    case.equals_plain_or_refuses()
 
 
 _CACHED = {"layers": st.integers(1, 2), "calls": st.integers(1, 3), "nested": BOTH}

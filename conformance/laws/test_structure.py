@@ -305,7 +305,7 @@ _changed = functools.partial(named, identified_containers.identified_and_changed
 @for_readers("adversarial", "wrong gradient", "id, is, memo, append")
 @law(_changed(change=st.just("a number"), nested=st.booleans()), needs=["non-tensor-arguments"], floor=6)
 def test_containers_that_the_function_identifies_and_changes(case: Case) -> None:
-    """A container that the function puts a number into is the same object in each run, and holds what it held."""
+    """A container that the function puts a number into is the same object in each run."""
     case.equals_plain()
 
 

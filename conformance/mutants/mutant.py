@@ -43,7 +43,9 @@ UNBREAKABLE = {
     "masks_in_graphs_that_are_not_compiled": "nested is declared to diverge here, so no fault changes the verdict",
     "masks_within_a_memory_budget": "nested is declared to diverge here, so no fault changes the verdict",
     "containers_whose_tensors_are_watched": "nested is declared to diverge here, so no fault changes the verdict",
+    "what_is_computed_from_a_tensor_that_is_replaced": "nested is declared to diverge here, so no fault changes the verdict",
     "weights_cached_around_forward": "nested is declared to diverge here, so no fault changes the verdict",
+    "a_buffer_that_is_changed_through_numpy": "offload is declared to diverge here, so no fault changes the verdict",
     "autocast_casts_a_weight_once": "offload is declared to diverge here, so no fault changes the verdict",
     **dict.fromkeys(
         ("the_device_is_not_started_by_a_region_on_the_cpu", "a_device_that_is_started_inside"),

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from impls.compiled import is_compiling, traced_or_eager
-from impls.implementation import CAPABILITIES, Implementation
+from impls.implementation import CAPABILITIES, Implementation, known
 from impls.native.region import capture_states, refuse, require_extension
 from impls.nested import api as nested
 from impls.nested.api import CheckpointError as CheckpointError
@@ -146,5 +146,26 @@ IMPLEMENTATION = Implementation(
     summary="nested, with hooks in C++",
     source="impls.nested",
     capabilities=frozenset(CAPABILITIES),
-    known=nested.IMPLEMENTATION.known,
+    known={
+        **nested.IMPLEMENTATION.known,
+        **known(
+            "diverges",
+            "what a region around keeps is not asked for: a container with tensors is made anew for a region inside",
+            "seen here",
+            "containers_that_the_function_identifies",
+            "containers_that_the_function_identifies_and_changes",
+        ),
+        **known(
+            "diverges",
+            "autograd hands the arguments of an inner region over by an operator, which modes see",
+            "seen here",
+            "no_operators_are_seen_but_the_functions",
+        ),
+        **known(
+            "diverges",
+            "a recomputation is ended early also if it has removed a hook that the function registers anew at its end",
+            "seen here",
+            "hooks_that_a_function_registers_anew_at_its_end",
+        ),
+    },
 )

@@ -341,7 +341,7 @@ def argument_origin(region: Any, index: int) -> Origin:
     address, (offset, stride, conjugated, negated), over_storage = region.place(index)
     origin = Origin(over_storage)
     origin.address, origin.layout = address, _Layout(offset, stride, conjugated, negated)
-    origin.storage, origin.followed = over_storage.untyped_storage(), False
+    origin.storage, origin.followed, origin.leaf = over_storage.untyped_storage(), False, None
     origin.probe, origin.metadata = region.version_handle(index), metadata_of(region, index)
     return origin
 

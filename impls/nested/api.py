@@ -23,6 +23,7 @@ from impls.known_failures import (
     BYPASSED,
     CACHED,
     CAPTURED,
+    COMPUTED_ANEW,
     COUNTED,
     KEPT_DRAWS,
     LEFT_EARLY,
@@ -277,6 +278,7 @@ IMPLEMENTATION = Implementation(
     | CACHED
     | CAPTURED
     | WITHIN_BUDGET
+    | COMPUTED_ANEW
     | COUNTED
     | MADE_ANEW
     | ({} if POLICIES_ASK_FOR_HOOKS else BYPASSED),

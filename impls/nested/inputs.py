@@ -14,7 +14,7 @@ from impls.tensors.containers import GONE, Container, Contents, Parts, PassedCon
 from impls.tensors.other_names import find_other_name
 from impls.tensors.packed import Packed
 from impls.tensors.versions import VersionProbe, version_probe
-from impls.torch_private import top_hooks
+from impls.torch_private import disable_dispatch_modes, dispatch_mode_count, top_hooks
 
 _ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size, torch.Generator})
 _TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
@@ -132,7 +132,7 @@ class Inputs:
     """
 
     __slots__ = ("__weakref__", "args", "around", "captured", "changed", "containers", "enclosing", "generators",
-                 "hooks_were_active", "indices", "kwargs", "lent", "packed", "passed", "place", "places", "probes",
+                 "hooks_were_active", "indices", "kwargs", "lent", "owner", "packed", "passed", "place", "places", "probes",
                  "saved_before", "versions")  # fmt: skip
 
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any], enclosing: Saving | None = None) -> None:
@@ -155,6 +155,8 @@ class Inputs:
         self.around = around if isinstance(around, Inputs) else None
         self.args = self._capture_all(args, itertools.count())
         self.kwargs = dict(zip(kwargs, self._capture_all(kwargs.values(), kwargs), strict=True))
+        # Where tensors are saved, if it is a region: a recomputation brings none back that it would have to recompute.
+        self.owner = enclosing if hasattr(enclosing, "put_back") and any(type(one) is Packed for one in self.packed) else None
         self.enclosing = self.around = self.place = None
         for each in (self.indices, self.captured):
             each.clear()  # identities are valid only while the arguments are alive
@@ -267,14 +269,26 @@ class Inputs:
         """Forward is over. If it changed a tensor in place, let go of all: one may be an output, which holds the region."""
         self.drop_changed_containers()
         if self.first_changed() is not None:
-            self.args, self.kwargs, self.packed, self.containers, self.changed, self.lent = [], {}, None, [], [], {}
+            self.args, self.kwargs, self.packed, self.owner = [], {}, None, None
+            self.containers, self.changed, self.lent = [], [], {}
             self.probes = [version_probe(one) if isinstance(one, torch.Tensor) else one for one in self.probes]
+
+    def _unpack(self, packed: Packed, version: int) -> torch.Tensor:
+        """A tensor that is saved elsewhere. Modes of the user see how it is recomputed, and not how autograd hands it over."""
+        if self.owner is None or packed.saved is None or not dispatch_mode_count():
+            return packed.unpack(version)
+        slot = packed.saved.data
+        kept = self.owner.put_back(slot, self.owner.unpack(slot))
+        with disable_dispatch_modes():
+            tensor = packed.unpack(version)
+        del kept
+        return tensor
 
     def restore(self) -> Call:
         """The arguments. Containers hold what they held at the call, whatever has happened to them since."""
         assert self.packed is not None
         tensors = [
-            packed if isinstance(packed, torch.Tensor) else packed.unpack(version)
+            packed if isinstance(packed, torch.Tensor) else self._unpack(packed, version)
             for packed, version in zip(self.packed, self.versions, strict=True)
         ]
         for position, one in self.lent.items():

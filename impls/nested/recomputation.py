@@ -223,7 +223,8 @@ class Recomputation(HookOwner):
         """Whether a tensor is known to have the values of the one that was there in forward. If it has others, the run ends."""
         equal = has_equal_values(before, tensor)
         if equal is False and self.check:
-            self.stop(f"a saved tensor ({describe(tensor_metadata(tensor))}) was replaced since by one with other values. "
+            cast = "the leaf that it is cast from was changed or" if before.leaf is not None else "it was"
+            self.stop(f"a saved tensor ({describe(tensor_metadata(tensor))}) has other values: {cast} replaced since. "
                       "Replace it after backward, or pass it as an argument")  # fmt: skip
         return bool(equal)
 

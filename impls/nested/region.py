@@ -198,6 +198,17 @@ class Region(HookOwner):
                         "unlike in forward")  # fmt: skip
         return tensor
 
+    def put_back(self, slot: Slot, tensor: torch.Tensor) -> RecomputedTensors:
+        """Have a tensor that was unpacked handed over by the next unpacking of its slot, while what this returns is kept."""
+        task = current_graph_task_id()
+        values = self.find_values(task)
+        if values is None:
+            values = RecomputedTensors()
+            values.task = task
+            self.values_by_task[task] = weakref.ref(values)
+        values[slot[0]] = tensor
+        return values
+
     def find_values(self, task: int) -> RecomputedTensors | None:
         """What is left of a recomputation for a backward, or for another one of the same group."""
         reference = self.values_by_task.get(task)

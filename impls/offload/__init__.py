@@ -19,5 +19,11 @@ IMPLEMENTATION = Implementation(
         "autocast caches the casts of leaves, and a loaded copy is none: its gradients are added after the cast, not before",
         "at::autocast::cached_cast",
         "autocast_casts_a_weight_once",
+    )
+    | known(
+        "diverges",
+        "forward sees a copy of a buffer, of which those are taken back that operators of torch have changed",
+        "seen here",
+        "a_buffer_that_is_changed_through_numpy",
     ),
 )

@@ -217,6 +217,12 @@ TORCH_NONREENTRANT: dict[str, Known] = {
         "hooks_on_arguments_by_keyword_and_in_containers",
     ),
     **known(
+        "diverges",
+        "a hook that the function removes when it runs again stays off",
+        "seen here",
+        "hooks_that_a_function_replaces_inside_another",
+    ),
+    **known(
         "refuses",
         "arguments are saved tensors, and autograd saves none that was made in inference mode",
         "seen here",

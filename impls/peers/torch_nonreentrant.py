@@ -43,11 +43,18 @@ IMPLEMENTATION = Implementation(
         "containers_that_the_function_changes_around_regions",
     )
     | known(
+        "diverges",
+        "a function that is stopped early has removed its hook and registers none",
+        "seen here",
+        "hooks_that_a_function_registers_anew_at_its_end",
+    )
+    | known(
         "crashes",
         "the stop is an exception, of which TorchScript's interpreter makes a RuntimeError that says nothing of checkpointing",
         "seen here",
         "scripted_functions",
         "callables_that_are_not_pythons",
+        "functions_that_are_scripted_inside",
     )
     | known(
         "diverges",

@@ -67,7 +67,7 @@ def _watch_handles() -> None:
         removed(handle)
 
     RemovableHandle.__init__ = initialised  # type: ignore[method-assign, assignment]
-    RemovableHandle.remove = removing  # type: ignore[method-assign]
+    RemovableHandle.remove = removing  # type: ignore[method-assign, assignment]
 
 
 class _Removal(NamedTuple):

@@ -76,12 +76,13 @@ class Container:
 
     def keep_itself(self, value: Any, atoms: frozenset[type], others: list[Any]) -> bool:
         """Keep a container that was changed, if all that it holds are ``atoms`` and what is kept anyway. Whether it is so."""
-        now = flatten_once(value)
-        known = {id(one) for one in others}
-        harmless = now is not None and (isinstance(now.form, Fields) or type(value) in (list, dict, deque))
-        if harmless and type(value) is dict:
-            harmless = all(type(key) in atoms for key in value)
-        harmless = harmless and all(type(one) in atoms or id(one) in known for one in now.children)
+        now, known = flatten_once(value), {id(one) for one in others}
+        harmless = (
+            now is not None
+            and (isinstance(now.form, Fields) or type(value) in (list, dict, deque))
+            and (type(value) is not dict or all(type(key) in atoms for key in value))
+            and all(type(one) in atoms or id(one) in known for one in now.children)
+        )
         self.other_name = Itself(value) if harmless else None
         return harmless
 

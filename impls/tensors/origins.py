@@ -3,7 +3,9 @@
 A recomputation has to read the same values again. Another tensor in its place, by a name that is bound late, an attribute that
 is assigned or ``.data`` that is swapped, may look the same, and the gradient is wrong. So a region keeps the storage of leaves
 that it saved and did not make, as autograd would; what its function makes anew in each run has equal values in both. Results of
-operators are only compared while somebody else keeps them: dropping them is what checkpointing is for.
+operators are only compared while somebody else keeps them: dropping them is what checkpointing is for. Of a leaf that is cast,
+as autocast casts weights, the cast is saved: it is the leaf that is compared, if the cast outlives forward, as the cache of
+autocast has it do.
 """
 
 from __future__ import annotations
@@ -41,13 +43,15 @@ class Origin(weakref.ref[torch.Tensor]):
 
     The origin of a region's own result has ``probe``, ``metadata`` and an address of None until ``find_outside`` asks for the
     rest. ``storage`` is kept once it is known to be a leaf's from outside; ``followed`` says whether the reference is compared
-    with. Regions around the one that saved the tensor share the object, and so know the same.
+    with. If the tensor was cast from a ``leaf``, all but the reference is that one's. Regions around the one that saved the
+    tensor share the object, and so know the same.
     """
 
-    __slots__ = ("address", "followed", "layout", "metadata", "probe", "storage")
+    __slots__ = ("address", "followed", "layout", "leaf", "metadata", "probe", "storage")
     address: int | None
     followed: bool
     layout: _Layout | None
+    leaf: torch.Tensor | None
     metadata: TensorMetadata
     probe: VersionProbe
     storage: torch.UntypedStorage | None
@@ -56,11 +60,28 @@ class Origin(weakref.ref[torch.Tensor]):
         """Whether a tensor is not where this one was, or is read from there in another way."""
         if self.address is None:
             return False
+        if self.leaf is not None:
+            return not self.is_cast_again(tensor)
         layout = self.layout
         return self.address != tensor.data_ptr() or (
             layout is not None
             and (layout.stride != tensor.stride() or layout.conjugated != tensor.is_conj() or layout.negated != tensor.is_neg())
         )
+
+    def is_cast_again(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is the same cast, or one of the same leaf, which has not changed."""
+        if self() is _whole(tensor):
+            return True
+        leaf = _find_leaf(_whole(tensor).grad_fn)
+        return leaf is not None and leaf.data_ptr() == self.address and self.probe._version == self.metadata[3]
+
+    def note_leaf(self, node: Any) -> None:
+        """Keep the leaf that the tensor was cast from, if the node that made it is a cast: so does the graph."""
+        leaf = _find_leaf(node)
+        if leaf is not None and _shows_its_memory(leaf):
+            self.leaf = self.probe = leaf
+            self.address, self.storage, self.layout = leaf.data_ptr(), leaf.untyped_storage(), _layout(leaf)
+            self.metadata, self.followed = tensor_metadata(leaf), False
 
     def keep_storage(self, tensor: torch.Tensor) -> None:
         """Keep the storage of the saved tensor, which is known to be from outside."""
@@ -89,7 +110,7 @@ def find_origin(tensor: torch.Tensor, base: torch.Tensor, probe: VersionProbe, m
         return None
     origin = Origin(base)
     origin.address, origin.layout = tensor.data_ptr(), None if base is tensor else _layout(tensor)
-    origin.followed, origin.probe, origin.metadata, origin.storage = True, probe, metadata, None
+    origin.followed, origin.probe, origin.metadata, origin.storage, origin.leaf = True, probe, metadata, None, None
     return origin
 
 
@@ -102,6 +123,19 @@ def make_result_origin(tensor: torch.Tensor, probe: VersionProbe, metadata: Tens
     origin = Origin(tensor)
     origin.address, origin.probe, origin.metadata = None, probe, metadata
     return origin
+
+
+def _whole(tensor: torch.Tensor) -> torch.Tensor:
+    base = tensor._base
+    return tensor if base is None else base
+
+
+def _find_leaf(node: Any) -> torch.Tensor | None:
+    """The leaf whose cast this node has made; None if it has made something else."""
+    if type(node).__name__ != "ToCopyBackward0":
+        return None
+    leaf: torch.Tensor | None = getattr(node.next_functions[0][0], "variable", None)
+    return leaf
 
 
 def _shows_its_memory(tensor: torch.Tensor) -> bool:
@@ -125,12 +159,13 @@ def find_outside(
         if base is None:
             continue
         if one.address is None:
-            one.layout = one.storage = None
+            one.layout = one.storage = one.leaf = None
             one.followed = _shows_its_memory(base) and not is_argument(base)
             one.address = base.data_ptr() if one.followed else -1
         if one.followed and (node := base.grad_fn) is not None:
             one.followed = node._sequence_nr() < first_sequence_number
-        if one.followed:
+            one.note_leaf(node)
+        if one.followed or one.storage is not None:
             left[index] = one
     return left
 
@@ -161,6 +196,13 @@ def keep_storages(origins: Iterable[Origin], output: Any, *, hooks_were_active: 
 def has_equal_values(origin: Origin, tensor: torch.Tensor) -> bool | None:
     """Whether a tensor that is elsewhere than the one that was saved has its values; None if these are gone."""
     storage = origin.current_storage() if origin.storage is None else origin.storage
+    if origin.leaf is not None:
+        leaf = _find_leaf(_whole(tensor).grad_fn)
+        if leaf is None or tensor_metadata(leaf)[:3] != origin.metadata[:3]:  # whoever frees it means to fill it again
+            return None
+        if origin.probe._version != origin.metadata[3]:
+            return False
+        tensor = leaf
     if storage is None or origin.layout is None or tensor.is_quantized:
         return None
     if origin.probe._version != origin.metadata[3]:  # then its values are not those that were saved, as unpacking it will tell

@@ -227,9 +227,8 @@ def stops_again_in_what_is_being_left(copy: Copy) -> None:
     copy.set_before("nested.recomputation", "Recomputation.stop", stopped=lambda _: False)
 
 
-@mutant("nested.recomputation", "errors", "scripted_functions")
-def lets_interpreters_rename_the_stop(copy: Copy) -> None:
-    """An exception that an interpreter makes of the one that ends a recomputation is raised."""
+def _let_interpreters_rename_the_stop(copy: Copy) -> None:
+    """Raise an exception that an interpreter makes of the one that ends a recomputation."""
 
     def collect(there: Any, self: Any, function: Callable[[], Any]) -> None:
         raised: list[Exception] = []
@@ -246,6 +245,18 @@ def lets_interpreters_rename_the_stop(copy: Copy) -> None:
             raise raised[0]
 
     copy.call_instead("nested.recomputation", "Recomputation._collect", collect)
+
+
+@mutant("nested.recomputation", "errors", "scripted_functions")
+def lets_interpreters_rename_the_stop(copy: Copy) -> None:
+    """An exception that an interpreter makes of the one that ends a recomputation is raised."""
+    _let_interpreters_rename_the_stop(copy)
+
+
+@mutant("nested.recomputation", "errors", "functions_that_are_scripted_inside")
+def lets_interpreters_inside_rename_the_stop(copy: Copy) -> None:
+    """An exception that an interpreter which is made in the region makes of the one that ends it early is raised."""
+    _let_interpreters_rename_the_stop(copy)
 
 
 @mutant("nested.region", "errors", "debug_lists_the_operators_of_both_runs")

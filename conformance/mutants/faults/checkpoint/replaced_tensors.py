@@ -138,3 +138,15 @@ def keeps_the_version_of_a_stand_in(copy: Copy) -> None:
         return tensor
 
     copy.call_instead("nested.recomputation", "Recomputation.accept_replacement", accept)
+
+
+@mutant("tensors.origins", "errors", "weights_that_are_replaced_under_autocast")
+def looks_for_no_leaf_behind_a_cast(copy: Copy) -> None:
+    """The cast of a weight is taken for a result that the function computes anew."""
+    copy.replace("tensors.origins", "Origin.note_leaf", lambda self, node: None)
+
+
+@mutant("tensors.origins", "errors", "weights_with_the_same_values_under_autocast")
+def takes_another_cast_for_another_weight(copy: Copy) -> None:
+    """A weight counts as replaced if its cast is another object."""
+    copy.replace("tensors.origins", "_equal", lambda *_: False)

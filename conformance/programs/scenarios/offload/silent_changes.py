@@ -18,6 +18,30 @@ def read(OffloadModel, note, device, place, *, steps, slices, checkpoint, forwar
     note("buffers", here(model.buffers()))
 
 
+def through_numpy(OffloadModel, note, device, place, *, first, slices, checkpoint):  # noqa: N803
+    class Scaling(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("scale", torch.ones(1))
+
+        def forward(self, x):
+            if first:
+                self.scale.numpy()[0] *= 1.5
+            x = x * float(self.scale.numpy()[0])
+            if not first:
+                self.scale.numpy()[0] *= 1.5
+            return x.sin()
+
+    model = OffloadModel([torch.nn.Linear(2, 2), Scaling()], place, num_slices=slices, checkpoint_activation=checkpoint)
+    note("leaves", tuple(model.parameters()))
+    for step in range(2):
+        y = model(torch.randn(4, 2, device=place))
+        note(f"forward {step}", here([y]))
+        y.sum().backward()
+        note(f"gradients {step}", here(p.grad for p in model.parameters()))
+        note(f"buffers {step}", here(model.buffers()))
+
+
 def read_by_parts(OffloadModel, note, device, place, *, steps, rows):  # noqa: N803
     import copy
 

@@ -13,13 +13,14 @@ def inside(checkpoint, note, device, *, module, beside, steps, passes, nested):
         def forward(self, h):
             if self.handle is not None:
                 self.handle.remove()
-            self.handle = h.register_hook(lambda grad: grad * 3)
+            if h.requires_grad:
+                self.handle = h.register_hook(lambda grad: grad * 3)
             return h.sin() * h
     layer = Hooking()
     layer = layer if module else layer.forward
     def outer(h):
         h = h.exp()
-        if beside:
+        if beside and h.requires_grad:
             h.register_hook(lambda grad: grad + 1)
         return (checkpoint(layer, h) if nested else layer(h)).tanh()
     for step in range(steps):
@@ -28,8 +29,7 @@ def inside(checkpoint, note, device, *, module, beside, steps, passes, nested):
         for number in range(passes):
             y.backward(torch.ones_like(y), retain_graph=True)
             note(f"gradients {step} {number}", [p.grad])
-    hooking = layer if module else layer.__self__
-    hooking.handle.remove()
+    (layer if module else layer.__self__).handle.remove()
     y.backward(torch.ones_like(y))
     note("gradients without", [p.grad])
 

@@ -121,3 +121,84 @@ def switched_by_hand(checkpoint: Any, note: Any, device: str, *, around: bool, n
             note(f"cached after backward {step}", torch.is_autocast_cache_enabled())
         note(f"cached {step}", torch.is_autocast_cache_enabled())
         note(f"gradients {step}", [x.grad, w.grad])
+
+
+def replaced(checkpoint: Any, note: Any, device: str, *, how: str, inside: bool, together: bool, nested: bool) -> None:
+    kind = torch.device(device).type
+    p = torch.randn(4, 4, device=device, requires_grad=True)
+    layers = [torch.nn.Linear(4, 4, device=device) for _ in range(3)]
+    note("leaves", (p, *(layer.weight for layer in layers)))
+    weights = [layer.weight for layer in layers]
+    late = []
+
+    def inner(h):
+        with torch.autocast(kind, dtype=torch.bfloat16, enabled=inside or torch.is_autocast_enabled(kind)):
+            return (late[0](h) if how == "late" else layers[0](h)).tanh()
+
+    def outer(h):
+        return checkpoint(inner, h.float().cos()) if nested else inner(h.float().cos())
+
+    with torch.autocast(kind, dtype=torch.bfloat16, enabled=not inside):
+        y = layers[0](p) if together else p
+        for layer in layers if how == "late" else layers[:1]:
+            late[:] = [layer]
+            y = checkpoint(outer, y)
+        note("forward", y)
+    other = torch.randn(4, 4, device=device)
+    if how == "assigned":
+        layers[0].weight = torch.nn.Parameter(other)
+    elif how == "data":
+        layers[0].weight.data = other
+    elif how == "changed":
+        with torch.no_grad():
+            layers[0].weight.copy_(other)
+    y.float().backward(torch.ones_like(y.float()))
+    note("gradients 0", [p.grad, *(weight.grad for weight in weights)])
+
+
+def computed(checkpoint: Any, note: Any, device: str, *, how: str, regions: int) -> None:
+    p = torch.randn(4, 4, device=device, requires_grad=True)
+    weights = [torch.randn(4, 4, device=device, requires_grad=True) for _ in range(regions)]
+    note("leaves", (p, *weights))
+    bodies = {
+        "a sum": lambda h, w: h @ (w + 1),
+        "a cast": lambda h, w: h.double() @ w.double(),
+        "nothing": lambda h, w: h + w,
+        "autocast": lambda h, w: h @ w,
+    }
+    body, y = bodies[how], p
+    with torch.autocast(torch.device(device).type, torch.bfloat16, enabled=how == "autocast", cache_enabled=False):
+        for w in weights:
+            y = checkpoint(lambda h: body(h, w).tanh(), y)  # noqa: B023 - a name that is bound late
+    note("forward", y)
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad, *(weight.grad for weight in weights)])
+
+
+def kept_or_cast_anew(checkpoint: Any, note: Any, device: str, *, how: str, nested: bool) -> None:
+    kind = torch.device(device).type
+    p = torch.randn(4, 4, device=device, requires_grad=True)
+    layer = torch.nn.Linear(4, 4, device=device)
+    weight = layer.weight
+    note("leaves", (p, weight))
+    low = [weight.bfloat16()]
+
+    def inner(h):
+        h = h.bfloat16() @ low[0] if how == "kept" else layer(h)
+        return h.float().sin()
+
+    def outer(h):
+        return checkpoint(inner, h.cos()) if nested else inner(h.cos())
+
+    with torch.autocast(kind, dtype=torch.bfloat16, enabled=how != "kept"):
+        y = checkpoint(outer, p)
+    note("forward", y)
+    if how == "kept":
+        with torch.no_grad():
+            weight.mul_(2)
+    elif how == "equal":
+        layer.weight = torch.nn.Parameter(weight.detach().clone())
+    elif how == "data":
+        layer.weight.data = weight.detach().clone()
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad, weight.grad])
