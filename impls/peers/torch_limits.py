@@ -20,6 +20,13 @@ TORCH_REENTRANT: dict[str, Known] = {
         "attributes_that_are_tensors_are_freed",
     ),
     **known(
+        "crashes",
+        "a tensor from outside among the outputs becomes an output of the node, which requires grad and keeps the graph; a "
+        "backward through it recomputes without end",
+        "seen here",
+        "buffers_among_the_outputs",
+    ),
+    **known(
         "diverges",
         "tensors in containers are neither detached nor saved: gradients flow through them twice or not at all",
         "field report; seen here",

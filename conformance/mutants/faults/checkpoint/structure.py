@@ -163,3 +163,16 @@ def remembers_the_value_of_a_call(copy: Copy) -> None:
         return known[function, *args]
 
     copy.call_instead("nested.api", "_run", changed)
+
+
+@mutant("nested.api", "structure", "buffers_among_the_outputs")
+def lets_buffers_among_the_outputs_require_grad(copy: Copy) -> None:
+    """What needs no grad and is one of several outputs, but no argument, requires grad from then on."""
+
+    def change(output: Any, args: Args) -> Any:
+        for one in output if type(output) is tuple else ():
+            if one.is_leaf and one._base is None and not any(one is a for a in args):
+                one.requires_grad_()
+        return output
+
+    change_output(copy, change)
