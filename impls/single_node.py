@@ -76,9 +76,7 @@ def prepare_outputs(ctx: Any, value: Any, args: Sequence[Any]) -> Any:
 
 
 def refuse_impossible_backward(ctx: Any) -> None:
-    """Raise RuntimeError in a backward that asks for less than all gradients, or for a graph of its own, or comes from the
-    node's own recomputation.
-    """
+    """Raise RuntimeError in a backward that asks for less than all gradients, or for a graph, or comes from the node itself."""
     if any(one is ctx for one in _under_way.nodes):
         raise RuntimeError(
             "backward of a checkpointed function leads back into itself: the recomputation returned, or read, a tensor that "

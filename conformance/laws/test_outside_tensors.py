@@ -1,4 +1,4 @@
-"""Tensors from outside that a function was not passed: returned, hooked or changed by it."""
+"""Tensors that were there before the region: returned, hooked or changed by its function."""
 
 from __future__ import annotations
 
@@ -21,4 +21,26 @@ _RETURNED = {"view": st.booleans(), "used": st.booleans(), "nested": st.booleans
 @law(named(outside_tensors.returned, held=st.sampled_from(["module", "closure"]), **_RETURNED), floor=6)
 def test_buffers_among_the_outputs(case: Case) -> None:
     """A buffer or constant that the function returns, or a view of it, comes back as it is and takes part in the loss."""
+    case.equals_plain()
+
+
+_RETAINING = {"keyword": st.booleans(), "passes": st.integers(1, 2)}
+_retaining = functools.partial(named, outside_tensors.retaining, **_RETAINING)
+
+
+@for_readers("advanced", "wrong gradient", "retain_grad, nested checkpoint, captum")
+@law(_retaining(around=st.just("region"), listed=st.booleans()),
+     needs=["nesting", "keyword-arguments", "containers"], floor=4)  # fmt: skip
+def test_gradients_that_a_function_retains_on_its_argument(case: Case) -> None:
+    """After ``retain_grad`` in an inner region the caller's tensor has its gradient, as often as the function runs again."""
+    case.equals_plain()
+
+
+# Elsewhere a copy cannot be told from other values without waiting for the device.
+@for_readers("advanced", "wrong gradient", "retain_grad, save_on_cpu, closure")
+@law(_retaining(around=st.just("save_on_cpu"), listed=st.booleans())
+     | named(outside_tensors.passed_and_closed_over, kind=st.sampled_from(["list", "dict"]), copied=st.booleans()),
+     needs=["nesting", "keyword-arguments", "containers"], floor=4, devices=["cpu"])  # fmt: skip
+def test_arguments_that_hooks_copy_stay_the_callers(case: Case) -> None:
+    """Under hooks that copy, an argument whose caller keeps it comes back as itself: ``retain_grad`` and ``is`` say so."""
     case.equals_plain()

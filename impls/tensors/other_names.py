@@ -66,7 +66,7 @@ def find_other_name(roots: tuple[Any, ...], wanted: Any) -> OtherName | None:
 
 
 class OutsideTensors:
-    """The tensors that a function may read besides its arguments, at their versions: those of modules, and what else is near."""
+    """The tensors that a function may read besides its arguments, at their versions: those of modules, and others near it."""
 
     def __init__(self, function: Any) -> None:
         self._known: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
@@ -91,10 +91,11 @@ class OutsideTensors:
 
     def has(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is one of them, or a view of one, and was not changed in place since."""
-        return any(
-            one is not None and id(one) in self._known and (found := self._known[id(one)])[0]() is one and one._version == found[1]
-            for one in (tensor, tensor._base)
-        )
+        for one in (tensor, tensor._base):
+            reference, version = self._known.get(id(one), (None, 0))
+            if one is not None and reference is not None and reference() is one and one._version == version:
+                return True
+        return False
 
 
 def _leads_to(value: Any) -> Iterator[tuple[Any, Any]]:

@@ -176,3 +176,19 @@ def lets_buffers_among_the_outputs_require_grad(copy: Copy) -> None:
         return output
 
     change_output(copy, change)
+
+
+def _hands_out_originals_if(copy: Copy, wanted: Any) -> None:
+    copy.change_result("tensors.origins", "is_copy", lambda found, tensor, original: found and wanted(tensor, original))
+
+
+@mutant("tensors.packed", "structure", "gradients_that_a_function_retains_on_its_argument")
+def hands_out_another_object_of_a_result(copy: Copy) -> None:
+    """A tensor that is kept for a recomputation comes back as another object, although the first one is alive."""
+    _hands_out_originals_if(copy, lambda tensor, original: False)
+
+
+@mutant("tensors.packed", "structure", "arguments_that_hooks_copy_stay_the_callers")
+def hands_out_what_hooks_copied(copy: Copy) -> None:
+    """A tensor that hooks bring back in other memory is given to a recomputation."""
+    _hands_out_originals_if(copy, lambda tensor, original: tensor.data_ptr() == original.data_ptr())

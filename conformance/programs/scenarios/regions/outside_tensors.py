@@ -1,4 +1,4 @@
-"""Programs whose functions return, or change in place, tensors that were there before and that they were not passed."""
+"""Programs whose functions return, retain gradients of, or change in place, tensors that were there before."""
 
 from __future__ import annotations
 
@@ -31,3 +31,41 @@ def returned(checkpoint, note, device, *, held, view, used, nested):
     note("gradients 0", [p.grad])
     part.mul_(2)
     note("the buffer in the end", (buffer, mask))
+
+
+def retaining(checkpoint, note, device, *, around, keyword, listed, passes):
+    from contextlib import nullcontext
+    p, w = (torch.randn(2, 2, device=device, requires_grad=True) for _ in range(2))
+    note("leaves", (p, w))
+    h = p.exp()
+    def inner(h):
+        h = h[0] if listed else h
+        h.retain_grad()
+        return (h * w).sin()
+    def outer(h):
+        if around == "region":
+            return (checkpoint(inner, h=h) if keyword else checkpoint(inner, h)).exp()
+        return inner(h).exp()
+    given = [h] if listed else h
+    with torch.autograd.graph.save_on_cpu() if around == "save_on_cpu" else nullcontext():
+        y = checkpoint(outer, h=given) if keyword else checkpoint(outer, given)
+    note("forward", y)
+    for turn in range(passes):
+        y.backward(torch.ones_like(y), retain_graph=True)
+        note(f"gradients {turn}", [h.grad, p.grad, w.grad])
+
+
+def passed_and_closed_over(checkpoint, note, device, *, kind, copied):
+    from contextlib import nullcontext
+    p, w = (torch.randn(2, 2, device=device, requires_grad=True) for _ in range(2))
+    note("leaves", (p, w))
+    h = p.exp()
+    def inner(box):
+        return (box[0] * w).sin() * (3 if box[0] is box[1] else box[1])
+    def outer(a):
+        return checkpoint(inner, [a, h] if kind == "list" else {0: a, 1: h}).exp() * w
+    with torch.autograd.graph.save_on_cpu() if copied else nullcontext():
+        y = checkpoint(outer, h)
+    note("forward", y)
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad, w.grad])
