@@ -126,6 +126,7 @@ SINGLE_NODE: dict[str, Known] = {
         "itself, and runs over graphs outside of the region, before the outer backward comes to them",
         "pytorch#37266, pytorch#24005; seen here",
         "intermediates_read_through_a_closure",
+        "arguments_that_hooks_copy_stay_the_callers",
         "trees_of_regions_that_share_values_through_closures",
         "accumulation_hooks_fire_once",
     ),

@@ -24,13 +24,11 @@ def test_buffers_among_the_outputs(case: Case) -> None:
     case.equals_plain()
 
 
-_RETAINING = {"keyword": st.booleans(), "passes": st.integers(1, 2)}
-_retaining = functools.partial(named, outside_tensors.retaining, **_RETAINING)
+_retaining = functools.partial(named, outside_tensors.retaining, passes=st.integers(1, 2))
 
 
 @for_readers("advanced", "wrong gradient", "retain_grad, nested checkpoint, captum")
-@law(_retaining(around=st.just("region"), listed=st.booleans()),
-     needs=["nesting", "keyword-arguments", "containers"], floor=4)  # fmt: skip
+@law(_retaining(around=st.just("region")), needs=["nesting"], floor=1)
 def test_gradients_that_a_function_retains_on_its_argument(case: Case) -> None:
     """After ``retain_grad`` in an inner region the caller's tensor has its gradient, as often as the function runs again."""
     case.equals_plain()
@@ -38,9 +36,8 @@ def test_gradients_that_a_function_retains_on_its_argument(case: Case) -> None:
 
 # Elsewhere a copy cannot be told from other values without waiting for the device.
 @for_readers("advanced", "wrong gradient", "retain_grad, save_on_cpu, closure")
-@law(_retaining(around=st.just("save_on_cpu"), listed=st.booleans())
-     | named(outside_tensors.passed_and_closed_over, kind=st.sampled_from(["list", "dict"]), copied=st.booleans()),
-     needs=["nesting", "keyword-arguments", "containers"], floor=4, devices=["cpu"])  # fmt: skip
+@law(_retaining(around=st.just("copies")) | named(outside_tensors.passed_and_closed_over, copied=st.booleans()),
+     needs=["nesting"], floor=3, devices=["cpu"])  # fmt: skip
 def test_arguments_that_hooks_copy_stay_the_callers(case: Case) -> None:
     """Under hooks that copy, an argument whose caller keeps it comes back as itself: ``retain_grad`` and ``is`` say so."""
     case.equals_plain()

@@ -58,6 +58,7 @@ IMPLEMENTATION = Implementation(
         _SEEN,
         "arguments_look_the_same",
         "attributes_of_arguments_are_there",
+        "arguments_that_hooks_copy_stay_the_callers",
     )
     | known(
         "diverges",

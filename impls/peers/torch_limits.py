@@ -135,6 +135,8 @@ TORCH_NONREENTRANT: dict[str, Known] = {
         "seen here",
         "arguments_look_the_same",
         "attributes_of_arguments_are_there",
+        "gradients_that_a_function_retains_on_its_argument",
+        "arguments_that_hooks_copy_stay_the_callers",
     ),
     **known(
         "diverges",

@@ -33,38 +33,35 @@ def returned(checkpoint, note, device, *, held, view, used, nested):
     note("the buffer in the end", (buffer, mask))
 
 
-def retaining(checkpoint, note, device, *, around, keyword, listed, passes):
+def retaining(checkpoint, note, device, *, around, passes):
     from contextlib import nullcontext
     p, w = (torch.randn(2, 2, device=device, requires_grad=True) for _ in range(2))
     note("leaves", (p, w))
     h = p.exp()
     def inner(h):
-        h = h[0] if listed else h
         h.retain_grad()
         return (h * w).sin()
     def outer(h):
-        if around == "region":
-            return (checkpoint(inner, h=h) if keyword else checkpoint(inner, h)).exp()
-        return inner(h).exp()
-    given = [h] if listed else h
-    with torch.autograd.graph.save_on_cpu() if around == "save_on_cpu" else nullcontext():
-        y = checkpoint(outer, h=given) if keyword else checkpoint(outer, given)
+        return (checkpoint(inner, h) if around == "region" else inner(h)).exp()
+    with torch.autograd.graph.saved_tensors_hooks(torch.clone, torch.detach) if around == "copies" else nullcontext():
+        y = checkpoint(outer, h)
     note("forward", y)
     for turn in range(passes):
         y.backward(torch.ones_like(y), retain_graph=True)
-        note(f"gradients {turn}", [h.grad, p.grad, w.grad])
+        note(f"gradients {turn}", [p.grad, w.grad])
+        note(f"retained {turn}", h.grad)
 
 
-def passed_and_closed_over(checkpoint, note, device, *, kind, copied):
+def passed_and_closed_over(checkpoint, note, device, *, copied):
     from contextlib import nullcontext
     p, w = (torch.randn(2, 2, device=device, requires_grad=True) for _ in range(2))
     note("leaves", (p, w))
     h = p.exp()
-    def inner(box):
-        return (box[0] * w).sin() * (3 if box[0] is box[1] else box[1])
+    def inner(a, b):
+        return (a * w).sin() * (3 if a is b else b)
     def outer(a):
-        return checkpoint(inner, [a, h] if kind == "list" else {0: a, 1: h}).exp() * w
-    with torch.autograd.graph.save_on_cpu() if copied else nullcontext():
+        return checkpoint(inner, a, h).exp() * w
+    with torch.autograd.graph.saved_tensors_hooks(torch.clone, torch.detach) if copied else nullcontext():
         y = checkpoint(outer, h)
     note("forward", y)
     y.backward(torch.ones_like(y))
