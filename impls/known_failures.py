@@ -196,6 +196,12 @@ SINGLE_NODE: dict[str, Known] = {
         "seen here",
         "arguments_made_in_inference_mode",
     ),
+    **known(
+        "crashes",
+        "torch's custom functions take no nested tensors of strided layout, and end in an internal error",
+        "seen here, torch 2.13",
+        "nested_tensors",
+    ),
     **known("diverges", "a floating point output of a node requires grad", "pytorch#37266", "outputs_without_grad"),
     **known(
         "diverges",

@@ -35,7 +35,14 @@ from impls.state.hook_registrations import registration_count, undo_registration
 from impls.state.process_lock import ProcessLockError, run_undisturbed
 from impls.state.restoration import Restoration
 from impls.tensors.origins import Origin, find_origin, find_outside, keep_storages, make_result_origin
-from impls.tensors.versions import TensorMetadata, VersionProbe, describe, tensor_metadata, version_probe
+from impls.tensors.versions import (
+    TensorMetadata,
+    VersionProbe,
+    any_tensor_metadata,
+    describe,
+    tensor_metadata,
+    version_probe,
+)
 from impls.torch_private import (
     current_autograd_node,
     current_graph_exec_group,
@@ -118,7 +125,10 @@ class Region(HookOwner):
         self.operator_log: OperatorLog | None = None
 
     def pack(self, tensor: torch.Tensor) -> Slot:
-        metadata = tensor_metadata(tensor)
+        try:
+            metadata = tensor_metadata(tensor)
+        except RuntimeError:  # of a nested tensor, which has no shape
+            metadata = any_tensor_metadata(tensor)
         if metadata == self.last_metadata:
             metadata = self.last_metadata  # neighbours often have the same, and then one object serves them all
         else:

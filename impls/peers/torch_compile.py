@@ -134,6 +134,12 @@ _UNTRACED |= known(
     "attributes_of_arguments_are_there",
 )
 _UNTRACED |= known(
+    "crashes",
+    "what cannot be traced runs as it is, and the check of metadata asks a nested tensor of strided layout for its shape",
+    _SEEN,
+    "nested_tensors",
+)
+_UNTRACED |= known(
     "diverges",
     "what cannot be traced runs as it is, and arguments come back from hooks as other objects",
     _SEEN,

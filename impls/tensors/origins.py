@@ -105,7 +105,7 @@ def make_result_origin(tensor: torch.Tensor, probe: VersionProbe, metadata: Tens
 
 
 def _shows_its_memory(tensor: torch.Tensor) -> bool:
-    return type(tensor) in _ORDINARY and has_storage(tensor)
+    return type(tensor) in _ORDINARY and has_storage(tensor) and not tensor.is_nested
 
 
 def find_outside(
