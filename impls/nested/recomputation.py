@@ -166,10 +166,10 @@ class Recomputation(HookOwner):
         if found == expected:
             return
         self.require_version(tensor, expected[3])
-        if tensor.is_nested and found[1:] == expected[1:] and len(found[0]) == len(expected[0]):
-            self.stop(f"saved tensor {index} was a nested tensor of shape {list(expected[0])}, came back with {list(found[0])}. "
-                      "One of jagged layout gets a ragged size of its own each time that its offsets are made: make them outside, "
-                      "and pass it or them as an argument")  # fmt: skip
+        if tensor.layout is torch.jagged and found[1:] == expected[1:]:
+            self.stop(f"saved tensor {index} was a nested tensor of shape {list(expected[0])}, came back as {list(found[0])}. "
+                      "One of jagged layout has another ragged size whenever its offsets are made anew: make them outside, and "
+                      "pass it or them as an argument")  # fmt: skip
         others = expected[4:] != found[4:]  # operators save other tensors than they did, from here on
         if self.check and (self.wanted[index] is not None or others):
             self.stop(f"saved tensor {index} was {describe(expected)}, came back as {describe(found)}")

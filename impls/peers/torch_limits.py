@@ -70,7 +70,7 @@ TORCH_REENTRANT: dict[str, Known] = {
     ),
     **known(
         "crashes",
-        "the check of metadata asks for a shape, which a nested tensor of strided layout has not got: an internal error of torch",
+        "the check of metadata asks for a shape, and a nested tensor of strided layout has none: an internal error of torch",
         "seen here, torch 2.13",
         "nested_tensors",
     ),
