@@ -96,6 +96,15 @@ REPLACED: dict[str, Known] = known(
     "regions_inside_a_functional_call",
 )
 
+# Whatever does not look whether the function has changed what is in its closure.
+CHANGED_AGAIN: dict[str, Known] = known(
+    "diverges",
+    "a result that the function reads through its closure, and changes in place, is changed again by the recomputation, which "
+    "starts from where forward left it",
+    "seen here",
+    "results_from_a_closure_that_a_function_changes",
+)
+
 # What a node with a backward of its own does, whoever wrote it: forward runs without a graph inside that node.
 SINGLE_NODE: dict[str, Known] = {
     **known(
@@ -171,6 +180,7 @@ SINGLE_NODE: dict[str, Known] = {
         "hooks_that_another_thread_registers_meanwhile",
     ),
     **REPLACED,
+    **CHANGED_AGAIN,
     **known(
         "diverges",
         "the recomputation reads the weights that the module has by then, and these get the gradients of copies that were "

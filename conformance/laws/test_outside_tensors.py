@@ -41,3 +41,14 @@ def test_gradients_that_a_function_retains_on_its_argument(case: Case) -> None:
 def test_arguments_that_hooks_copy_stay_the_callers(case: Case) -> None:
     """Under hooks that copy, an argument whose caller keeps it comes back as itself: ``retain_grad`` and ``is`` say so."""
     case.equals_plain()
+
+
+_CHANGING = {"read": st.booleans(), "through": st.booleans(), "nested": st.booleans()}
+
+
+@for_readers("adversarial", "wrong gradient", "in place, closure, activation")
+@law(named(outside_tensors.changing, change=st.sampled_from(["whole", "in part"]), **_CHANGING), gradients=False,
+     recomputes=False)  # fmt: skip
+def test_results_from_a_closure_that_a_function_changes(case: Case) -> None:
+    """A function that changes the result of an operator in its closure in place gives plain's gradients, or an error."""
+    case.equals_plain_or_refuses()

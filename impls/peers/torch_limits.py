@@ -8,7 +8,7 @@ import torch
 import torch.utils.checkpoint
 
 from impls.implementation import Known, known
-from impls.known_failures import CACHED, KEPT_DRAWS, LEFT_EARLY, REPLACED, RUN_TWICE, SPECIALISED
+from impls.known_failures import CACHED, CHANGED_AGAIN, KEPT_DRAWS, LEFT_EARLY, REPLACED, RUN_TWICE, SPECIALISED
 
 # PyTorch's reentrant checkpoint, and those that began as copies of it.
 TORCH_REENTRANT: dict[str, Known] = {
@@ -185,6 +185,7 @@ TORCH_NONREENTRANT: dict[str, Known] = {
     ),
     **RUN_TWICE,
     **REPLACED,
+    **CHANGED_AGAIN,
     **known(
         "diverges",
         "a scripted function is another graph from its second call on, which saves other tensors of the same shapes",

@@ -192,3 +192,15 @@ def hands_out_another_object_of_a_result(copy: Copy) -> None:
 def hands_out_what_hooks_copied(copy: Copy) -> None:
     """A tensor that hooks bring back in other memory is given to a recomputation."""
     _hands_out_originals_if(copy, lambda tensor, original: tensor.data_ptr() == original.data_ptr())
+
+
+@mutant("nested.region", "structure", "results_from_a_closure_that_a_function_changes")
+def looks_into_no_closures(copy: Copy) -> None:
+    """Changes to what is in the closure of a function are not seen."""
+    copy.replace("nested.region", "closed_over_results", lambda function: [], only_here=True)
+
+
+@mutant("tensors.closures", "structure", "results_from_a_closure_that_a_function_changes")
+def looks_into_the_closure_of_the_region_alone(copy: Copy) -> None:
+    """Closures of functions that are in a closure are not looked at."""
+    copy.replace("tensors.closures", "LIMIT", 1)

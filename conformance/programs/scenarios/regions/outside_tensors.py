@@ -66,3 +66,20 @@ def passed_and_closed_over(checkpoint, note, device, *, copied):
     note("forward", y)
     y.backward(torch.ones_like(y))
     note("gradients 0", [p.grad, w.grad])
+
+
+def changing(checkpoint, note, device, *, change, read, through, nested):
+    p, w = (torch.randn(2, 2, device=device, requires_grad=True) for _ in range(2))
+    note("leaves", (p, w))
+    b = p.exp()
+    def inner(h):
+        part = b[0] if change == "in part" else b
+        part.mul_(w[0] if change == "in part" else w)
+        return (h.cos() * b if read else h.cos()), b
+    def around(h):
+        y, z = checkpoint(inner, h.exp()) if nested else inner(h.exp())
+        return y.tanh(), z
+    y, z = checkpoint(around if through or nested else inner, p)
+    note("forward", (y, z))
+    (y.sum() + z.sum()).backward()
+    note("gradients 0", [p.grad, w.grad])
