@@ -1,6 +1,6 @@
 """Results of operators that a function reads through its closure, and which of them it has changed in place.
 
-Autograd keeps a copy, if anything, of what an operator writes to, so neither versions nor storages of saved tensors show the change.
+Autograd keeps a copy, if anything, of what an operator writes to, so neither versions nor storages of saved tensors show it.
 """
 
 from __future__ import annotations
