@@ -135,6 +135,15 @@ REPLACED: dict[str, Known] = known(
     "modules_that_are_given_other_weights",
 )
 
+# Whatever does not look whether the function has changed what is in its closure.
+CHANGED_AGAIN: dict[str, Known] = known(
+    "diverges",
+    "a result that the function reads through its closure, and changes in place, is changed again by the recomputation, which "
+    "starts from where forward left it",
+    "seen here",
+    "results_from_a_closure_that_a_function_changes",
+)
+
 # What a node with a backward of its own does, whoever wrote it: forward runs without a graph inside that node.
 SINGLE_NODE: dict[str, Known] = {
     **known(
@@ -165,6 +174,7 @@ SINGLE_NODE: dict[str, Known] = {
         "itself, and runs over graphs outside of the region, before the outer backward comes to them",
         "pytorch#37266, pytorch#24005; seen here",
         "intermediates_read_through_a_closure",
+        "arguments_that_hooks_copy_stay_the_callers",
         "trees_of_regions_that_share_values_through_closures",
         "accumulation_hooks_fire_once",
     ),
@@ -209,6 +219,7 @@ SINGLE_NODE: dict[str, Known] = {
         "hooks_that_another_thread_registers_meanwhile",
     ),
     **REPLACED,
+    **CHANGED_AGAIN,
     **known(
         "diverges",
         "a hook that the function registers is on a leaf of one recomputation, and the next registers another one",
@@ -245,6 +256,12 @@ SINGLE_NODE: dict[str, Known] = {
         "arguments are saved tensors of the node, and autograd saves none that was made in inference mode",
         "seen here",
         "arguments_made_in_inference_mode",
+    ),
+    **known(
+        "crashes",
+        "torch's custom functions take no nested tensors of strided layout, and end in an internal error",
+        "seen here, torch 2.13",
+        "nested_tensors",
     ),
     **known("diverges", "a floating point output of a node requires grad", "pytorch#37266", "outputs_without_grad"),
     **known(

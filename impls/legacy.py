@@ -17,7 +17,7 @@ from impls.single_node import (
     outputs_of,
     prepare_outputs,
     recomputation_context,
-    refuse_partial_backward,
+    refuse_impossible_backward,
     run_backward,
     run_forward,
 )
@@ -41,13 +41,13 @@ class _Region(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> Any:
-        refuse_partial_backward()
+        refuse_impossible_backward(ctx)
         inputs = restore_arguments(ctx)
         if all(gradient is None for gradient in gradients):
             return (None,) * len(ctx.needs_input_grad)
         with recomputation_context():
             value = ctx.function(*inputs)
-        result: Gradients = (None, *run_backward(value, gradients, inputs))
+        result: Gradients = (None, *run_backward(ctx, value, gradients, inputs))
         return result
 
 

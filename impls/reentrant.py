@@ -25,7 +25,7 @@ from impls.single_node import (
     outputs_of,
     prepare_outputs,
     recomputation_context,
-    refuse_partial_backward,
+    refuse_impossible_backward,
     requires_grad,
     run_backward,
     run_forward,
@@ -84,12 +84,12 @@ class CheckpointFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> Any:
-        refuse_partial_backward()
+        refuse_impossible_backward(ctx)
         inputs = restore_arguments(ctx)
         if all(gradient is None for gradient in gradients):
             return (None,) * len(ctx.needs_input_grad)
         value, inputs = run_undisturbed(functools.partial(_recompute, ctx, [inputs]))
-        return (None, None, *run_backward(value, gradients, inputs))
+        return (None, None, *run_backward(ctx, value, gradients, inputs))
 
 
 def _recompute(ctx: Any, ready: list[tuple[Any, ...]]) -> tuple[Any, tuple[Any, ...]]:

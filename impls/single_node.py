@@ -8,15 +8,26 @@ grad is not differentiated at all.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
+from impls.tensors.other_names import OutsideTensors
 from impls.torch_private import is_backward_for_all_leaves, pop_hooks, push_hooks, top_hooks
 
 Gradients = tuple[torch.Tensor | None, ...]
+
+
+class _UnderWay(threading.local):
+    """The nodes whose backward is under way on a thread, the innermost at the end."""
+
+    nodes: tuple[Any, ...] = ()
+
+
+_under_way = _UnderWay()
 
 
 def outputs_of(value: Any) -> tuple[Any, ...]:
@@ -33,6 +44,7 @@ def run_forward(ctx: Any, function: Callable[..., Any], args: Sequence[Any]) -> 
     """The function's value. Raises RuntimeError when the function changes one of ``args`` in place."""
     ctx.set_materialize_grads(False)  # an output that gets no gradient gets None, as under plain, instead of zeros
     tensors = [(i, a, a._version) for i, a in enumerate(args) if isinstance(a, torch.Tensor) and not a.is_inference()]
+    ctx.outside = OutsideTensors(function) if any(ctx.needs_input_grad) else None
     value = function(*args)
     for index, tensor, version in tensors:
         if any(ctx.needs_input_grad) and tensor._version != version:
@@ -44,11 +56,18 @@ def prepare_outputs(ctx: Any, value: Any, args: Sequence[Any]) -> Any:
     """The value, made fit to be returned by the forward of a custom autograd Function."""
     outputs = outputs_of(value)
     passed = {id(argument) for argument in args}
+    known, ctx.outside = ctx.outside, None
+    # Autograd would turn a tensor from outside, a buffer for instance, into an output of the node. One that needs no grad and
+    # was not changed is returned as it is.
     ctx.mark_non_differentiable(
-        *[o for o in outputs if isinstance(o, torch.Tensor) and id(o) in passed and not o.requires_grad]
+        *[
+            o
+            for o in outputs
+            if isinstance(o, torch.Tensor) and not o.requires_grad and (id(o) in passed or (known is not None and known.has(o)))
+        ]
     )
-    # Nothing that was made without a graph requires grad. An output that does, and is no argument, is from outside, a
-    # parameter for instance: autograd would turn the tensor itself into an output of the node.
+    # Nothing that was made without a graph requires grad. An output that does, and is no argument, is from outside, too, a
+    # parameter for instance.
     outside = [requires_grad(o) and id(o) not in passed for o in outputs]
     if not any(outside):
         return value
@@ -56,8 +75,13 @@ def prepare_outputs(ctx: Any, value: Any, args: Sequence[Any]) -> Any:
     return aliased if isinstance(value, tuple) else aliased[0]
 
 
-def refuse_partial_backward() -> None:
-    """Raise RuntimeError in a backward that asks for less than all gradients, or for a graph of its own."""
+def refuse_impossible_backward(ctx: Any) -> None:
+    """Raise RuntimeError in a backward that asks for less than all gradients, or for a graph, or comes from the node itself."""
+    if any(one is ctx for one in _under_way.nodes):
+        raise RuntimeError(
+            "backward of a checkpointed function leads back into itself: the recomputation returned, or read, a tensor that "
+            "forward had returned, such as one that is kept in an attribute. Return a clone of it, or use the nested checkpoint"
+        )
     if not is_backward_for_all_leaves():
         raise RuntimeError(
             "this checkpoint runs a backward of its own inside backward, and that one reaches every leaf, so it cannot "
@@ -85,7 +109,7 @@ def recomputation_context() -> Iterator[None]:
             push_hooks(*hooks)
 
 
-def run_backward(value: Any, gradients: Gradients, inputs: tuple[Any, ...]) -> Gradients:
+def run_backward(ctx: Any, value: Any, gradients: Gradients, inputs: tuple[Any, ...]) -> Gradients:
     """Send gradients through a recomputed value; the inputs' gradients, of one that occurs twice at its first place.
 
     Raises RuntimeError when the recomputation returned another number of values, or none that requires grad.
@@ -102,7 +126,12 @@ def run_backward(value: Any, gradients: Gradients, inputs: tuple[Any, ...]) -> G
             "backward reached outputs of a checkpointed function of which none requires grad. Leave them out of the "
             "loss, or call the function without checkpointing it"
         )
-    torch.autograd.backward([output for output, _ in pairs], [gradient for _, gradient in pairs])
+    before = _under_way.nodes
+    _under_way.nodes = (*before, ctx)
+    try:
+        torch.autograd.backward([output for output, _ in pairs], [gradient for _, gradient in pairs])
+    finally:
+        _under_way.nodes = before
     leaves = {id(leaf): leaf for leaf in inputs if isinstance(leaf, torch.Tensor)}
     found = [leaves.pop(id(leaf), None) for leaf in inputs]
     return tuple(None if leaf is None else leaf.grad for leaf in found)

@@ -33,6 +33,24 @@ def test_values_that_are_rarely_met(case: Case) -> None:
     case.equals_plain()
 
 
+_of_nested = functools.partial(named, values.of_nested_tensors, nested=st.booleans())
+MADE = st.sampled_from(("strided", "strided, passed", "with offsets", "jagged, passed"))
+
+
+@for_readers("advanced", "poor error", "torch.nested, NJT, ragged, variable length, padding")
+@law(_of_nested(made=MADE), floor=4)
+def test_nested_tensors(case: Case) -> None:
+    """Nested tensors that a function is passed, or makes of strided layout or from offsets from outside, get gradients."""
+    case.equals_plain()
+
+
+@for_readers("advanced", "wrong gradient", "torch.nested, NJT, jagged, ragged")
+@law(_of_nested(made=st.just("jagged")), recomputes=False, gradients=False, floor=1)
+def test_jagged_tensors_with_offsets_of_their_own(case: Case) -> None:
+    """Nested tensors of jagged layout, of which each run makes offsets of its own, give plain's gradients or an error."""
+    case.equals_plain_or_refuses()
+
+
 COUNT = st.sampled_from([1, 10, 50, 130])
 
 

@@ -18,7 +18,7 @@ from impls.state.module_hooks import is_inside_hooks_always_called
 from impls.state.restoration import Restoration
 from impls.tensors.attributes import alias_with_own_version
 from impls.tensors.origins import Origin, has_equal_values
-from impls.tensors.versions import TensorMetadata, describe, detach_without_modes, tensor_metadata
+from impls.tensors.versions import TensorMetadata, any_tensor_metadata, describe, detach_without_modes, tensor_metadata
 from impls.torch_private import (
     TorchDispatchMode,
     dispatch_mode_count,
@@ -131,8 +131,13 @@ class Recomputation(HookOwner):
             origin = self.origins.get(index)
             if origin is not None and origin.has_moved(tensor):
                 tensor = self.accept_replacement(index, tensor, origin)
-            elif tensor_metadata(tensor) != self.slots[index][2]:
-                self.compare_metadata(index, tensor)
+            else:
+                try:
+                    alike = tensor_metadata(tensor) == self.slots[index][2]
+                except RuntimeError:  # of a nested tensor, which has no shape
+                    alike = False
+                if not alike:
+                    self.compare_metadata(index, tensor)
             slot = self.wanted[index]
         if slot is not None:
             self.values[index] = tensor
@@ -158,11 +163,17 @@ class Recomputation(HookOwner):
         and then save it, and those that change a weight whose own part of the backward is over. What they read in the
         recomputation is not what forward read, and whether that matters cannot be told here.
         """
-        expected = self.slots[index][2]
+        expected, found = self.slots[index][2], any_tensor_metadata(tensor)
+        if found == expected:
+            return
         self.require_version(tensor, expected[3])
-        others = expected[4:] != tensor_metadata(tensor)[4:]  # operators save other tensors than they did, from here on
+        if tensor.layout is torch.jagged and found[1:] == expected[1:]:
+            self.stop(f"saved tensor {index} was a nested tensor of shape {list(expected[0])}, came back as {list(found[0])}. "
+                      "One of jagged layout has another ragged size whenever its offsets are made anew: make them outside, and "
+                      "pass it or them as an argument")  # fmt: skip
+        others = expected[4:] != found[4:]  # operators save other tensors than they did, from here on
         if self.check and (self.wanted[index] is not None or others):
-            self.stop(f"saved tensor {index} was {describe(expected)}, came back as {describe(tensor_metadata(tensor))}")
+            self.stop(f"saved tensor {index} was {describe(expected)}, came back as {describe(found)}")
 
     def saved_count(self) -> int:
         return self.count
@@ -203,12 +214,12 @@ class Recomputation(HookOwner):
 
     def require_version(self, tensor: torch.Tensor, version: int) -> None:
         if tensor._version != version:
-            self.stop(f"a saved tensor ({describe(tensor_metadata(tensor))}) is at version {tensor._version}, and was at "
+            self.stop(f"a saved tensor ({describe(any_tensor_metadata(tensor))}) is at version {tensor._version}, and was at "
                       f"version {version} in forward: it was changed in place since, or another is in its place")  # fmt: skip
 
     def accept_replacement(self, index: int, tensor: torch.Tensor, before: Origin) -> torch.Tensor:
         """What to keep of a tensor that is not where the one in forward was; its version says nothing of that one's."""
-        expected, found = self.slots[index][2], tensor_metadata(tensor)
+        expected, found = self.slots[index][2], any_tensor_metadata(tensor)
         if found == expected:
             if self.check:
                 self.stands_in(tensor, before)
@@ -224,7 +235,7 @@ class Recomputation(HookOwner):
         equal = has_equal_values(before, tensor)
         if equal is False and self.check:
             cast = "the leaf that it is cast from was changed or" if before.leaf is not None else "it was"
-            self.stop(f"a saved tensor ({describe(tensor_metadata(tensor))}) has other values: {cast} replaced since. "
+            self.stop(f"a saved tensor ({describe(any_tensor_metadata(tensor))}) has other values: {cast} replaced since. "
                       "Replace it after backward, or pass it as an argument")  # fmt: skip
         return bool(equal)
 

@@ -34,8 +34,16 @@ from impls.state import advisory_locks, modes, random_numbers, streams
 from impls.state.hook_registrations import registration_count, undo_registrations
 from impls.state.process_lock import ProcessLockError, run_undisturbed
 from impls.state.restoration import Restoration
+from impls.tensors.closures import closed_over_results, find_changed
 from impls.tensors.origins import Origin, find_origin, find_outside, keep_storages, make_result_origin
-from impls.tensors.versions import TensorMetadata, VersionProbe, describe, tensor_metadata, version_probe
+from impls.tensors.versions import (
+    TensorMetadata,
+    VersionProbe,
+    any_tensor_metadata,
+    describe,
+    tensor_metadata,
+    version_probe,
+)
 from impls.torch_private import (
     current_autograd_node,
     current_graph_exec_group,
@@ -103,6 +111,8 @@ class Region(HookOwner):
         self.inputs: Inputs | FlatInputs = (
             capture_inputs(args, kwargs) if self.enclosing is None else self.enclosing.capture_inner(args, kwargs)
         )
+        self.closed_over = closed_over_results(function)
+        self.changed_name: str | None = None  # of one that forward has changed
         # Tensors from outside by the index of their slots; -1, -2 and so on, for those that regions inside saved.
         self.origins: dict[int, Origin] = {}
         self.candidates: dict[int, Origin] = {}  # of which forward's end tells whether they are from outside
@@ -118,7 +128,10 @@ class Region(HookOwner):
         self.operator_log: OperatorLog | None = None
 
     def pack(self, tensor: torch.Tensor) -> Slot:
-        metadata = tensor_metadata(tensor)
+        try:
+            metadata = tensor_metadata(tensor)
+        except RuntimeError:  # of a nested tensor, which has no shape
+            metadata = any_tensor_metadata(tensor)
         if metadata == self.last_metadata:
             metadata = self.last_metadata  # neighbours often have the same, and then one object serves them all
         else:
@@ -170,6 +183,8 @@ class Region(HookOwner):
             self.candidates = {}
             if left and not isinstance(self.enclosing, Region):
                 keep_storages(left.values(), output, hooks_were_active=self.inputs.hooks_were_active)
+        if self.closed_over:
+            self.changed_name, self.closed_over = find_changed(self.closed_over), []
         self.enclosing = self.last_metadata = self.user_hooks = None
         if isinstance(self.inputs, Inputs):
             self.inputs.find_other_names(self.function)
@@ -274,6 +289,9 @@ class Region(HookOwner):
         if changed is not None:
             self.refuse(f"input tensor {changed} was changed in place since it was passed, so forward cannot be repeated. "
                         "Clone it before changing it")  # fmt: skip
+        if self.changed_name is not None and self.check:
+            self.refuse(f"the function changed {self.changed_name!r} in place, a tensor that it reads and was not passed, so "
+                        "forward cannot be repeated. Clone it before changing it")  # fmt: skip
         args, kwargs, tensors, reused, filled = self.inputs.restore()  # rule 2: unpacking these recomputes the parent first
         run = Recomputation(wanted, self.slots, self.inner_versions, self.inner_places, self.origins, self.unpack,
                             complete=complete, early_stop=self.early_stop, check=self.check,

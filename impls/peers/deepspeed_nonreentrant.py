@@ -5,7 +5,16 @@ from __future__ import annotations
 from deepspeed.runtime.activation_checkpointing.checkpointing import non_reentrant_checkpoint
 
 from impls.implementation import CAPABILITIES, Implementation, known
-from impls.known_failures import AUTOCAST_LOST, MOVED_BY_AN_ERROR, REPLACED, RUN_TWICE, RUNS_TO_THE_END, TWO_DTYPES, among
+from impls.known_failures import (
+    AUTOCAST_LOST,
+    CHANGED_AGAIN,
+    MOVED_BY_AN_ERROR,
+    REPLACED,
+    RUN_TWICE,
+    RUNS_TO_THE_END,
+    TWO_DTYPES,
+    among,
+)
 from impls.peers.torch_limits import TORCH_NONREENTRANT, VERSIONS_NOT_COMPARED
 
 _SEEN = "seen here, deepspeed 0.19.8"
@@ -32,6 +41,7 @@ IMPLEMENTATION = Implementation(
     },
     known=VERSIONS_NOT_COMPARED
     | REPLACED
+    | CHANGED_AGAIN
     | RUN_TWICE
     | MOVED_BY_AN_ERROR
     | RUNS_TO_THE_END
@@ -59,6 +69,7 @@ IMPLEMENTATION = Implementation(
         _SEEN,
         "arguments_look_the_same",
         "attributes_of_arguments_are_there",
+        "arguments_that_hooks_copy_stay_the_callers",
     )
     | known(
         "diverges",

@@ -135,6 +135,19 @@ _UNTRACED |= known(
     "attributes_of_arguments_are_there",
 )
 _UNTRACED |= known(
+    "crashes",
+    "what cannot be traced runs as it is, and the check of metadata asks a nested tensor of strided layout for its shape",
+    _SEEN,
+    "nested_tensors",
+)
+_UNTRACED |= known(
+    "diverges",
+    "what cannot be traced runs as it is, and arguments come back from hooks as other objects",
+    _SEEN,
+    "gradients_that_a_function_retains_on_its_argument",
+    "arguments_that_hooks_copy_stay_the_callers",
+)
+_UNTRACED |= known(
     "diverges",
     "a function that waits in its recomputation for another thread's waits in vain, though not every time: theirs take turns",
     _SEEN,

@@ -8,7 +8,7 @@ import torch
 import torch.utils.checkpoint
 
 from impls.implementation import Known, known
-from impls.known_failures import CACHED, KEPT_DRAWS, LEFT_EARLY, REPLACED, RUN_TWICE, SPECIALISED
+from impls.known_failures import CACHED, CHANGED_AGAIN, KEPT_DRAWS, LEFT_EARLY, REPLACED, RUN_TWICE, SPECIALISED
 
 # PyTorch's reentrant checkpoint, and those that began as copies of it.
 TORCH_REENTRANT: dict[str, Known] = {
@@ -18,6 +18,13 @@ TORCH_REENTRANT: dict[str, Known] = {
         "seen here",
         "attributes_of_arguments_are_there",
         "attributes_that_are_tensors_are_freed",
+    ),
+    **known(
+        "crashes",
+        "a tensor from outside among the outputs becomes an output of the node, which requires grad and keeps the graph; a "
+        "backward through it recomputes without end",
+        "seen here",
+        "buffers_among_the_outputs",
     ),
     **known(
         "diverges",
@@ -61,6 +68,12 @@ TORCH_REENTRANT: dict[str, Known] = {
         "torch.Generator arguments are not saved",
         "field report; seen here",
         "explicit_generators_are_replayed",
+    ),
+    **known(
+        "crashes",
+        "the check of metadata asks for a shape, and a nested tensor of strided layout has none: an internal error of torch",
+        "seen here, torch 2.13",
+        "nested_tensors",
     ),
     **known(
         "diverges",
@@ -135,6 +148,8 @@ TORCH_NONREENTRANT: dict[str, Known] = {
         "seen here",
         "arguments_look_the_same",
         "attributes_of_arguments_are_there",
+        "gradients_that_a_function_retains_on_its_argument",
+        "arguments_that_hooks_copy_stay_the_callers",
     ),
     **known(
         "diverges",
@@ -177,6 +192,7 @@ TORCH_NONREENTRANT: dict[str, Known] = {
     ),
     **RUN_TWICE,
     **REPLACED,
+    **CHANGED_AGAIN,
     **known(
         "diverges",
         "a scripted function is another graph from its second call on, which saves other tensors of the same shapes",

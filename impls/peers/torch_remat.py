@@ -54,6 +54,8 @@ IMPLEMENTATION = Implementation(
         "arguments_look_the_same",
         "attributes_of_arguments_are_there",
         "attributes_that_are_tensors_are_freed",
+        "gradients_that_a_function_retains_on_its_argument",
+        "arguments_that_hooks_copy_stay_the_callers",
         "changed_outputs",
         "device_context_is_forwards",
         "transforms_of_functions",

@@ -139,7 +139,7 @@ def _find_leaf(node: Any) -> torch.Tensor | None:
 
 
 def _shows_its_memory(tensor: torch.Tensor) -> bool:
-    return type(tensor) in _ORDINARY and has_storage(tensor)
+    return type(tensor) in _ORDINARY and has_storage(tensor) and not tensor.is_nested
 
 
 def find_outside(
@@ -211,9 +211,31 @@ def has_equal_values(origin: Origin, tensor: torch.Tensor) -> bool | None:
         return None
     if origin.metadata[:3] != tensor_metadata(tensor)[:3] or not has_storage(tensor):
         return False
+    return not _differ(storage, origin.layout, tensor)
+
+
+def is_copy(tensor: torch.Tensor, original: torch.Tensor) -> bool:
+    """Whether a tensor stands for another one: the same in memory, or on the CPU equal to it.
+
+    Elsewhere a comparison would have the host wait for the device.
+    """
+    if not (_shows_its_memory(tensor) and _shows_its_memory(original)):
+        return False
+    one, other, layout = tensor_metadata(tensor), tensor_metadata(original), _layout(original)
+    if one[:3] != other[:3] or one[4:] != other[4:] or layout.stride != tensor.stride():
+        return False
+    if tensor.data_ptr() == original.data_ptr() and _layout(tensor) == layout:
+        return True
+    storage = original.untyped_storage()
+    if tensor.device.type != "cpu" or tensor.is_quantized or not _is_long_enough(storage, layout, other):
+        return False
+    return not _differ(storage, layout, tensor)
+
+
+def _differ(storage: torch.UntypedStorage, layout: _Layout, tensor: torch.Tensor) -> bool:
     if "torch._dynamo" in sys.modules:  # which would compile what a hook does, if a compiled function saves a tensor
-        return not torch.compiler.disable(_values_differ)(storage, origin.layout, tensor)
-    return not _values_differ(storage, origin.layout, tensor)
+        return bool(torch.compiler.disable(_values_differ)(storage, layout, tensor))
+    return _values_differ(storage, layout, tensor)
 
 
 def _is_long_enough(storage: torch.UntypedStorage, layout: _Layout, metadata: TensorMetadata) -> bool:

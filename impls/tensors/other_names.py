@@ -1,10 +1,12 @@
-"""Where else a function finds a container that it is passed: in attributes, closures, defaults and globals.
+"""What a function finds besides its arguments: in attributes, closures, defaults and globals.
 
-What is found there keeps no container alive: it is names and positions, which are followed anew each time.
+What is found there is kept alive by nothing here: containers are names and positions, which are followed anew each time, and
+tensors are weak references.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
@@ -70,6 +72,39 @@ def find_other_name(roots: tuple[Any, ...], wanted: Any) -> OtherName | None:
                 seen.add(id(found))
                 unread.append(((*path, key), found))
     return None
+
+
+class OutsideTensors:
+    """The tensors that a function may read besides its arguments, at their versions: those of modules, and others near it."""
+
+    def __init__(self, function: Any) -> None:
+        self._known: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
+        seen: set[int] = set()
+        left = LIMIT
+        unread: deque[Any] = deque([(function,)])
+        while unread and left > 0:
+            for _, found in islice(_leads_to(unread.popleft()), left):
+                left -= 1
+                if isinstance(found, torch.Tensor):
+                    self._add(found)
+                elif type(found) not in _ATOMS and id(found) not in seen:
+                    seen.add(id(found))
+                    unread.append(found)
+                    if isinstance(found, torch.nn.Module):
+                        for one in (*found.parameters(), *found.buffers()):
+                            self._add(one)
+
+    def _add(self, tensor: torch.Tensor) -> None:
+        if not tensor.is_inference():
+            self._known[id(tensor)] = weakref.ref(tensor), tensor._version
+
+    def has(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is one of them, or a view of one, and was not changed in place since."""
+        for one in (tensor, tensor._base):
+            reference, version = self._known.get(id(one), (None, 0))
+            if one is not None and reference is not None and reference() is one and one._version == version:
+                return True
+        return False
 
 
 def _leads_to(value: Any) -> Iterator[tuple[Any, Any]]:

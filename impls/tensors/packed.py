@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any, NoReturn
 
 import torch
 
 from impls.tensors.attributes import alias_with_own_version, as_class, attributes, plain_alias, set_attribute
+from impls.tensors.origins import is_copy
 from impls.tensors.versions import VersionProbe, detach_without_modes, version_probe
 from impls.torch_private import make_saved_tensor, set_version_counters
 
@@ -34,7 +36,7 @@ class _SaveForBackward(torch.autograd.Function):
 class Packed:
     """A tensor saved through whatever hooks are active, as autograd itself would save it (rule 2)."""
 
-    __slots__ = ("attributes", "kind", "node", "parameter", "probe", "saved", "version")
+    __slots__ = ("attributes", "kind", "node", "original", "parameter", "probe", "saved", "version")
 
     def __init__(self, tensor: torch.Tensor, known: dict[int, Packed] | None = None) -> None:
         # A parameter outlives the region in any case, and hooks would bring it back as a plain tensor.
@@ -61,12 +63,25 @@ class Packed:
                 if name not in own:
                     one = known.get(id(value)) or Packed(value, known) if isinstance(value, torch.Tensor) else value
                     self.attributes[name] = one
+        # Autograd makes another object of the same result, whose ``retain_grad`` would take the place of the first one's.
+        self.original = weakref.ref(tensor) if ordinary and not self.attributes else None
 
     def unpack(self, version: int | None = None, made: dict[int, torch.Tensor] | None = None) -> torch.Tensor:
-        """The tensor; at ``version``, where hooks bring back a copy, whose counter starts anew."""
+        """The tensor; at ``version``, where hooks bring back a copy, whose counter starts anew.
+
+        The very object that was saved, if it is alive and unchanged, and hooks have brought back its values.
+        """
         if self.parameter is not None:
             return self.parameter
         tensor: torch.Tensor = self.saved.unpack() if self.node is None else self.node.grad_fn.saved_tensors[0]
+        original = None if self.original is None else self.original()
+        if (
+            original is not None
+            and original is not tensor
+            and version in (None, original._version)
+            and is_copy(tensor, original)
+        ):
+            return original
         # One that needs no gradient is the very object that the hooks handed over, which may be needed as it is.
         owned = tensor.requires_grad
         if version is not None and tensor._version != version:

@@ -163,3 +163,44 @@ def remembers_the_value_of_a_call(copy: Copy) -> None:
         return known[function, *args]
 
     copy.call_instead("nested.api", "_run", changed)
+
+
+@mutant("nested.api", "structure", "buffers_among_the_outputs")
+def lets_buffers_among_the_outputs_require_grad(copy: Copy) -> None:
+    """What needs no grad and is one of several outputs, but no argument, requires grad from then on."""
+
+    def change(output: Any, args: Args) -> Any:
+        for one in output if type(output) is tuple else ():
+            if one.is_leaf and one._base is None and not any(one is a for a in args):
+                one.requires_grad_()
+        return output
+
+    change_output(copy, change)
+
+
+def _hands_out_originals_if(copy: Copy, wanted: Any) -> None:
+    copy.change_result("tensors.origins", "is_copy", lambda found, tensor, original: found and wanted(tensor, original))
+
+
+@mutant("tensors.packed", "structure", "gradients_that_a_function_retains_on_its_argument")
+def hands_out_another_object_of_a_result(copy: Copy) -> None:
+    """A tensor that is kept for a recomputation comes back as another object, although the first one is alive."""
+    _hands_out_originals_if(copy, lambda tensor, original: False)
+
+
+@mutant("tensors.packed", "structure", "arguments_that_hooks_copy_stay_the_callers")
+def hands_out_what_hooks_copied(copy: Copy) -> None:
+    """A tensor that hooks bring back in other memory is given to a recomputation."""
+    _hands_out_originals_if(copy, lambda tensor, original: tensor.data_ptr() == original.data_ptr())
+
+
+@mutant("nested.region", "structure", "results_from_a_closure_that_a_function_changes")
+def looks_into_no_closures(copy: Copy) -> None:
+    """Changes to what is in the closure of a function are not seen."""
+    copy.replace("nested.region", "closed_over_results", lambda function: [], only_here=True)
+
+
+@mutant("tensors.closures", "structure", "results_from_a_closure_that_a_function_changes")
+def looks_into_the_closure_of_the_region_alone(copy: Copy) -> None:
+    """Closures of functions that are in a closure are not looked at."""
+    copy.replace("tensors.closures", "LIMIT", 1)

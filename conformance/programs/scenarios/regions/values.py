@@ -162,3 +162,32 @@ def special(checkpoint: Any, note: Any, device: str, *, passed: bool, before: in
             k.mul_(2)
     y.backward(torch.ones_like(y))
     note("gradients", [p.grad, q.grad])
+
+
+def of_nested_tensors(checkpoint: Any, note: Any, device: str, *, made: str, nested: bool) -> None:
+    import warnings
+
+    parts = [torch.randn(count, 2, device=device, requires_grad=True) for count in (2, 3, 1)]
+    w = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (*parts, w))
+    offsets = torch.tensor([0, 2, 5, 6], device=device)
+
+    def make(parts):
+        if made in ("with offsets", "jagged, passed"):
+            return torch.nested.nested_tensor_from_jagged(torch.cat(parts), offsets)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # strided ones are a prototype
+            return torch.nested.as_nested_tensor(list(parts), layout=torch.jagged if made == "jagged" else torch.strided)
+
+    def inner(h):
+        return torch.nn.functional.linear(h, w).sin()
+
+    def outer(*given):
+        h = given[0] if made.endswith("passed") else make(given)
+        h = checkpoint(inner, h) if nested else inner(h)
+        return torch.nested.to_padded_tensor(h, 0.0).exp()
+
+    y = checkpoint(outer, make(parts)) if made.endswith("passed") else checkpoint(outer, *parts)
+    note("forward", y)
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [leaf.grad for leaf in (*parts, w)])

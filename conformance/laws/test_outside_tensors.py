@@ -1,0 +1,54 @@
+"""Tensors that were there before the region: returned, hooked or changed by its function."""
+
+from __future__ import annotations
+
+import functools
+
+from hypothesis import strategies as st
+
+from conformance.judging import law as laws
+from conformance.judging.judge import Case
+from conformance.programs.scenarios.regions import outside_tensors
+from conformance.programs.strategies import named
+from conformance.rows.for_readers import for_readers
+
+law = functools.partial(laws.law, family="structure")
+
+_RETURNED = {"view": st.booleans(), "used": st.booleans(), "nested": st.booleans()}
+
+
+@for_readers("everyday", "wrong state", "register_buffer, mask, position ids")
+@law(named(outside_tensors.returned, held=st.sampled_from(["module", "closure"]), **_RETURNED), floor=6)
+def test_buffers_among_the_outputs(case: Case) -> None:
+    """A buffer or constant that the function returns, or a view of it, comes back as it is and takes part in the loss."""
+    case.equals_plain()
+
+
+_retaining = functools.partial(named, outside_tensors.retaining, passes=st.integers(1, 2))
+
+
+@for_readers("advanced", "wrong gradient", "retain_grad, nested checkpoint, captum")
+@law(_retaining(around=st.just("region")), needs=["nesting"], floor=1)
+def test_gradients_that_a_function_retains_on_its_argument(case: Case) -> None:
+    """After ``retain_grad`` in an inner region the caller's tensor has its gradient, as often as the function runs again."""
+    case.equals_plain()
+
+
+# Elsewhere a copy cannot be told from other values without waiting for the device.
+@for_readers("advanced", "wrong gradient", "retain_grad, save_on_cpu, closure")
+@law(_retaining(around=st.just("copies")) | named(outside_tensors.passed_and_closed_over, copied=st.booleans()),
+     needs=["nesting"], floor=3, devices=["cpu"])  # fmt: skip
+def test_arguments_that_hooks_copy_stay_the_callers(case: Case) -> None:
+    """Under hooks that copy, an argument whose caller keeps it comes back as itself: ``retain_grad`` and ``is`` say so."""
+    case.equals_plain()
+
+
+_CHANGING = {"read": st.booleans(), "through": st.booleans(), "nested": st.booleans()}
+
+
+@for_readers("adversarial", "wrong gradient", "in place, closure, activation")
+@law(named(outside_tensors.changing, change=st.sampled_from(["whole", "in part"]), **_CHANGING), gradients=False,
+     recomputes=False)  # fmt: skip
+def test_results_from_a_closure_that_a_function_changes(case: Case) -> None:
+    """A function that changes the result of an operator in its closure in place gives plain's gradients, or an error."""
+    case.equals_plain_or_refuses()
