@@ -201,3 +201,15 @@ def test_a_meter_does_nothing_by_itself() -> None:
     assert meter.around(threading.get_ident) is threading.get_ident
     with meter:
         meter.at("label", None)
+
+
+@pytest.mark.parametrize("wrapped", [True, False])
+def test_a_subject_is_given_the_callable_itself_unless_it_is_wrapped(wrapped: bool) -> None:
+    given: list[Any] = []
+
+    def checkpoint(function: Any, *args: Any) -> Any:
+        given.append(function)
+        return plain(function, *args)
+
+    execute(Text(*LEAF, "checkpoint(torch.sin, torch.ones(2))"), checkpoint, "cpu", wrapped=wrapped)
+    assert (given == [torch.sin]) is not wrapped

@@ -25,10 +25,13 @@ def passed(checkpoint, note, device, *, kind, nested):  # noqa: C901 - of its br
         def static(h):
             return scaled(2, h)
     class Module(torch.nn.Module):
+        def __init__(self, factor=2):
+            super().__init__()
+            self.factor = factor
         def forward(self, h):
-            return scaled(2, h)
+            return scaled(self.factor, h)
         def features(self, h):
-            return scaled(3, h)
+            return scaled(self.factor, h, power=2)
     class Made:
         def __new__(cls, h):
             return scaled(2, h)
@@ -54,9 +57,9 @@ def passed(checkpoint, note, device, *, kind, nested):  # noqa: C901 - of its br
     if kind == "class":
         f = Made
     if kind == "module":
-        f = Module()
+        f = Module(3)
     if kind == "method of a module":
-        f = Module().features
+        f = Module(3).features
     if kind == "autograd function":
         f = Doubled.apply
     if kind == "builtin":

@@ -43,10 +43,12 @@ def more_of_it(checkpoint, note, device, *, what, count):  # noqa: C901 - of its
         thread.join()
         return len(made)
     calls(2)  # what is only made once
-    few, many = calls(count), calls(4 * count)
+    few, many, few_again = calls(count), calls(4 * count), calls(count)
     note("gradients 0", [p.grad])
     note("expected to grow in proportion", True)
     note("seen to grow in proportion", many < 6 * few)
+    note("expected to take as many calls again", True)
+    note("seen to take as many calls again", few_again < 1.2 * few)
 
 
 def resident(checkpoint, note, device, *, nested):
