@@ -192,9 +192,9 @@ class Author:
             scope.statements.append(Line("{0}.register_hook(lambda grad: grad * 2)", (scope.current,)))
             self.op(scope, SIN)
 
-    def possible(self, operators: Iterable[T]) -> list[T]:
+    def possible(self, operators: tuple[T, ...]) -> list[T]:
         """Of these operators or layers those that the program can have: one alone, if that is among them."""
-        there: Any = [self.only] if self.only in operators else operators
+        there: Any = [one for one in operators if one == self.only] or operators
         return [one for one in there if one.lacking.isdisjoint(self.used | self.coming)]
 
     def save_hidden(self, scope: Scope) -> None:

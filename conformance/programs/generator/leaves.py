@@ -52,7 +52,7 @@ def _modules(author: Author, size: int, dtype: str) -> list[Leaf]:
 
 def _layers(author: Author, size: int, dtype: str) -> list[Leaf]:
     """The modules that are layers, one for each feature that has some."""
-    made = []
+    made: list[Leaf] = []
     for feature, layers in MODULES.items():
         there = author.possible(layers)
         if there and author.draw_feature(feature):
