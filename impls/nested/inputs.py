@@ -156,7 +156,8 @@ class Inputs:
         self.args = self._capture_all(args, itertools.count())
         self.kwargs = dict(zip(kwargs, self._capture_all(kwargs.values(), kwargs), strict=True))
         # Where tensors are saved, if it is a region: a recomputation brings none back that it would have to recompute.
-        self.owner = enclosing if hasattr(enclosing, "put_back") and any(type(one) is Packed for one in self.packed) else None
+        saved_there = hasattr(enclosing, "put_back") and any(type(one) is Packed for one in self.packed)
+        self.owner: Any = enclosing if saved_there else None
         self.enclosing = self.around = self.place = None
         for each in (self.indices, self.captured):
             each.clear()  # identities are valid only while the arguments are alive

@@ -123,36 +123,32 @@ def switched_by_hand(checkpoint: Any, note: Any, device: str, *, around: bool, n
         note(f"gradients {step}", [x.grad, w.grad])
 
 
-def replaced(checkpoint: Any, note: Any, device: str, *, how: str, inside: bool, together: bool, nested: bool) -> None:
-    kind = torch.device(device).type
+def replaced(checkpoint: Any, note: Any, device: str, *, how: str, together: bool, nested: bool) -> None:
     p = torch.randn(4, 4, device=device, requires_grad=True)
-    layers = [torch.nn.Linear(4, 4, device=device) for _ in range(3)]
-    note("leaves", (p, *(layer.weight for layer in layers)))
-    weights = [layer.weight for layer in layers]
-    late = []
+    weights = [torch.nn.Parameter(torch.randn(4, 4, device=device)) for _ in range(2 if how == "late" else 1)]
+    note("leaves", (p, *weights))
+    read = [weights[0]]
 
     def inner(h):
-        with torch.autocast(kind, dtype=torch.bfloat16, enabled=inside or torch.is_autocast_enabled(kind)):
-            return (late[0](h) if how == "late" else layers[0](h)).tanh()
+        return (h @ read[0]).tanh()
 
     def outer(h):
-        return checkpoint(inner, h.float().cos()) if nested else inner(h.float().cos())
+        return checkpoint(inner, h) if nested else inner(h)
 
-    with torch.autocast(kind, dtype=torch.bfloat16, enabled=not inside):
-        y = layers[0](p) if together else p
-        for layer in layers if how == "late" else layers[:1]:
-            late[:] = [layer]
+    with torch.autocast(torch.device(device).type, dtype=torch.bfloat16):
+        y = p @ weights[0] if together else p
+        for weight in weights:
+            read[0] = weight
             y = checkpoint(outer, y)
-        note("forward", y)
-    other = torch.randn(4, 4, device=device)
+    note("forward", y)
     if how == "assigned":
-        layers[0].weight = torch.nn.Parameter(other)
+        read[0] = torch.nn.Parameter(torch.randn(4, 4, device=device))
     elif how == "data":
-        layers[0].weight.data = other
+        weights[0].data = torch.randn(4, 4, device=device)
     elif how == "changed":
         with torch.no_grad():
-            layers[0].weight.copy_(other)
-    y.float().backward(torch.ones_like(y.float()))
+            weights[0].zero_()
+    y.backward(torch.ones_like(y))
     note("gradients 0", [p.grad, *(weight.grad for weight in weights)])
 
 

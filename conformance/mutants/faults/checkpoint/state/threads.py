@@ -35,24 +35,6 @@ def gives_up_on_a_busy_region(copy: Copy) -> None:
     _refuse_to_wait(copy)
 
 
-@mutant("state.advisory_locks", "lifetimes", "two_threads_ask_for_parts_of_nested_regions")
-def waits_while_others_wait_for_it(copy: Copy) -> None:
-    """A recomputation waits for a busy region, whose recomputation may be waiting for this one: no more than a second here."""
-    locks = copy["state.advisory_locks"]
-
-    def wait(what: int) -> bool:
-        this, deadline = locks.threads.current_thread(), time.monotonic() + 1
-        if locks._holders.get(what) is this:
-            return False
-        while locks._holders.setdefault(what, this) is not this:
-            if time.monotonic() > deadline:
-                raise RuntimeError("a recomputation waits for one that waits for it")
-            time.sleep(0.001)
-        return True
-
-    copy.replace("state.advisory_locks", "acquire", wait)
-
-
 def _wait_for_what_is_over(copy: Copy) -> None:
     """Wait for a recomputation that has the lock even if nothing of it is under way any more."""
     copy.replace("state.restoration", "Restoration.is_abandoned", lambda self: False)
