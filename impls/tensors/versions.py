@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from operator import attrgetter
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -18,7 +18,7 @@ from impls.torch_private import disable_dispatch_modes, dispatch_mode_count, mak
 _EMPTY = torch.empty(0)
 _ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
 
-TensorMetadata = tuple[torch.Size | tuple[tuple[int, ...], ...], torch.dtype, torch.device, int, bool, bool]
+TensorMetadata = tuple[torch.Size, torch.dtype, torch.device, int, bool, bool]
 # One call and one comparison for all of them: each tensor that is saved is asked, in forward and again. Whether it
 # requires grad, and is a leaf, shows that a leaf was frozen or unfrozen since: operators then save fewer tensors, or more.
 tensor_metadata = attrgetter("shape", "dtype", "device", "_version", "requires_grad", "is_leaf")
@@ -30,7 +30,7 @@ _nested_metadata = attrgetter("dtype", "device", "_version", "requires_grad", "i
 def any_tensor_metadata(tensor: torch.Tensor) -> TensorMetadata:
     """The metadata also of a nested tensor of strided layout, which has a shape for each of its parts, and none itself."""
     if tensor.is_nested and tensor.layout is torch.strided:
-        shapes = tuple(map(tuple, tensor._nested_tensor_size().tolist()))
+        shapes: Any = tuple(map(tuple, tensor._nested_tensor_size().tolist()))
         return shapes, *_nested_metadata(tensor)
     return tensor_metadata(tensor)
 
