@@ -117,6 +117,12 @@ class FlatInputs:
         return self.args, self.kwargs, self.tensors, (), ()
 
 
+def _children(value: Any) -> list[Any]:
+    """What a container holds."""
+    parts = flatten_once(value)
+    return [] if parts is None else parts.children
+
+
 class _Position(int):
     """Stands for the tensor with that index."""
 
@@ -241,6 +247,10 @@ class Inputs:
             self.lent = {}  # one may be an output, which holds the region
         self.containers = [one for one in self.containers if self._keeps(one)]
         self.changed = [one for one in self.changed if one.other_name and self._keeps_itself(one, one.other_name.find())]
+        if self.lent:
+            held = {id(child) for one in self.changed if one.other_name for child in _children(one.other_name.find())}
+            kept = {child for one in self.containers for child in one.children if type(child) is _Position}
+            self.lent = {position: one for position, one in self.lent.items() if position in kept or id(one) in held}
         return bool(self.containers or self.changed)
 
     def contains(self, tensor: torch.Tensor) -> bool:
