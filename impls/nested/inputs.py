@@ -284,9 +284,9 @@ class Inputs:
             self.containers, self.changed, self.lent = [], [], {}
             self.probes = [version_probe(one) if isinstance(one, torch.Tensor) else one for one in self.probes]
 
-    def _unpack(self, packed: Packed, version: int) -> torch.Tensor:
+    def _unpack_hidden(self, packed: Packed, version: int) -> torch.Tensor:
         """A tensor that is saved elsewhere. Modes of the user see how it is recomputed, and not how autograd hands it over."""
-        if self.owner is None or packed.saved is None or not dispatch_mode_count():
+        if packed.saved is None:
             return packed.unpack(version)
         slot = packed.saved.data
         kept = self.owner.put_back(slot, self.owner.unpack(slot))
@@ -298,8 +298,13 @@ class Inputs:
     def restore(self) -> Call:
         """The arguments. Containers hold what they held at the call, whatever has happened to them since."""
         assert self.packed is not None
-        tensors = [
-            packed if isinstance(packed, torch.Tensor) else self._unpack(packed, version)
+        hides = self.owner is not None and dispatch_mode_count()
+        tensors = [  # without a call of our own for each, which would be one more frame of Python a level of regions
+            packed
+            if isinstance(packed, torch.Tensor)
+            else self._unpack_hidden(packed, version)
+            if hides
+            else packed.unpack(version)
             for packed, version in zip(self.packed, self.versions, strict=True)
         ]
         for position, one in self.lent.items():
