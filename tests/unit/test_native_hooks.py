@@ -72,7 +72,7 @@ def test_an_argument_that_got_other_data_is_compared(same: bool) -> None:
         assert x.grad is not None
         assert x.grad.equal(expected)
     else:
-        with pytest.raises(CheckpointError, match="replaced since by one with other values"):
+        with pytest.raises(CheckpointError, match="has other values: it was replaced since"):
             y.sum().backward()
 
 
@@ -80,7 +80,7 @@ def test_a_weight_that_was_replaced_is_seen() -> None:
     weights = {"one": torch.full((4,), 2.0, requires_grad=True)}
     y = checkpoint(lambda x: x * weights["one"], _leaf())
     weights["one"] = torch.full((4,), 3.0, requires_grad=True)
-    with pytest.raises(CheckpointError, match="replaced since by one with other values"):
+    with pytest.raises(CheckpointError, match="has other values: it was replaced since"):
         y.sum().backward()
 
 
