@@ -192,6 +192,7 @@ ATTRIBUTES: Mapping[str, str] = MappingProxyType(
         "_post_accumulate_grad_hooks": "the hooks on a leaf, which are to be as they were after a recomputation",
         "_is_param": "makes isinstance(tensor, torch.nn.Parameter) true of a tensor that stands for one",
         "_cdata": "the number of a storage; torch.multiprocessing.reductions.StorageWeakRef.cdata is the same for a weak one",
+        "_nested_tensor_size": "the shapes of the parts of a nested tensor of strided layout, which has no shape itself",
         # of nodes
         "_sequence_nr": "the number of a node, which grows as nodes are made; nested reads it at each tensor that it saves",
         "_raw_saved_tensors": "what a custom Function's node has saved, without unpacking it",

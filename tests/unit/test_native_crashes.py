@@ -336,5 +336,6 @@ def test_a_long_loop_leaves_nothing_behind(program: Callable[[], None]) -> None:
     before = state()
     for _ in range(500):
         program()
-    grown = [now - then for now, then in zip(state(), before, strict=True)]
-    assert max(map(abs, grown)) < 100, grown
+    blocks, *references = (now - then for now, then in zip(state(), before, strict=True))
+    assert blocks < 100  # fewer are no leak: what other tests left may go meanwhile
+    assert max(map(abs, references)) < 100, references
