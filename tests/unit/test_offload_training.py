@@ -132,7 +132,8 @@ def test_what_plain_computes_is_computed(drive: Callable[[nn.Module], Tensors], 
     assert _both(drive, slices, checkpoint)
 
 
-@pytest.mark.parametrize(("slices", "checkpoint"), MODES)
+@pytest.mark.parametrize("checkpoint", [False, True])
+@pytest.mark.parametrize("slices", [1, 3, 5])
 def test_what_plain_computes_under_autocast_is_computed(slices: int, checkpoint: bool) -> None:
     def without_lstm() -> nn.Sequential:  # of which oneDNN has none in bfloat16 for processors without AVX-512
         return nn.Sequential(*(one for one in _model() if not isinstance(one, nn.LSTM | First)))
