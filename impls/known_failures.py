@@ -222,6 +222,12 @@ SINGLE_NODE: dict[str, Known] = {
     **CHANGED_AGAIN,
     **known(
         "diverges",
+        "arguments are detached for the recomputation, by an operator that a mode around backward sees",
+        "seen here",
+        "no_operators_are_seen_but_the_functions",
+    ),
+    **known(
+        "diverges",
         "a hook that the function registers is on a leaf of one recomputation, and the next registers another one",
         "seen here",
         "hooks_that_a_function_replaces_inside_another",

@@ -163,6 +163,12 @@ IMPLEMENTATION = Implementation(
         ),
         **known(
             "diverges",
+            "of a cast that a region saves, the leaf that it was cast from is not always followed, as nested follows it",
+            "seen here",
+            "weights_that_are_replaced_under_autocast",
+        ),
+        **known(
+            "diverges",
             "a recomputation is ended early also if it has removed a hook that the function registers anew at its end",
             "seen here",
             "hooks_that_a_function_registers_anew_at_its_end",
