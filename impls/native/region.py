@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterator, MutableMapping, Sequence
-from functools import partial
 from typing import Any, NoReturn
 
 import torch
@@ -348,16 +347,13 @@ def argument_origin(region: Any, index: int) -> Origin:
 
 def settle_origins(region: Any, output: Any) -> None:
     """Forward is over: what is from outside shows now, and as the outermost region ends, it is kept."""
-    contains = [].__contains__ if region.inputs is not None else partial(_is_one_of, region.tensors())
-    left = find_outside(region.candidates, region.first_sequence_number, contains)
+    arguments = () if region.inputs is not None else region.tensors()
+    identities = {id(one) for one in arguments}  # of tensors that are alive for as long as they are looked for here
+    left = find_outside(region.candidates, region.first_sequence_number, lambda tensor: id(tensor) in identities)
     region.origins = {**(region.origins or {}), **left}
     if left and not isinstance(region.enclosing, type(region)):
         hooks_were_active = region.inputs is not None and region.inputs.hooks_were_active
         keep_storages(left.values(), output, hooks_were_active=hooks_were_active)
-
-
-def _is_one_of(tensors: list[torch.Tensor], tensor: torch.Tensor) -> bool:
-    return any(one is tensor for one in tensors)
 
 
 def refuse_changed(region: Any, index: int, now: int, recomputed: bool) -> NoReturn:

@@ -7,7 +7,7 @@ import torch
 
 def more_of_it(checkpoint, note, device, *, what, count):  # noqa: C901 - of its branches one is printed
     import sys
-    import threading
+    from concurrent.futures import ThreadPoolExecutor
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
     def forward(length, *arguments):
@@ -38,9 +38,8 @@ def more_of_it(checkpoint, note, device, *, what, count):  # noqa: C901 - of its
             sys.setprofile(profile)
             step(number)
             sys.setprofile(None)
-        thread = threading.Thread(target=measured)
-        thread.start()
-        thread.join()
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(measured).result()
         return len(made)
     calls(2)  # what is only made once
     few, many, few_again = calls(count), calls(4 * count), calls(count)
