@@ -33,6 +33,7 @@ TANGLED = {
 LARGE_FOLDERS = {
     "conformance/judging": "processes with limits should have a folder of their own",
     "conformance/laws": "one module for each family",
+    "conformance/mutants/faults/checkpoint": "one module for each family of laws",
     "impls/offload": "one step of a slice in each",
     "tests/benches": "a module for each one tested",
     "tests/suite": "a module for each one tested",
@@ -44,6 +45,12 @@ LONG_FILES = {
     "tests/unit/test_restoration.py": "all of one package",
 }
 LONG_FUNCTIONS = {
+    "conformance/judging/judge.py:execute": "what a program notes is seen inside",
+    "conformance/programs/scenarios/models/callables.py:passed": "the text of a program",
+    "conformance/programs/scenarios/models/settings.py:looked_at": "the text of a program",
+    "conformance/programs/scenarios/models/training.py:another_time": "the text of a program",
+    "conformance/programs/scenarios/parallel/replicated.py:trained": "the text of a program",
+    "conformance/programs/scenarios/parallel/sharded.py:trained": "the text of a program",
     "conformance/judging/law.py:law": "a keyword for each field of a law",
     "conformance/page/page.py:rendered": "an argument for each part of the template",
     "conformance/programs/offloaded_models.py:offloaded": "draws a model, its options and its text",
