@@ -9,6 +9,7 @@ from conformance.judging.law import law
 from conformance.judging.refusals import REQUIRES_GRAD
 from conformance.programs.scenarios.models import callables, weights
 from conformance.programs.strategies import named
+from conformance.programs.sums import Sums
 from conformance.rows.for_readers import for_readers
 
 BOTH = st.booleans()
@@ -57,7 +58,9 @@ def test_hooks_on_all_modules_have_their_effect(case: Case) -> None:
 
 
 _COMPUTED = ["parametrization", "parametrized weight norm", "weight norm", "spectral norm in eval"]
-_parametrized = named(weights.parametrized, kind=st.sampled_from(_COMPUTED), inside=BOTH, steps=st.integers(1, 2), nested=BOTH)
+_parametrized = named(
+    weights.parametrized, Sums(1024), kind=st.sampled_from(_COMPUTED), inside=BOTH, steps=st.integers(1, 2), nested=BOTH
+)
 
 
 @for_readers("everyday", "wrong gradient", "parametrize, weight_norm, spectral_norm, torch.nn.utils.parametrizations")

@@ -10,12 +10,14 @@ from conformance.judging.judge import Case
 from conformance.judging.law import law
 from conformance.programs.scenarios.models import training
 from conformance.programs.strategies import named
+from conformance.programs.sums import Sums
 from conformance.rows.for_readers import for_readers
 
 _OPTIMIZERS = st.sampled_from(["SGD", "momentum", "AdamW", "foreach"])
 _trained = functools.partial(
     named,
     training.trained,
+    Sums(1024),
     optimizer=_OPTIMIZERS,
     accumulate=st.sampled_from([1, 4]),
     regions=st.integers(1, 2),

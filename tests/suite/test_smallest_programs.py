@@ -16,7 +16,7 @@ from conformance.judging.law import Law, Profile
 from conformance.judging.verdicts import Diverges, Verdict
 from conformance.programs.backward_calls import Request
 from conformance.programs.generator.features import FEATURES
-from conformance.programs.generator.operators import BINARY, UNARY
+from conformance.programs.generator.operators import BINARY, UNARY, mixture
 from conformance.programs.program import Block, Noted, Op, Program, Region, Statement, Step
 from conformance.programs.strategies import CORE, programs
 from conformance.reproducers.script_syntax import is_bound
@@ -91,11 +91,13 @@ def smaller(program: Program) -> Iterator[Program]:
 def may_be_drawn(program: Program) -> bool:
     """Whether outputs differ, and each function begins with an operator that saves something for its recomputation.
 
-    Before it there may be what reads arguments that are no tensors.
+    Before it there may be what reads arguments that are no tensors, and what mixes those that are.
     """
     saving = {one.template for one in (*UNARY, *BINARY) if one.saves != "nothing"}
+    mixtures = {mixture(count).template for count in range(30)}
     bodies = [
-        [one for one in region.body if not (isinstance(one, Op) and "is None" in one.template)] for region in program.regions
+        [one for one in region.body if not (isinstance(one, Op) and ("is None" in one.template or one.template in mixtures))]
+        for region in program.regions
     ]
     begins = [body and isinstance(body[0], Op) and body[0].template in saving for body in bodies]
     return len({*program.outputs}) == len(program.outputs) and all(begins)

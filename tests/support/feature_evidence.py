@@ -6,9 +6,10 @@ import re
 from collections.abc import Callable, Iterator
 
 from conformance.programs.backward_calls import Request
+from conformance.programs.generator.builder import ALIASES, NAMES
 from conformance.programs.generator.features import FEATURES
 from conformance.programs.generator.layers import FUNCTIONS
-from conformance.programs.generator.operators import DTYPES
+from conformance.programs.generator.operators import DTYPES, mixture
 from conformance.programs.generator.operators import OPERATORS as SMALL_OPERATORS
 from conformance.programs.generator.rewrites import kept
 from conformance.programs.program import Block, Line, Op, Program, Region, Statement, walk
@@ -17,7 +18,6 @@ OPERATORS = {**SMALL_OPERATORS, "layers": FUNCTIONS}
 # In the program's text, where that is enough.
 TEXTS = {
     "many-outputs": r"return (?s:.*) \* 9\b",
-    "named-arguments": r"checkpoint\(f\d+, .*\b(input|self|mask|args|kwargs|fn|func|options)=\w+",
     "unusual-containers": r"checkpoint\(f\d+, .*(OrderedDict|Output|return_types|PackedSequence)\b",
     "batched-seeds": r"is_grads_batched=True",
     "container-outputs": r"return ([\[({]|Pair|Box)(?s:.*)note\('f\d+ returned'",
@@ -84,6 +84,18 @@ def _inside(program: Program, word: str) -> bool:
     return any(name[0] == "h" and name != returned for name, returned in about)
 
 
+def _mixed(region: Region) -> set[str]:
+    """What a function mixes, each with a weight of its own."""
+    mixtures = (one for one in region.body if isinstance(one, Op) and one.template == mixture(len(one.args)).template)
+    return {name for one in mixtures for name in one.args}
+
+
+def _aliases(program: Program) -> set[str]:
+    """The names of tensors that share memory with the one that they are made of."""
+    bodies = (program.body, *(region.body for region in program.regions))
+    return {one.target for body in bodies for one in body if isinstance(one, Op) and one.template in {*ALIASES}}
+
+
 def _asked(program: Program) -> tuple[Request, ...]:
     """The requests of a program, none where one of them is for gradients of gradients."""
     return () if any(one.create_graph for one in program.requests) else program.requests
@@ -95,8 +107,14 @@ def _whole(program: Program, request: Request) -> bool:
 
 # In what the program consists of.
 PARTS: dict[str, Callable[[Program], bool]] = {
-    "aliases": lambda program: any(name.startswith("alias") for region in program.regions for name in region.parameters),
-    "many-arguments": lambda program: any(len(region.parameters) > 6 for region in program.regions),
+    "aliases": lambda program: any(
+        any(name.startswith("alias") for name in _mixed(region)) and not _aliases(program).isdisjoint(region.passed)
+        for region in program.regions
+    ),
+    "many-arguments": lambda program: any(
+        len(_mixed(region).intersection(region.parameters)) > 6 for region in program.regions
+    ),
+    "named-arguments": lambda program: any(not _mixed(region).isdisjoint(NAMES) for region in program.regions),
     "again": lambda program: sum(_whole(program, one) and not one.retain for one in _asked(program)) > 1,
     "corrupted": lambda program: any(_changed_after_being_read(region) for region in program.regions),
     "escaping": lambda program: _inside(program, "append") and re.search(r"\* kept\d+\[0\]", program.source) is not None,

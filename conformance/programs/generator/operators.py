@@ -78,7 +78,7 @@ def _late_noise(template: str) -> Operator:
 def mixture(count: int) -> Operator:
     """A sum of so many tensors of one shape, each with a weight that no other gets."""
     names = ", ".join(f"{{{number}}}" for number in range(count))
-    return Operator(f"torch.stack([{names}]).cumsum(0).sum(0)", 5 + 4 * count, 0, Order.SAME)
+    return Operator(f"torch.stack([{names}]).cumsum(0).sum(0)", 6 + 5 * count, 0, Order.SAME)
 
 
 # Operators that a feature adds to a body.
