@@ -255,7 +255,7 @@ def test_scripted_functions(case: Case) -> None:
     case.equals_plain()
 
 
-_INSIDE = {"how": st.sampled_from(["module", "trace", "text"]), "computed": st.booleans(), "nested": st.booleans()}
+_INSIDE = {"how": st.sampled_from(["trace", "text"]), "computed": st.booleans(), "nested": st.booleans()}
 
 
 @for_readers("advanced", "wrong gradient", "TorchScript, torch.jit, JIT")
