@@ -96,7 +96,7 @@ def test_a_container_passed_twice(case: Case) -> None:
 
 
 @for_readers("advanced", "wrong state", "dataclass, __post_init__")
-@law(named(structure.constructed, nested=st.booleans()), needs=["containers"], floor=1)
+@law(named(structure.constructed, watched=st.booleans(), nested=st.booleans()), needs=["containers"], floor=2)
 def test_dataclasses_are_not_constructed_anew(case: Case) -> None:
     """A dataclass comes with all of its attributes as they are: its constructor does not run for a recomputation."""
     case.equals_plain()

@@ -199,4 +199,4 @@ def looks_past_one_cleared_slot(copy: Copy) -> None:
 @mutant("nested.inputs", "costs", "no_operators_are_seen_but_the_functions")
 def hands_arguments_over_in_sight_of_modes(copy: Copy) -> None:
     """A mode sees how autograd hands the arguments of an inner region over."""
-    copy.replace("nested.inputs", "Inputs._unpack", lambda self, packed, version: packed.unpack(version))
+    copy.replace("nested.inputs", "Inputs._unpack_hidden", lambda self, packed, version: packed.unpack(version))

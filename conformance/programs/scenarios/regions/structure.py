@@ -95,7 +95,8 @@ def passed_twice(checkpoint, note, device, *, kind, inside, keyword, nested):
     note("gradients 0", [p.grad])
 
 
-def constructed(checkpoint, note, device, *, nested):
+def constructed(checkpoint, note, device, *, watched, nested):
+    from contextlib import nullcontext
     from dataclasses import dataclass, field
     @dataclass
     class Box:
@@ -115,7 +116,8 @@ def constructed(checkpoint, note, device, *, nested):
         return (checkpoint(inner, box) if nested else inner(box)).exp()
     box = Box(p.cos())
     box.made, box.scale = 5, 3
-    y = checkpoint(outer, box)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t.clone(), lambda t: t) if watched else nullcontext():
+        y = checkpoint(outer, box)
     note("forward", y)
     y.backward(torch.ones_like(y))
     note("gradients 0", [p.grad])
