@@ -244,7 +244,7 @@ def test_what_was_counted_of_fake_tensors_is_no_measurement(content: dict[str, A
 
 def test_work_of_what_is_compiled_is_said_to_be_of_backward(content: dict[str, Any]) -> None:
     assert "of what is compiled in backward alone" in report.LEGEND
-    assert "those of what is compiled are of backward alone" in report.notes(content)[0]
+    assert "those of compiled contenders are of backward alone" in report.notes(content)[0]
 
 
 def test_every_column_is_explained() -> None:

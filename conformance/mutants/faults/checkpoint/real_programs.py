@@ -102,11 +102,11 @@ def sorts_keywords(copy: Copy) -> None:
 
 @mutant("nested.api", "structure", "arguments_that_share_a_storage")
 def knows_arguments_by_their_storage(copy: Copy) -> None:
-    """Arguments that begin at one address are passed on as the first of them."""
+    """Arguments that begin at one address are passed on as the last of them."""
 
     def run(there: Any, function: Any, args: Any, *others: Any) -> Any:
-        seen: dict[int, Any] = {}
-        known = [seen.setdefault(one.data_ptr(), one) if isinstance(one, torch.Tensor) else one for one in args]
+        seen = {one.data_ptr(): one for one in args if isinstance(one, torch.Tensor)}
+        known = [seen[one.data_ptr()] if isinstance(one, torch.Tensor) else one for one in args]
         return there(function, tuple(known), *others)
 
     copy.call_instead("nested.api", "_run", run)

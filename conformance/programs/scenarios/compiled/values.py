@@ -110,8 +110,10 @@ def broken(checkpoint: Any, note: Any, device: str, *, backend: str, where: str,
     p = torch.randn(3, 3, device=device, requires_grad=True)
 
     def f(h):
-        h = torch.nn.functional.dropout(h.sin(), 0.5) if random else h.sin()
+        if random:
+            h = torch.nn.functional.dropout(h, 0.5)
         if where == "inside":
+            h = h.sin()
             torch._dynamo.graph_break()
         return h.exp()
 
