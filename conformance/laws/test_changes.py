@@ -161,7 +161,7 @@ def test_hooks_around_do_not_hide_changes(case: Case) -> None:
 
 
 @for_readers("adversarial", "wrong gradient", "saved_tensors_hooks, in place")
-@changes_law(named(in_place_changes.copied, changes=st.integers(0, 3), nested=BOTH, around=BOTH))
+@changes_law(named(in_place_changes.copied, changes=st.integers(0, 3), kept=BOTH, nested=BOTH, around=BOTH))
 def test_hooks_that_copy_after_changes(case: Case) -> None:
     """A tensor changed in place before it is passed is no error under hooks that bring back copies."""
     case.equals_plain()

@@ -184,7 +184,7 @@ def argument(checkpoint: Any, note: Any, device: str, *, saved: bool, constant: 
     note("gradients 0", [p.grad, q.grad])
 
 
-def copied(checkpoint, note, device, *, changes, nested, around):
+def copied(checkpoint, note, device, *, changes, kept, nested, around):
     graph = torch.autograd.graph
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
@@ -198,6 +198,8 @@ def copied(checkpoint, note, device, *, changes, nested, around):
             h.add_(1)
         y = checkpoint(outer, h)
         y = checkpoint(outer, y) if around else y
+    if not kept:
+        del h
     note("forward", y)
     y.backward(torch.ones_like(y))
     note("gradients 0", [p.grad])
