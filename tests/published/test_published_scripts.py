@@ -117,6 +117,11 @@ class Printed:
 
     source: str
     sums: Sums = DEFAULT
+    compiles: bool = False
+
+    @property
+    def eager(self) -> Printed:
+        return self
 
     def __getattr__(self, name: str) -> Any:
         raise NeedsMore(name)
