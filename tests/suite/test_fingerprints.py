@@ -259,7 +259,8 @@ def test_nothing_runs_that_is_in_neither_fingerprint(
     impl: str, law: str, present: Sources, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if impl != "nested":  # which hears of handles from its first recomputation on, in whatever test that was
-        monkeypatch.setattr(RemovableHandle, "__init__", inspect.unwrap(RemovableHandle.__init__))
+        for name in ("__init__", "remove"):
+            monkeypatch.setattr(RemovableHandle, name, inspect.unwrap(getattr(RemovableHandle, name)))
     judged, implementation = all_laws()[law], impls.get(impl)
     explorer = Explorer("cpu", Profile(3, 5, shrink_declared=True, patience=0), 0)
     with _called() as codes:
