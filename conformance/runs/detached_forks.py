@@ -1,6 +1,6 @@
 """Takes each fork of the process that imports this out of the terminal's group, and lets it be interrupted.
 
-Only the server that :mod:`conformance.runs.fork_server` starts imports this, with SIGINT blocked. Forks of its forks stay
+Only the server that :mod:`conformance.runs.interrupts` starts imports this, with SIGINT blocked. Forks of its forks stay
 in their group, so that a sandbox ends with all that it started.
 """
 

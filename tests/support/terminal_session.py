@@ -12,12 +12,21 @@ from contextlib import suppress
 from pathlib import Path
 
 PATIENCE = 600  # seconds; a command that is not at its end by then never will be
-# Whoever runs the tests may have SIGINT ignored, as a shell's background jobs have, and that is inherited.
-LAUNCH = """
-import fcntl, os, signal, sys, termios
+# Leads the session, as a shell does: the command is the group in the foreground, and the leader stays when it has ended, since
+# the end of a leader ends that group, too. Whoever runs the tests may ignore SIGINT, as jobs in the background do; the command
+# would inherit that.
+LEADER = """
+import fcntl, os, signal, subprocess, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 signal.signal(signal.SIGINT, signal.SIG_DFL)
-os.execvp(sys.argv[1], sys.argv[1:])
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+command = subprocess.Popen(sys.argv[2:], process_group=0)
+os.tcsetpgrp(0, command.pid)
+status = command.wait()
+for one in range(3):
+    os.close(one)
+os.write(int(sys.argv[1]), str(status).encode())
+signal.pause()
 """
 
 
@@ -26,11 +35,19 @@ class TerminalSession:
 
     def __init__(self, command: Sequence[str], directory: Path, environment: Mapping[str, str]) -> None:
         self.ours, its = os.openpty()
-        launched = [sys.executable, "-c", LAUNCH, *command]
-        self.process = subprocess.Popen(
-            launched, stdin=its, stdout=its, stderr=its, cwd=directory, env=environment, start_new_session=True
+        self.status, told = os.pipe()
+        self.leader = subprocess.Popen(
+            [sys.executable, "-c", LEADER, str(told), *command],
+            stdin=its,
+            stdout=its,
+            stderr=its,
+            pass_fds=[told],
+            cwd=directory,
+            env=environment,
+            start_new_session=True,
         )
         os.close(its)
+        os.close(told)
         self.output = ""
         self.until = time.monotonic() + PATIENCE
 
@@ -45,14 +62,20 @@ class TerminalSession:
         """Wait for the end of the command; its exit status."""
         while self._read():
             pass
-        os.close(self.ours)
-        return self.process.wait(PATIENCE)
+        return int(os.read(self.status, 20))
 
     def left(self) -> list[str]:
-        """The command lines of processes of this session that do not end."""
+        """The command lines of processes that the command has left, once they had time to end."""
         while (found := self._running()) and time.monotonic() < self.until:
             time.sleep(0.1)
         return found
+
+    def close(self) -> None:
+        """End the session, with all that is left of it."""
+        self.leader.kill()
+        self.leader.wait()
+        os.close(self.ours)
+        os.close(self.status)
 
     def _read(self) -> bool:
         """Read what is there; False at the end. Raises TimeoutError if that does not come."""
@@ -70,6 +93,6 @@ class TerminalSession:
         for path in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):  # it has ended meanwhile
                 state, _, _, session = (path / "stat").read_text().rpartition(")")[2].split()[:4]
-                if int(session) == self.process.pid and state != "Z":
+                if int(session) == self.leader.pid != int(path.name) and state != "Z":
                     found.append((path / "cmdline").read_text().replace("\0", " "))
         return found
