@@ -239,7 +239,7 @@ AMBIENT, ERROR = (
 @for_readers("advanced", "wrong state", "exception, OOM, retry")
 @law(named(ambient.error, ambient=AMBIENT, error=ERROR, nested=st.booleans()))
 def test_an_error_leaves_modes_as_they_were(case: Case) -> None:
-    """After an error in a recomputation the modes that were in force around backward are, and a retry is right."""
+    """After an error in a recomputation the modes around backward are in force again, and a retry is right."""
     case.equals_plain()
 
 

@@ -153,7 +153,7 @@ HOOKS, CHANGED = st.sampled_from(["save_on_cpu", "identity"]), st.sampled_from([
 @for_readers("adversarial", "wrong gradient", "saved_tensors_hooks, save_on_cpu, in place")
 @changes_law(named(in_place_changes.hooked, hooks=HOOKS, changed=CHANGED, form=st.sampled_from(["alone", "list"])), **RAISING)
 def test_hooks_around_do_not_hide_changes(case: Case) -> None:
-    """Saved-tensor hooks around a region do not make a wrong gradient of a change in place that is an error without."""
+    """Saved-tensor hooks around a region do not turn the error for a change in place into a wrong gradient."""
     _, right = case.run().notes["right or none"]
     if not all(right):
         measured = Measured("noted", (("right or none", str([True for _ in right])),))

@@ -94,7 +94,7 @@ NOT = st.sampled_from([3, None, "text"])
 @for_readers("advanced", "poor error", "increment_version")
 @graph_law(named(tools.versions_refused, wrong=NOT, first=BOTH, alone=BOTH), gradients=False)
 def test_versions_of_tensors_alone(case: Case) -> None:
-    """What is no tensor has no version: it is refused, and no version is changed, of those beside it either."""
+    """What is no tensor is refused, and no version is changed, not even of tensors beside it."""
     case.as_expected()
 
 

@@ -125,7 +125,7 @@ def test_each_tensor_is_packed_once_and_unpacked_once_a_read(case: Case) -> None
 @for_readers("advanced", "wrong state", "saved_tensors_hooks")
 @graph_law(named(hooks.pairs, depth=st.integers(1, 4), error=ERROR, after=st.integers(0, 2)))
 def test_the_innermost_pair_alone_is_asked(case: Case) -> None:
-    """Of nested pairs the innermost alone is asked; the one around it is again once it is left, also by an error."""
+    """Of nested pairs only the innermost is asked; once it is exited, by an error too, the one around it is."""
     case.as_expected()
 
 
@@ -145,7 +145,7 @@ ORDER = st.integers(1, 4).flatmap(lambda count: st.permutations(range(count))).m
 @for_readers("adversarial", "wrong state", "saved_tensors_hooks, generator function")
 @graph_law(named(hooks.left, order=ORDER))
 def test_pairs_may_be_left_in_any_order(case: Case) -> None:
-    """Pairs may be left in any order, as generators leave them: of those that are left the innermost is asked."""
+    """Pairs may be exited in any order, as generators do it: the innermost of those that are still entered is asked."""
     case.as_expected()
 
 
@@ -189,7 +189,7 @@ SAVED = st.sampled_from(["input", "result", "function", "result of function"])
     gradients=False,
 )  # fmt: skip
 def test_a_change_in_any_way_is_noticed(case: Case) -> None:
-    """Whatever wrote to a saved tensor, input or output, by hooks that bring back it or a view of it the error is kept."""
+    """Under hooks that bring back the tensor or a view of it, whatever wrote to a saved input or output is an error."""
     case.equals_plain()
 
 
@@ -308,7 +308,7 @@ def test_unpack_must_bring_a_tensor(case: Case) -> None:
     gradients=False,
 )
 def test_pack_must_not_change_its_argument(case: Case) -> None:
-    """A pack hook that changes the tensor in place that it is given is refused in forward."""
+    """A pack hook that changes its argument in place is refused in forward."""
     case.as_expected()
 
 

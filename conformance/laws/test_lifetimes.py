@@ -135,7 +135,7 @@ def test_each_recomputed_tensor_dies_at_its_unpack(case: Case) -> None:
 @for_readers("advanced", "leaked or late memory", "peak memory, retain_graph")
 @law(exactly("forward", "whole", "backward", depth=1).map(watched), floor=8)
 def test_recomputed_tensors_live_no_longer_than_saved_ones(case: Case) -> None:
-    """At no node of a retained backward is more recomputed than plain, which frees, still has of that region."""
+    """At each node of a retained backward at most as much is recomputed as plain, which frees, still has of that region."""
     expected, storages = Storages(), Storages()
     execute(case.program, plain, case.device, (expected,))
     case.run(storages)
@@ -278,7 +278,7 @@ def test_what_a_function_puts_into_its_arguments_is_freed(case: Case) -> None:
     **_NO_BACKWARD,
 )
 def test_lists_that_outputs_are_appended_to(case: Case) -> None:
-    """Graphs whose outputs are put into containers that their regions were passed do not gather, without any backward."""
+    """Graphs whose outputs are put into containers that were passed to their regions do not pile up without a backward."""
     storages = Storages()
     case.seen = case.run(storages)
     case.equals_plain()

@@ -156,7 +156,7 @@ WRITTEN = st.sampled_from(["mul", "square", "exp", "gather", "many"])
 @for_readers("advanced", "wrong gradient", "allow_mutation_on_saved_tensors, out=")
 @graph_law(named(mutation.written, operator=WRITTEN, mutation=st.sampled_from(["add out", "mul out", "mm out", "cat out"])))
 def test_a_saved_tensor_as_out(case: Case) -> None:
-    """A saved tensor that an operator writes its result to gives the gradients of its saved value."""
+    """A saved tensor to which an operator writes its result gives the gradients of its saved value."""
     case.equals_plain()
 
 
@@ -166,7 +166,7 @@ SEVERAL = st.sampled_from(["sort out", "max out", "topk out", "frexp out"])
 @for_readers("adversarial", "wrong gradient", "allow_mutation_on_saved_tensors, out=")
 @graph_law(named(mutation.written, operator=WRITTEN, mutation=SEVERAL), effort=0.5)
 def test_saved_tensors_as_several_outs(case: Case) -> None:
-    """Saved tensors that an operator writes several results to give the gradients of their saved values."""
+    """Saved tensors to which an operator writes several results give the gradients of their saved values."""
     case.equals_plain()
 
 
@@ -176,14 +176,14 @@ FOREACH = st.sampled_from(["foreach mul", "foreach add", "foreach copy", "foreac
 @for_readers("advanced", "wrong gradient", "allow_mutation_on_saved_tensors, foreach, optimizer")
 @graph_law(named(mutation.written, operator=WRITTEN, mutation=FOREACH))
 def test_saved_tensors_in_a_list(case: Case) -> None:
-    """Saved tensors that a foreach operator writes to give the gradients of their saved values."""
+    """Saved tensors to which a foreach operator writes give the gradients of their saved values."""
     case.equals_plain()
 
 
 @for_readers("adversarial", "wrong gradient", "allow_mutation_on_saved_tensors, foreach")
 @graph_law(named(mutation.written, operator=WRITTEN, mutation=st.just("foreach of views")), floor=4)
 def test_views_of_saved_tensors_in_a_list(case: Case) -> None:
-    """Saved tensors of which a foreach operator writes to views give the gradients of their saved values."""
+    """Saved tensors to whose views a foreach operator writes give the gradients of their saved values."""
     case.equals_plain()
 
 
@@ -250,14 +250,14 @@ def test_noise_that_is_drawn_once_it_is_saved(case: Case) -> None:
 @for_readers("advanced", "more work than needed", "allow_mutation_on_saved_tensors, copies")
 @graph_law(named(mutation.counted, events=_events([*SAVES, *CHANGES])), gradients=False, effort=0.7, floor=3)
 def test_counts_of_clones_are_exact(case: Case) -> None:
-    """Cloned is each saved tensor once that is changed while a graph needs it: nothing else, and nothing twice."""
+    """Each saved tensor that is changed while a graph needs it is cloned once, and nothing else is cloned."""
     case.as_expected()
 
 
 @for_readers("advanced", "more work than needed", "allow_mutation_on_saved_tensors, copies, view")
 @graph_law(named(mutation.counted, events=_events([*SAVES, "result", *CHANGES, "view", "view"])), gradients=False, effort=0.7)
 def test_counts_of_clones_are_exact_through_views(case: Case) -> None:
-    """Cloned is each saved tensor once, results too, that is changed while a graph needs it, also through a view."""
+    """Each saved tensor or result that is changed, also through a view, while a graph needs it is cloned once, nothing else."""
     case.as_expected()
 
 

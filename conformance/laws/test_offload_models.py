@@ -267,7 +267,7 @@ GATHERED = st.sampled_from(("list", "tuple", "ModuleList"))
 @for_readers("advanced", "wrong state", "nn.Sequential, ModuleList")
 @counted_law(written(refusals.altered, kind=GATHERED, how=HOW_ALTERED, checkpoint=st.booleans()))
 def test_modules_come_in_any_sequence_and_may_be_replaced(case: Case) -> None:
-    """Modules in a list, tuple or ModuleList, and one that replaces another later, are run; one that is added, or refused."""
+    """Modules in a list, tuple or ModuleList are run, also one that replaces another; one that is added is run or refused."""
     as_expected(case)
 
 

@@ -30,7 +30,7 @@ _AGAIN = {"where": st.sampled_from(["hook", "function"]), "inner": BOTH, "retain
 @for_readers("advanced", "wrong gradient", "exception, retry, register_hook, autograd.Function, gradient clipping")
 @law(named(errors_and_contexts.tried_again, **_AGAIN), floor=5)
 def test_a_retry_after_an_error_in_backward(case: Case) -> None:
-    """After an error in a tensor hook or a custom Function's backward, the program's own arrives, and a retry is right."""
+    """An error in a tensor hook or a custom Function's backward reaches the program as it is, and a retry is right."""
     case.equals_plain()
 
 

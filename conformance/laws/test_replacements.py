@@ -26,7 +26,7 @@ _WAYS = st.sampled_from(["lambda", "function", "partial", "nothing", "output"])
 @for_readers("advanced", "wrong gradient", "lambda, loop variable, closure, late binding")
 @law(named(replaced_tensors.late, kind=_KINDS, through=_WAYS, regions=REGIONS, nested=BOTH), floor=6, **_MAY_REFUSE)
 def test_names_that_are_bound_late(case: Case) -> None:
-    """A function that reads another tensor in backward, as a name of it stands for another, gets no wrong gradient."""
+    """A function whose name for a tensor stands for another tensor by the time of backward gets no wrong gradient."""
     case.equals_plain_or_refuses()
 
 
@@ -88,7 +88,7 @@ _WAY = st.sampled_from(["late", "assigned", "data", "changed"])
 @for_readers("everyday", "wrong gradient", "AMP, mixed precision, lambda, loop variable, EMA")
 @law(named(autocast.replaced, how=_WAY, **_UNDER_AUTOCAST), needs=["autocast"], floor=6, **_MAY_REFUSE)
 def test_weights_that_are_replaced_under_autocast(case: Case) -> None:
-    """A weight that autocast casts, and another one replaces or that changes before backward, makes no wrong gradient."""
+    """A weight that autocast casts, and that changes or is replaced before backward, makes no wrong gradient."""
     case.equals_plain_or_refuses()
 
 

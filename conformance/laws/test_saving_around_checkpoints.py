@@ -58,7 +58,7 @@ def _saved_inside(program: Program) -> int:
 @for_readers("advanced", "leaked or late memory", "save_on_cpu, checkpoint")
 @graph_law(_composed(CORE, inside=False, due=_saved_outside), effort=0.6, floor=2)
 def test_around_regions_their_inputs_are_moved(case: Case) -> None:
-    """Around checkpointed regions of any kind, tensor inputs are moved to the CPU, each once, and nothing of the inside."""
+    """Around checkpointed regions of any kind, tensor inputs are moved to the CPU, each once, and nothing of the inside is."""
     copied_to_the_cpu(case, cast(Around, case.program).due)
 
 

@@ -216,7 +216,7 @@ INPUT_OR_RESULT = st.sampled_from(["input", "result", "function", "result of fun
 @for_readers("adversarial", "wrong gradient", "save_on_cpu, in place")
 @graph_law(named(saved.changed, hooks=st.just("save_on_cpu"), saved=INPUT_OR_RESULT, change=CHANGES), gradients=False)
 def test_saving_on_the_cpu_notices_any_change(case: Case) -> None:
-    """Whatever wrote to a tensor on the CPU that was saved, input or output, backward is an error, as it is in plain."""
+    """Whatever wrote to a saved tensor on the CPU, input or output, backward raises, as in plain."""
     case.equals_plain()
 
 

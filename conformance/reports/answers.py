@@ -33,9 +33,11 @@ TOPICS = (
     Topic(
         "DistributedDataParallel",
         "DDP",
-        "Distributed training itself is not judged: no law runs DistributedDataParallel, FSDP or several processes. The law is "
-        "about hooks that it relies on. If regions share a parameter, DistributedDataParallel over a reentrant checkpoint "
-        "raises “Expected to mark a variable ready only once”.",
+        "This law runs in one process and is about hooks that DistributedDataParallel relies on. The laws of family "
+        "distributed run the wrapper itself on several ranks, with the checkpoints that are built in. There legacy, reentrant "
+        "and torch-reentrant are wrong or raise if regions share a parameter (“Expected to mark a variable ready only once”), "
+        "if several forwards come before a backward, or with find_unused_parameters=True; nested and torch-nonreentrant keep "
+        "all of these laws. Statistics that a region averages over ranks are updated twice by every checkpoint.",
     ),
     Topic(
         "BatchNorm",

@@ -7,15 +7,13 @@ import functools
 import os
 import re
 import shlex
-import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 import torch
@@ -35,7 +33,7 @@ from conformance.reproducers import script_files
 from conformance.rows import results_file, torch_releases
 from conformance.rows.option_values import gibibytes, natural
 from conformance.rows.results_file import Results, Row, is_unexpected, is_untested
-from conformance.runs import destination, device_check, option_probe
+from conformance.runs import destination, device_check, interrupts, option_probe
 from conformance.runs.progress import Live
 from conformance.runs.row_collector import PROPERTY, RowCollector
 from conformance.runs.selection import DEFAULT, Subject, left_out, subjects
@@ -47,7 +45,7 @@ WARNINGS = pytest.StashKey[list[str]]()
 LEFT_OUT = pytest.StashKey[dict[str, str]]()
 ORIGIN = pytest.StashKey[Origin]()
 INTERRUPTED = pytest.StashKey[str]()
-BY_SIGNAL = 128 + signal.SIGINT  # the status of a shell's command that an interrupt has ended
+NOTHING = "interrupted before the first verdict: nothing is written"
 
 
 def _read_by(read: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -84,6 +82,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.stash[COLLECTOR], config.stash[CHOSEN], config.stash[WARNINGS] = RowCollector(), [], []
+    config.add_cleanup(interrupts.end_at_second(functools.partial(_clean_up, config)))
+    interrupts.unblock()
     cpu_settings.hold()
     if not hasattr(config, "workerinput"):  # else it is in the environment that the worker was started in
         caches = ExitStack()
@@ -98,7 +99,6 @@ def pytest_configure(config: pytest.Config) -> None:
         device_check.require(device)
     except ValueError as error:
         raise pytest.UsageError(f"--device {device}: {error}") from error
-    config.stash[COLLECTOR], config.stash[CHOSEN], config.stash[WARNINGS] = RowCollector(), [], []
     config.stash[LEFT_OUT] = left_out(config.option)
     there = impls.PEERS if _peers(config) else (*impls.names(), *impls.COMPILED)
     offered = [name for name in there if name not in config.stash[LEFT_OUT]]
@@ -108,9 +108,19 @@ def pytest_configure(config: pytest.Config) -> None:
             config.stash[ORIGIN] = measured_code.begin()  # before workers import what they run
             config.pluginmanager.register(config.stash[COLLECTOR])
             config.stash[WARNINGS] = [warning for one in config.stash[CHOSEN] for warning in one.smoke()]
-            _end_at_second_interrupt(config)
     except ValueError as error:
         raise pytest.UsageError(str(error)) from error
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_sessionstart(session: pytest.Session) -> Iterator[None]:
+    """Workers of xdist are started here."""
+    try:
+        with interrupts.blocked():
+            yield
+    except KeyboardInterrupt:
+        session.config.stash[INTERRUPTED] = NOTHING
+        raise
 
 
 @pytest.hookimpl(trylast=True)
@@ -204,8 +214,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
     config.stash[COLLECTOR].display.stop()
     rows = config.stash[COLLECTOR].rows
     if not rows:
-        if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and (told := nothing_selected(config.option.keyword)):
-            terminalreporter.write_line(told)
+        _tell_nothing_judged(terminalreporter, exitstatus, config)
         return
     interrupted = exitstatus == pytest.ExitCode.INTERRUPTED
     if interrupted:
@@ -232,12 +241,21 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
     except KeyboardInterrupt:
         interrupted = True
     if interrupted:
-        told = f"interrupted: {len(rows)} verdicts are in {path}; scripts are not made small, and nothing is declared"
+        verdicts = "1 verdict is" if len(rows) == 1 else f"{len(rows)} verdicts are"
+        told = f"interrupted: {verdicts} in {path}; scripts are not made small, and nothing is declared"
         config.stash[INTERRUPTED] = told
     if fault:
         terminalreporter.write_line(f"complete and as declared, but not published: {fault}")
     not_taken = {} if interrupted else _not_taken(config, rows)
     _tell_failures(terminalreporter, config, path, rows, declared, not_taken)
+
+
+def _tell_nothing_judged(reporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:
+    """Say why there is no verdict, if that is known."""
+    if exitstatus == pytest.ExitCode.INTERRUPTED:
+        config.stash[INTERRUPTED] = NOTHING
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and (told := nothing_selected(config.option.keyword)):
+        reporter.write_line(told)
 
 
 def _completed(
@@ -267,25 +285,12 @@ def _publish(reporter: pytest.TerminalReporter) -> None:
         reporter.write_line(str(error))
 
 
-def _end_at_second_interrupt(config: pytest.Config) -> None:
-    """After an interrupt, let another one end everything: without a traceback, and without leaving a process."""
-
-    def end(*_: object) -> NoReturn:
-        for one in config.stash[CHOSEN]:
-            one.close()
-        script_files.end_reductions()
-        os._exit(BY_SIGNAL)
-
-    def restore() -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    def interrupt(*_: object) -> NoReturn:
-        signal.signal(signal.SIGINT, end)
-        raise KeyboardInterrupt
-
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, interrupt)
-        config.add_cleanup(restore)
+def _clean_up(config: pytest.Config) -> None:
+    """End what this run has started, and show the cursor, which its display has hidden."""
+    for one in config.stash[CHOSEN]:
+        one.close()
+    script_files.end_reductions()
+    config.stash[COLLECTOR].display.stop()
 
 
 def _tell_all(reporter: pytest.TerminalReporter, rows: Sequence[Row]) -> None:

@@ -23,6 +23,7 @@ from conformance.reports.proposed_declaration import Row, declaration, written
 from conformance.reports.ranking import ROUNDED
 from conformance.rows.option_values import did_you_mean
 from conformance.rows.results_file import is_unexpected, is_untested
+from conformance.runs.interrupts import start_fork_server
 from conformance.simulated_device.device import second
 from impls import Implementation
 from impls.implementation import OPTIONAL_NAMES
@@ -204,6 +205,8 @@ def subjects(options: Any, chosen: Iterable[str]) -> list[Subject]:
     if options.memory_limit is not None and not apart:
         told = f"--memory-limit is {options.memory_limit:g} and has no effect"
         raise ValueError(f"{told}: it is for what is not built in: --impl NAME, --impl pkg.mod:attr or --peers")
+    if apart:
+        start_fork_server()
     found = [_found(one, apart.get(one.name)) for one in settings]
     if twice := [name for name, times in Counter(one.name for one in found).items() if times > 1]:
         both = [setting.name for setting, one in zip(settings, found, strict=True) if one.name == twice[0]]

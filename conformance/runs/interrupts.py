@@ -1,0 +1,67 @@
+"""What Ctrl-C does to a run: the first one ends judging, the second one everything, and neither prints a traceback.
+
+A terminal sends SIGINT to every process of its foreground group: also to the workers of xdist and to the server from which
+sandboxes are forked. Both are started with SIGINT blocked, since they would print a traceback while they import torch.
+A worker unblocks it once pytest heeds it; the server never does, and ``detached_forks`` does so for its forks.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing import forkserver, resource_tracker
+from typing import NoReturn
+
+from conformance.judging import sandbox_worker
+
+PRELOADED = (sandbox_worker.__name__, "conformance.runs.detached_forks")
+BY_SIGNAL = 128 + signal.SIGINT  # the status of a shell's command that an interrupt has ended
+
+
+@contextmanager
+def blocked() -> Iterator[None]:
+    """Block SIGINT, also in the processes that are started inside; one that comes meanwhile is heeded afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def unblock() -> None:
+    """Heed SIGINT in a process that was started with it blocked. Raises KeyboardInterrupt if one came before."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+def start_fork_server() -> None:
+    """Start the server from which sandboxes are forked, if it does not run."""
+    multiprocessing.get_context("forkserver").set_forkserver_preload([*PRELOADED])
+    resource_tracker.ensure_running()  # first, since starting it unblocks SIGINT
+    with blocked():
+        forkserver.ensure_running()
+
+
+def end_at_second(clean_up: Callable[[], None]) -> Callable[[], None]:
+    """After an interrupt, let another one clean up and end this process; what is returned undoes that."""
+
+    def end(*_: object) -> NoReturn:
+        with suppress(Exception):  # whatever it fails in: there is nobody to be told
+            clean_up()
+        os._exit(BY_SIGNAL)
+
+    def interrupt(*_: object) -> NoReturn:
+        signal.signal(signal.SIGINT, end)
+        raise KeyboardInterrupt
+
+    def restore() -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    heeds = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not heeds or threading.current_thread() is not threading.main_thread():
+        return lambda: None
+    signal.signal(signal.SIGINT, interrupt)
+    return restore
