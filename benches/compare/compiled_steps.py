@@ -81,7 +81,8 @@ def offered() -> dict[str, Callable[[], Compiled]]:
     """
     made: dict[str, Callable[[], Compiled]] = {PLAIN.name: lambda: Compiled(PLAIN.name, PLAIN.family, PLAIN)}
     made["plain-eager"] = lambda: Compiled("plain-eager", PLAIN.family, PLAIN, eager=True)
-    ours = [name for name in impls.names("checkpoint") if "compiled" in impls.get(name).capabilities and name != PLAIN.name]
+    claiming = [name for name in impls.names("checkpoint") if "compiled" in impls.get(name).capabilities and name != PLAIN.name]
+    ours = [name for name in claiming if not name.startswith("torch-")]
     for name in dict.fromkeys((TORCHS, *ours, *impls.COMPILED)):
         made[name] = functools.partial(_checkpoint, name)
     for budget in BUDGETS:
