@@ -61,12 +61,12 @@ def notes(content: Stored) -> list[str]:
     unit = "GPU" if content["device"].startswith("cuda") else "CPU"
     how = (
         f"Every step but `plain-eager` is compiled whole (`fullgraph=True`, backend {content['backend']}). Times are {unit} "
-        f"time on {content['threads']} thread: medians and quartiles over {content['rounds']} rounds of the ratio to the compiled "
-        "plain step, which runs in each of them. Bytes are the allocator's. `budget-F` is plain with "
+        f"time on {content['threads']} thread: medians and quartiles over {content['rounds']} rounds of the ratio to the "
+        "compiled plain step, which runs in each of them. Bytes are the allocator's. `budget-F` is plain with "
         "`activation_memory_budget=F`; 1, the default, is plain. Compile time is CPU time of the first step, forward and "
         "backward, with empty caches and with the compilers that it starts; the times of steps are without it. Random "
-        "numbers are drawn as in eager steps (`fallback_random`), so that gradients can be compared with the eager plain step's: "
-        "a row is void if they are not close, and raises if there is an error, also because there is no full graph."
+        "numbers are drawn as in eager steps (`fallback_random`), so that gradients can be compared with those of the eager "
+        "plain step: a row is void if they are not close, and raises if there is an error, also because there is no full graph."
     )
     left_out = [f"{one['name']} ({one['reason'].partition(chr(10))[0]})" for one in content["left_out"]]
     return [how + (f" Left out: {'; '.join(left_out)}." if left_out else "")]

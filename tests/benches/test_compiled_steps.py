@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from rich.console import Console
 from torch._dynamo.backends.debugging import aot_eager_decomp_partition
 from torch._functorch import config as partitioner
 
@@ -141,7 +140,7 @@ def test_contenders_are_those_that_compile_and_what_cannot_be_had_is_named(monke
 
 
 def test_a_name_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(InvalidOption, match="impl is 'nestd'; it must be one of plain, .*did you mean 'nested'[?]"):
+    with pytest.raises(InvalidOption, match=r"impl is 'nestd'; it must be one of plain, .*did you mean 'nested'[?]"):
         compiled.contenders(["nestd"], "cpu")
 
 
