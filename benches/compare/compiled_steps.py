@@ -100,7 +100,8 @@ def _checkpoint(name: str) -> Compiled:
 def _settings(budget: float) -> Iterator[None]:
     """Caches that are empty, one compiler at a time, and random numbers as eager ones: so gradients can be compared."""
     with ExitStack() as stack:
-        stack.enter_context(fresh_cache())
+        # After an error it leaves its directory, so that must be in one that goes.
+        stack.enter_context(fresh_cache(dir=os.environ["TORCHINDUCTOR_CACHE_DIR"]))
         stack.enter_context(torch._inductor.config.patch(compile_threads=1, fallback_random=True))
         stack.enter_context(partitioner.patch(activation_memory_budget=budget))
         yield
@@ -134,7 +135,10 @@ def compiled_step(subject: Subject, one: Compiled, backend: str | Callable[..., 
 def measured_rows(
     subject: Subject, contenders: Sequence[Compiled], backend: str | Callable[..., Any], rounds: int
 ) -> list[CompiledRow]:
-    """A row for each contender on a workload; what one raises is in its row. With no rounds, nothing is timed."""
+    """A row for each contender on a workload; what one raises is in its row. With no rounds, nothing is timed.
+
+    Outside of ``own_compiler_cache`` nothing compiles, so that nothing is left among what the user has compiled.
+    """
     torch.compiler.reset()
     made = {one.name: _made(subject, one, backend) for one in contenders}
     steps = {name: step for name, (_, step) in made.items() if step is not None}
@@ -151,15 +155,16 @@ def _made(subject: Subject, one: Compiled, backend: str | Callable[..., Any]) ->
         step, seconds = compiled_step(subject, one, backend)
         agreed = subject.agreement(step, rounded=not one.eager)
     except Exception as error:  # noqa: BLE001 - a compiler may raise anything, and the others are still compared
-        return CompiledRow(*told, RAISES, _first_line(error)), None
+        return CompiledRow(*told, RAISES, _reason(error)), None
     if agreed == "differ":
         return CompiledRow(*told, VOID, "gradients are not those of plain", agreed, compile_seconds=seconds), None
     return CompiledRow(*told, MEASURED, gradients=agreed, compile_seconds=seconds), step
 
 
-def _first_line(error: Exception) -> str:
-    first = (str(error).strip() or "without a message").splitlines()[0]
-    return f"{type(error).__name__}: {first[:300]}"
+def _reason(error: Exception) -> str:
+    """The kind of error and its first two lines: in the first one the compiler says whose error it is, in the second what."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["without a message"]
+    return f"{type(error).__name__}: {' '.join(lines[:2])[:300]}"
 
 
 def _times(subject: Subject, steps: Mapping[str, Step], rounds: int) -> dict[str, Quartiles]:

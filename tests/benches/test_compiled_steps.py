@@ -127,6 +127,12 @@ def test_a_workload_that_does_not_compile_is_shown_with_the_reason(subject: Subj
     assert (eager.status, eager.times) == (MEASURED, None)  # beside nothing
 
 
+def test_nothing_is_compiled_into_the_users_cache(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
+    (row,) = measured_rows(subject, picked("plain"), "eager", 0)
+    assert (row.status, row.detail) == (RAISES, "KeyError: 'TORCHINDUCTOR_CACHE_DIR'")
+
+
 def test_contenders_are_those_that_compile_and_what_cannot_be_had_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def unavailable(name: str) -> Any:
         raise ValueError("no compiler")
