@@ -117,11 +117,18 @@ def test_what_breaks_the_graph_or_the_gradients_has_the_reason_in_its_row(subjec
     assert (void.detail, void.allocated) == ("gradients are not those of plain", None)
 
 
-def test_a_workload_that_does_not_compile_is_shown_with_the_reason(subject: Subject) -> None:
+def test_a_workload_that_does_not_compile_is_shown_with_the_reason(
+    subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
     def refuses(graph: Any, inputs: Any) -> Any:
         raise NotImplementedError("no sines\nat all")
 
-    plain, eager = measured_rows(subject, picked("plain", "plain-eager"), refuses, 2)
+    with own_compiler_cache() as own:
+        plain, eager = measured_rows(subject, picked("plain", "plain-eager"), refuses, 2)
+    assert not Path(own).exists()
+    assert [*tmp_path.iterdir()] == []  # also what torch leaves after an error
     assert plain.status == RAISES
     assert "no sines" in plain.detail
     assert (eager.status, eager.times) == (MEASURED, None)  # beside nothing
