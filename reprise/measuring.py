@@ -51,29 +51,40 @@ def compare(
         redraw: Measure nothing; make plots, table and page again from the published results.
         check: Measure nothing; fail if a table in docs/comparison.md is not that of the results.
     """
-    from benches.compare import command, compiled_report, report
-
     require_one({"--write": write, "--redraw": redraw, "--check": check}, or_none=True)
     limited = {"--impl": impl, "--workload": workload, "--budget": budget, "--backend": backend, "--results": results}
     if partial := [name for name, given in limited.items() if given and (write or redraw or check)]:
         action = "--write" if write else "--redraw" if redraw else "--check"
         raise InvalidOption(f"{action} is about a complete run; accepted is it without {', '.join(partial)}")
+    choice: dict[str, Any] = {"implementations": impl, "workloads": workload, "size": size, "device": device, "rounds": rounds}
     if compiled:
-        choices = {"implementations": impl, "workloads": workload, "size": size, "device": device, "rounds": rounds}
-        choices |= {"backend": backend} if backend is not None else {}
-        return _compare_compiled(choices, results, write, {"--budget": budget, "--redraw": redraw, "--check": check})
+        eager = {"--budget": budget, "--redraw": redraw, "--check": check}
+        return _compare_compiled(choice | ({"backend": backend} if backend else {}), results, write, eager)
     if backend is not None:
         raise InvalidOption("--backend has no effect without --compiled; add --compiled")
-    if check:
-        return failed([report.check(ROOT), compiled_report.SECTION.check(ROOT)])
+    if redraw or check:
+        return _compare_published(redraw=redraw)
+    return _compare_eager(choice | {"budgets": budget}, results, write)
+
+
+def _compare_eager(choice: Mapping[str, Any], results: Path | None, write: bool) -> int:
+    """``compare`` without ``--compiled``; ValueError where pytest cannot run."""
+    from benches.compare import command
+
+    try:
+        return int(not command.compare(command.Choice(**choice), path=results, publish=write, root=ROOT))
+    except RuntimeError as error:
+        raise ValueError(str(error)) from error
+
+
+def _compare_published(*, redraw: bool) -> int:
+    """Draw what is published anew, or check that pages show it."""
+    from benches.compare import command, compiled_report, report
+
     if redraw:
         command.redraw(ROOT)
         return 0
-    choice = command.Choice(impl, workload, size, device, budget, rounds)
-    try:
-        return int(not command.compare(choice, path=results, publish=write, root=ROOT))
-    except RuntimeError as error:  # pytest could not run
-        raise ValueError(str(error)) from error
+    return failed([report.check(ROOT), compiled_report.SECTION.check(ROOT)])
 
 
 def _compare_compiled(choice: Mapping[str, Any], results: Path | None, write: bool, eager: Mapping[str, object]) -> int:
