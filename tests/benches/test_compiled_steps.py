@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ class Backend:
     def __init__(self) -> None:
         self.budgets: list[float] = []
 
-    def __call__(self, graph: Any, inputs: Sequence[Any]) -> Any:
+    def __call__(self, graph: Any, inputs: Any) -> Any:
         self.budgets.append(partitioner.activation_memory_budget)
         return aot_eager_decomp_partition(graph, inputs)
 
