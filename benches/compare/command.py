@@ -1,6 +1,6 @@
 """Time, memory and work of implementations on workloads, beside plain and the ideal: measured, shown and stored.
 
-Everything is measured, none of it asserted but that gradients are plain's: a row of which they are not is void.
+Nothing is asserted except that gradients are plain's: a row is void unless they are.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a step costs but for time: bytes after forward and at the peak, the work of backward, calls, Python's memory.
+"""What a step costs apart from time: bytes after forward and at the peak, the work of backward, calls, Python's memory.
 
 A step is called with a function that it calls once forward is over, before its backward.
 """

@@ -23,11 +23,16 @@ AS_NEAR = 0.05  # of the laws: by so few, what others ship is no nearer than our
 
 @dataclass(frozen=True)
 class Nearest:
-    """The implementation whose declarations fit best, and the failures that are ``beyond`` and ``within`` its limits."""
+    """The implementation whose declarations fit best, and the failures that are ``beyond`` and ``within`` its limits.
+
+    ``closer`` is what others ship and fits better, if only by so ``few`` laws that it is not named as the nearest.
+    """
 
     name: str
     beyond: tuple[Row, ...]
     within: tuple[Row, ...]
+    closer: str = ""
+    few: int = 0
 
 
 def nearest(rows: Sequence[Row], like: str) -> Nearest | None:
@@ -49,7 +54,10 @@ def nearest(rows: Sequence[Row], like: str) -> Nearest | None:
         return None
     beyond = [row for row in worse if _found(row, best).rank > _expected(row, best).rank]
     there = {id(row) for row in beyond}
-    return Nearest(best.name, tuple(beyond), tuple(row for row in worse if id(row) not in there))
+    within = tuple(row for row in worse if id(row) not in there)
+    closest = min(candidates, key=lambda one: misfits[one.name])
+    few = misfits[best.name] - misfits[closest.name]
+    return Nearest(best.name, tuple(beyond), within, closest.name if few else "", few)
 
 
 def _is_ours(one: Implementation) -> bool:

@@ -170,9 +170,9 @@ def _notes(run: Run, name: str) -> list[str]:
         lines.append(f"{about}better than {claim(milder[0])}: {_named(milder)}")
     if near := run.nearest.get(name):
         counts = f"Beyond its known limits: {len(near.beyond)}. Within them: {len(near.within)}"
-        lines.append(
-            f"{about}nearest, by {_laws(len(run.of(name)))}: {near.name}. {counts}. Judge by its claims: {run.again(near.name)}"
-        )
+        closer = f" ({near.closer} fits by {_laws(near.few)} more)" if near.closer else ""
+        told = f"nearest, by {_laws(len(run.of(name)))}: {near.name}{closer}"
+        lines.append(f"{about}{told}. {counts}. Judge by its claims: {run.again(near.name)}")
     return lines
 
 

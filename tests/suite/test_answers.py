@@ -12,6 +12,7 @@ from conformance.reports import ranking
 from conformance.reports.answers import TOPICS, Answer, Keeps, answers, keeps
 from conformance.reports.editions import editions, entries
 from conformance.rows.results_file import Results
+from impls.distributed_limits import LIMITS
 from tests.support.synthetic_results import HEADER, row
 
 MASKS, STREAM, PENALTY, SEED = (
@@ -44,6 +45,23 @@ def test_an_answer_tells_silent_faults_from_loud_ones_and_costs() -> None:
     found = answer("Dropout", *rows, row(MASKS, "leaky", "diverges", effect="leaked or late memory"))
     assert found.keep == ("right",)
     assert [[name for name, _ in its] for its in (found.costly, found.loud, found.silent)] == [["leaky"], ["loud"], ["wrong"]]
+
+
+def test_the_answer_about_ddp_is_what_is_declared_about_the_laws_that_take_ranks() -> None:
+    broken = {
+        name
+        for name, limits in LIMITS.items()
+        if {
+            "ddp_with_shared_weights",
+            "ddp_with_several_forwards_before_a_backward",
+            "ddp_that_finds_unused_parameters",
+        }
+        & {*limits}
+    }
+    assert broken == {"legacy", "reentrant", "torch-reentrant"}
+    assert all("statistics_over_ranks_are_updated_once" in LIMITS[name] for name in LIMITS if name != "plain")
+    (note,) = [one.note for one in TOPICS if one.word == "DDP"]
+    assert "There legacy, reentrant and torch-reentrant are wrong or raise if regions share a parameter" in note
 
 
 def test_who_is_silently_wrong_is_not_called_loud() -> None:

@@ -163,14 +163,12 @@ def test_what_others_ship_is_nearest_only_if_it_fits_clearly_better() -> None:
         if law.kind == "checkpoint" and theirs.expected(law.name, law.needs) != ours.expected(law.name, law.needs)
     }
     few = dict(list(unlike.items())[: len(unlike) // 2 + 1])
-    assert nearest_name(judged("reentrant", **few)) == "reentrant"
-    assert nearest_name(judged("torch-reentrant")) == "torch-reentrant"
-
-
-def nearest_name(rows: list[dict[str, Any]]) -> str:
-    found = nearest(rows, "nested")
+    found, theirs_itself = nearest(judged("reentrant", **few), "nested"), nearest(judged("torch-reentrant"), "nested")
     assert found is not None
-    return found.name
+    assert theirs_itself is not None
+    assert (found.name, found.closer, found.few) == ("reentrant", "torch-reentrant", 2 * len(few) - len(unlike))
+    assert (theirs_itself.name, theirs_itself.closer, theirs_itself.few) == ("torch-reentrant", "", 0)
+    assert ": reentrant (torch-reentrant fits by " in told(run(*judged("reentrant", **few)))
 
 
 def test_rounding_is_within_the_limits_of_what_does_not_claim_exact_sums() -> None:
