@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -77,14 +78,22 @@ class Report:
         return within_budget and not fails and all(one.verdict in ("agrees", UNDECIDED) for one in self.results)
 
     def as_json(self) -> str:
-        """Everything, for a program."""
+        """Everything, for a program; a number that is not finite is null."""
         content = dataclasses.asdict(self)
         for stored, one in zip(content["results"], self.results, strict=True):
             stored["rounding_alone"] = one.comparison is not None and one.comparison.is_rounding
-        return json.dumps(content, indent=2)
+        return json.dumps(_finite(content), indent=2, allow_nan=False)
 
     def __str__(self) -> str:
         return "\n".join(_lines(self))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _listed(names: Any) -> str:

@@ -85,7 +85,7 @@ def run(
 ) -> Run:
     """Build the model and run ``steps``, regions through ``checkpoint`` or plainly; the process is left as it was.
 
-    Raises BuildFails, NotAccepted and NoRegions; PlainFails for an error of a plain run; else what model or implementation raise.
+    Raises BuildFails, NotAccepted, NoRegions, and PlainFails for other errors of plain runs; else what is raised in the step.
     """
     try:
         return _run(setting, checkpoint, setting.steps if steps is None else steps, only, probe)
@@ -97,9 +97,7 @@ def run(
         raise PlainFails(error, watched=probe is not None) from error
 
 
-def _run(
-    setting: Setting, checkpoint: Checkpoint | None, steps: int, only: frozenset[Key] | None, probe: Probe | None
-) -> Run:
+def _run(setting: Setting, checkpoint: Checkpoint | None, steps: int, only: frozenset[Key] | None, probe: Probe | None) -> Run:
     with preserved(), torch.enable_grad():
         seed_all(setting.seed)
         subject = build_subject(setting.build, setting.device)
@@ -111,7 +109,10 @@ def _run(
         losses, seconds = list[torch.Tensor](), list[float]()
         first: FirstStep | None = None
         watch = probe.watch(model) if probe else None
-        with _put_back(tensors, initial), redirected(model, checkpoint, globs=setting.globs, only=only, watch=watch) as log:
+        with (
+            _put_back(model, tensors, initial),
+            redirected(model, checkpoint, globs=setting.globs, only=only, watch=watch) as log,
+        ):
             for _ in range(steps):
                 optimizer.zero_grad()
                 looks_on = probe if first is None else None
@@ -133,8 +134,9 @@ def _run(
 
 
 @contextmanager
-def _put_back(tensors: Tensors, values: Tensors) -> Iterator[None]:
-    """Put back values and gradients afterwards: models that are built anew may share modules that the user keeps."""
+def _put_back(model: nn.Module, tensors: Tensors, values: Tensors) -> Iterator[None]:
+    """Put back values, gradients and train() flags afterwards: models built anew may share modules that the user keeps."""
+    training = {module: module.training for module in model.modules()}
     gradients = {name: one.grad for name, one in tensors.items() if one.is_leaf}
     try:
         yield
@@ -145,6 +147,8 @@ def _put_back(tensors: Tensors, values: Tensors) -> Iterator[None]:
                     one.copy_(values[name])
         for name, gradient in gradients.items():
             tensors[name].grad = gradient
+        for module, flag in training.items():
+            module.training = flag
 
 
 def _step(subject: Subject, log: RegionLog, probe: Probe | None) -> tuple[torch.Tensor, float]:

@@ -15,9 +15,14 @@ from torch.utils.flop_counter import FlopCounterMode
 from reprise.model_check import metering, regions
 from reprise.model_check.checking import check
 from reprise.model_check.report import Report
+from tests.support.checked_models import Block, built
 
 LAYERS = 12
 PAGE = Path(__file__).parents[2] / "docs" / "checking-your-model.md"
+
+
+def is_metered() -> bool:
+    return any(isinstance(one, metering._StepMeter) for one in _get_current_dispatch_mode_stack())
 
 
 class Layer(nn.Linear):
@@ -40,8 +45,7 @@ class Model(nn.Module):
 
     def forward(self, x: torch.Tensor) -> Any:
         kind = "plain" if regions._active[-1].checkpoint is None else "checkpointed"
-        is_metered = any(isinstance(one, metering._StepMeter) for one in _get_current_dispatch_mode_stack())
-        self.counts[f"{kind}, metered" if is_metered else kind] += 1
+        self.counts[f"{kind}, metered" if is_metered() else kind] += 1
         x = self.layers(x)
         x.register_hook(lambda _: self.counts.update(["backward"]))
         return x
@@ -62,9 +66,7 @@ def counted(impl: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[Counter[s
 
 
 @pytest.mark.parametrize("impl", [["nested"], ["torch-nonreentrant", "nested"]])
-def test_each_implementation_takes_three_runs_beside_five_of_plain(
-    impl: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_implementation_takes_three_runs_beside_five_of_plain(impl: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     counts, flops, report = counted(impl, monkeypatch)
     several = len(impl)
     steps = {"plain": 4, "plain, metered": 1, "checkpointed": 2 * several, "checkpointed, metered": several}
@@ -80,3 +82,23 @@ def test_the_page_says_how_often_the_model_runs(monkeypatch: pytest.MonkeyPatch)
     counts, _, _ = counted(["torch-nonreentrant", "nested"], monkeypatch)
     page = PAGE.read_text(encoding="utf-8")
     assert f"the model runs {counts['backward']} times" in page
+
+
+def fails_under_the_meter(_: Any, x: torch.Tensor) -> torch.Tensor:
+    if is_metered():
+        raise KeyError("meter")
+    return x
+
+
+def differs_under_the_meter(_: Any, x: torch.Tensor) -> torch.Tensor:
+    return x * 2 if is_metered() else x
+
+
+@pytest.mark.parametrize(("after", "has_figures"), [(fails_under_the_meter, False), (differs_under_the_meter, True)])
+def test_a_plain_run_that_the_meter_changes_is_replaced(after: Block, has_figures: bool) -> None:
+    report = check(built(after), impl="nested")
+    assert report.spread.agrees
+    assert report.plain_runs == 2
+    assert report.results[0].verdict == "agrees"
+    assert (report.plain is not None, report.results[0].costs is not None) == (has_figures, has_figures)
+    assert "nested agrees" in str(report)
