@@ -105,6 +105,8 @@ def _run(setting: Setting, checkpoint: Checkpoint | None, steps: int, only: froz
         tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         initial = copies(tensors)
         trainable = {name: one for name, one in model.named_parameters() if one.requires_grad}
+        if not trainable:
+            raise NotAccepted("no parameter of the model requires grad: there is no gradient to compare")
         optimizer = torch.optim.SGD(trainable.values(), lr=LEARNING_RATE)
         losses, seconds = list[torch.Tensor](), list[float]()
         first: FirstStep | None = None

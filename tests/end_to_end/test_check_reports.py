@@ -202,6 +202,10 @@ def needs_no_gradient() -> Any:
     return nn.Sequential(nn.Linear(1, 1)).requires_grad_(False), torch.ones(1)
 
 
+def detached() -> Any:
+    return nn.Sequential(nn.Linear(1, 1)), lambda model: model(torch.ones(1)).detach()
+
+
 INVALID = [
     ([], "the following arguments are required: build"),
     (["x"], "it must be of the form pkg.mod:function"),
@@ -211,7 +215,8 @@ INVALID = [
     ([f"{HERE}:not_a_function"], "build() returned an object of type int"),
     ([f"{HERE}:no_regions"], "no region found"),
     ([f"{HERE}:no_regions", "--regions", "layer*"], "'layer*' matches no module"),
-    ([f"{HERE}:needs_no_gradient", "--regions", "0"], "does not require grad"),
+    ([f"{HERE}:needs_no_gradient", "--regions", "0"], "no parameter of the model requires grad"),
+    ([f"{HERE}:detached", "--regions", "0"], "loss(model) does not require grad"),
     ([f"{HERE}:build", "--impl", "no-such-one"], "no-such-one"),
     ([f"{HERE}:build", "--impl", "offload"], "which is no checkpoint"),
     ([f"{HERE}:build", "--steps", "0"], "steps is 0; it must be 1 or more"),
