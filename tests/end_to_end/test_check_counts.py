@@ -81,7 +81,10 @@ def test_each_implementation_takes_three_runs_beside_five_of_plain(impl: list[st
 def test_the_page_says_how_often_the_model_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     counts, _, _ = counted(["torch-nonreentrant", "nested"], monkeypatch)
     page = PAGE.read_text(encoding="utf-8")
-    assert f"the model runs {counts['backward']} times" in page
+    alone, _, _ = counted(["nested"], monkeypatch)
+    assert f"with two implementations that agree, the model runs {counts['backward']} times" in page
+    assert f"with one implementation, {alone['backward']} times" in page
+    assert f"built anew {counts['built']} times" in page
 
 
 def fails_under_the_meter(_: Any, x: torch.Tensor) -> torch.Tensor:
