@@ -168,7 +168,7 @@ def raising_when_left_out(function: Any, *args: Any) -> Any:
 def raising_in_backward(function: Any, *args: Any) -> Any:
     result = function(*args)
     if regions._active[-1].only is not None:
-        result.register_hook(lambda _: {}["own"])
+        result.register_hook(lambda _: dict[str, Any]()["own"])
     return result
 
 

@@ -166,7 +166,7 @@ def test_each_warning_is_given_with_its_place_and_remedy(kind: str) -> None:
 def test_an_error_of_the_step_is_told_with_the_users_line() -> None:
     def fails(self: Any, x: torch.Tensor) -> torch.Tensor:
         self.kept.append(x)
-        return x if len(self.kept) == 1 else {}["mine"]
+        return x if len(self.kept) == 1 else dict[str, Any]()["mine"]
 
     line = fails.__code__.co_firstlineno + 2
     report = check(built(fails), impl="torch-nonreentrant", steps=1)
