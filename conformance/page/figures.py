@@ -52,4 +52,4 @@ def comparisons(directory: Path, now: Now | None = None) -> Iterator[tuple[str, 
         how = f"{head['device']}, size {head['size']}, {head['rounds']} rounds, threads: {head['threads']}"
         present = now.of_table(head) if now else head
         told = "; ".join(filter(None, [older_names(present), note(present)]))
-        yield path.name, f"{how}, backend {head['backend']} · {measured_on(head)}", told
+        yield path.name, f"{how} · {measured_on(head)}", told

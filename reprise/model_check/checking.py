@@ -20,20 +20,16 @@ from reprise.model_check import errors
 from reprise.model_check.budgets.choice import OverBudget, Planner, parse_budget
 from reprise.model_check.budgets.integer_program import require_scipy
 from reprise.model_check.builder import ACCEPTED
-from reprise.model_check.errors import BuildFails, NotAccepted
+from reprise.model_check.errors import BuildFails, NotAccepted, PlainFails
 from reprise.model_check.explanations.explain import explain_divergence, explain_spread, explain_undecided
 from reprise.model_check.metering import Observations, measure
 from reprise.model_check.plain_runs import UNDECIDED, PlainRuns
-from reprise.model_check.regions import NoRegions
 from reprise.model_check.remedies import warned_of
 from reprise.model_check.report import Report, Result
-from reprise.model_check.run import Run, Setting, run
+from reprise.model_check.run import Setting, run
 
 DEFAULT = ("torch-nonreentrant", "nested")
-
-
-class PlainFails(ValueError):
-    """The model fails without checkpointing, so there is nothing to compare with."""
+NO_VERDICT = BuildFails, PlainFails  # errors that say nothing of an implementation
 
 
 def check(
@@ -124,14 +120,12 @@ class _Checked:
 
     def report(self, found: list[Implementation]) -> Report:
         self.tell("plain, twice")
-        plain = self._plain_runs()
+        plain = PlainRuns.begun(self.setting, self.tell)
         self.seconds["plain"] = plain.seconds
         results = [self._result(one, plain) for one in found]
         ratios = self._times(found)
-        self.tell("plain, metered")
-        costs, metered = measure(self.setting, None, Observations())
         results = [
-            replace(result, time_ratio=ratio, **self._metered(one, metered), explanation=self._explained(one, result, plain))
+            replace(result, time_ratio=ratio, **self._metered(one, plain), explanation=self._explained(one, result, plain))
             for one, result, ratio in zip(found, results, ratios, strict=True)
         ]
         planner = Planner.measured(self.setting, plain, self.tell) if self.budget is not None else None
@@ -143,30 +137,21 @@ class _Checked:
             spread=plain.spread,
             initial_values_differ=plain.initial_values_differ,
             spread_explanation=self._spread_explained(plain),
-            plain=costs,
+            plain=plain.costs,
             results=tuple(results),
             region_costs=planner.region_costs() if planner else (),
         )
-
-    def _plain_runs(self) -> PlainRuns:
-        try:
-            return PlainRuns.begun(self.setting, self.tell)
-        except (BuildFails, NoRegions, NotAccepted):
-            raise
-        except Exception as error:
-            raise PlainFails(f"the model fails without checkpointing{errors.place(error)}: {errors.told(error)}") from error
 
     def _result(self, one: Implementation, plain: PlainRuns) -> Result:
         self.tell(one.name)
         try:
             seen = run(self.setting, one.checkpoint)
             judged = plain.judge(one.checkpoint, seen)
-        except BuildFails:
+        except NO_VERDICT:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the verdict
-            told, verdict = errors.told(error), errors.verdict(error, one)
+            result = Result(one.name, errors.verdict(error, one), error=errors.told(error), where=errors.place(error))
             error.__traceback__ = None  # its frames hold the model
-            result = Result(one.name, verdict, error=told)
         else:
             self.seconds[one.name] = [*seen.seconds, *judged.seconds]
             result = Result(
@@ -180,12 +165,16 @@ class _Checked:
         gc.collect()
         return result
 
-    def _metered(self, one: Implementation, plain: Run) -> dict[str, Any]:
+    def _metered(self, one: Implementation, plain: PlainRuns) -> dict[str, Any]:
         self.tell(f"{one.name}, metered")
         seen, costs = Observations(), None
-        with suppress(Exception):  # told by the verdict, unless the meter is not borne: then there are no figures
+        try:
             costs, _ = measure(self.setting, one.checkpoint, seen)
-        return {"costs": costs, "warnings": warned_of(seen, plain)}
+        except BuildFails:
+            raise
+        except Exception as error:  # noqa: BLE001 - told by the verdict, unless the meter is not borne: then there are no figures
+            error.__traceback__ = None
+        return {"costs": costs, "warnings": warned_of(seen, plain.first)}
 
     def _spread_explained(self, plain: PlainRuns) -> tuple[str, ...]:
         if plain.spread.agrees:
@@ -211,7 +200,13 @@ class _Checked:
                 except OverBudget as error:
                     refused.append(error)
                     results[place] = replace(result, over_budget=str(error))
-        if refused and not any(one.choice for one in results):
+                except NO_VERDICT:
+                    raise
+                except Exception as error:  # noqa: BLE001 - with some regions checkpointed: with all, it had none
+                    told = f"{errors.verdict(error, one)}{errors.place(error)}: {errors.told(error)}"
+                    error.__traceback__ = None
+                    results[place] = replace(result, budget_error=told)
+        if refused and not any(one.choice or one.budget_error for one in results):
             raise refused[0]
         return results
 
@@ -219,7 +214,7 @@ class _Checked:
         """Median seconds of a step beside plain's: of the steps that were compared, with one of plain after them, too."""
         if any(one.name in self.seconds for one in found):
             self.tell("plain, once more")
-            with suppress(Exception):  # was run before without one
+            with suppress(PlainFails):  # it did not before: that is of no verdict
                 self.seconds["plain"] += run(self.setting, None, steps=1).seconds
         medians = {name: statistics.median(times) for name, times in self.seconds.items()}
         return [medians[one.name] / medians["plain"] if one.name in medians else None for one in found]

@@ -48,6 +48,9 @@ def main(arguments: Sequence[str]) -> int:
     if options.json and not options.json.absolute().parent.is_dir():
         print(f"reprise check: --json is {options.json}; its folder must exist", file=sys.stderr)
         return INVALID
+    if options.json and options.json.is_dir():
+        print(f"reprise check: --json is {options.json}, which is a folder; it must be a file", file=sys.stderr)
+        return INVALID
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, "")  # the user's modules are found where they are
     from reprise.model_check.builder import load_build
@@ -73,5 +76,9 @@ def main(arguments: Sequence[str]) -> int:
     in_output = options.json == Path("-")
     print(report.as_json() if in_output else report)
     if options.json and not in_output:
-        options.json.write_text(report.as_json() + "\n")
+        try:
+            options.json.write_text(report.as_json() + "\n", encoding="utf-8")
+        except OSError as error:
+            print(f"reprise check: --json cannot be written: {error}", file=sys.stderr)
+            return INVALID
     return 0 if report.agrees else 1

@@ -36,6 +36,14 @@ class NotAccepted(TypeError):
     """What ``build`` returned, or its loss, is not of a kind that is accepted."""
 
 
+class PlainFails(ValueError):
+    """The model fails without checkpointing, so there is nothing to compare with."""
+
+    def __init__(self, error: BaseException, *, watched: bool) -> None:
+        while_watched = " while it is measured" if watched else ""
+        super().__init__(f"the model fails without checkpointing{while_watched}{place(error)}: {told(error)}")
+
+
 def told(error: BaseException) -> str:
     """Type and message."""
     return f"{type(error).__name__}: {str(error).strip()}".removesuffix(": ")

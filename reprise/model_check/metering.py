@@ -1,4 +1,4 @@
-"""What a step costs, and what in its regions does not bear to be run again; in a run of its own.
+"""What a step costs, and what in its regions does not bear to be run again; of an implementation, in a run of its own.
 
 Bytes are those of storages that operators made in the step: after forward, and at most. On an accelerator they are the
 allocator's. FLOPs are counted by the formulas of ``torch.utils.flop_counter``.
@@ -109,20 +109,23 @@ def storages(tree: Any) -> Iterator[Any]:
 
 
 def measure(
-    setting: Setting, checkpoint: Checkpoint | None, seen: Observations, *, only: frozenset[Key] | None = None
+    setting: Setting, checkpoint: Checkpoint | None, seen: Observations, *, only: frozenset[Key] | None = None, steps: int = 1
 ) -> tuple[Costs, Run]:
-    """The costs of one step, all regions or ``only`` these through ``checkpoint``. Raises what the step raises.
+    """The costs of the first step, all regions or ``only`` these through ``checkpoint``. Raises what ``run`` does.
 
-    What is seen in its regions is put down as it happens.
+    What is seen in regions that are checkpointed is put down as it happens.
     """
     meters: list[_StepMeter] = []
+    peaks: list[int] = []
 
     def mode(model: nn.Module) -> AbstractContextManager[Any]:
         meters.append(meter := _StepMeter(model))
         stack = ExitStack()
         stack.enter_context(meter)
         if (device := _accelerator(model)) is not None:
-            torch.get_device_module(device).reset_peak_memory_stats(device)
+            module = torch.get_device_module(device)
+            module.reset_peak_memory_stats(device)
+            stack.callback(lambda: peaks.append(module.max_memory_allocated(device)))
         return stack
 
     def after_forward(model: nn.Module, log: RegionLog) -> None:
@@ -131,22 +134,21 @@ def measure(
         if device is not None:
             meter.kept = torch.get_device_module(device).memory_allocated(device)
         seen.regions, seen.output_requires_grad = tuple(log.regions.values()), dict(log.output_requires_grad)
-        seen.buffers_after_forward = copies(dict(model.named_buffers()))
+        with meter.paused():
+            seen.buffers_after_forward = copies(dict(model.named_buffers()))
 
-    models: list[nn.Module] = []
-
-    def watch(model: nn.Module) -> Watch:
-        models.append(model)
+    def watch(model: nn.Module) -> Watch | None:
+        if checkpoint is None:
+            return None
         watched = _Watched.of(model)
         return lambda one: _observed(seen, watched, one, meters[-1])
 
-    result = run(setting, checkpoint, steps=1, only=only, probe=Probe(mode, watch, after_forward))
-    meter, device = meters[-1], _accelerator(models[-1])
-    peak = torch.get_device_module(device).max_memory_allocated(device) if device is not None else meter.peak
-    before = seen.buffers_after_forward
+    result = run(setting, checkpoint, steps=steps, only=only, probe=Probe(mode, watch, after_forward))
+    meter, before = meters[-1], seen.buffers_after_forward
     seen.updated_in_backward = tuple(
         name for name, value in result.buffers.items() if name in before and difference(name, before[name], value)
     )
+    peak = peaks[-1] if peaks else meter.peak
     return Costs(meter.kept, peak, meter.peak, meter.flops, meter.forward_flops, meter.again_flops), result
 
 

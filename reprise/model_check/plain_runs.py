@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
 from reprise.model_check.comparison import Comparison, Place, compare_runs, compare_tensors, widest
+from reprise.model_check.errors import PlainFails
+from reprise.model_check.metering import Costs, Observations, measure
 from reprise.model_check.regions import Key
 from reprise.model_check.run import Checkpoint, Run, Setting, run
 
@@ -41,6 +44,7 @@ class PlainRuns:
     setting: Setting
     tell: Callable[[str], object]
     first: Run
+    costs: Costs | None  # None if the model does not bear the meter
     initial_values_differ: tuple[str, ...]
     seconds: list[float]
     whole: list[Comparison]
@@ -48,10 +52,19 @@ class PlainRuns:
 
     @classmethod
     def begun(cls, setting: Setting, tell: Callable[[str], object]) -> PlainRuns:
-        """Run plain twice. Raises what the model raises."""
-        first, other = run(setting, None), run(setting, None)
+        """Run plain twice, the second time with the first step metered. Raises what ``run`` does.
+
+        If the metered run differs or fails, that may be the meter's doing, so the second run is another, without it.
+        """
+        first, costs, other = run(setting, None), None, None
+        with suppress(PlainFails):
+            costs, other = measure(setting, None, Observations(), steps=setting.steps)
+        seconds = [*first.seconds, *(other.seconds if other else ())]
+        if other is None or not compare_runs(first, other).agrees:
+            other = run(setting, None)
+            seconds += other.seconds
         initial = tuple(one.name for one in compare_tensors(first.initial, other.initial).differing)
-        return cls(setting, tell, first, initial, [*first.seconds, *other.seconds], [compare_runs(first, other)])
+        return cls(setting, tell, first, costs, initial, seconds, [compare_runs(first, other)])
 
     @property
     def spread(self) -> Comparison:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,13 +34,16 @@ class Warned:
 class Result:
     """One implementation on the model; what could not be measured is None.
 
+    ``where`` an ``error`` was raised is `` at file:line`` of the user's, if it is known.
     ``undecided`` says why it cannot be told whether it agrees; what is in ``comparison`` then is of its first run.
-    With a budget there is a ``choice``, or what is ``over_budget``, unless the implementation refuses or crashes.
+    With a budget there is a ``choice``, or what is ``over_budget``, or how it ended with regions chosen, ``budget_error``;
+    none of these if the implementation refuses or crashes with all regions.
     """
 
     implementation: str
     verdict: Verdict
     error: str = ""
+    where: str = ""
     undecided: str = ""
     comparison: Comparison | None = None
     calls: int | None = None
@@ -50,6 +54,7 @@ class Result:
     explanation: tuple[str, ...] = ()
     choice: Choice | None = None
     over_budget: str = ""
+    budget_error: str = ""
 
 
 @dataclass(frozen=True)
@@ -68,18 +73,27 @@ class Report:
     @property
     def agrees(self) -> bool:
         """Whether every implementation does, as far as can be told, with all regions and with those chosen for a budget."""
-        choices = [one.choice for one in self.results if one.choice is not None]
-        return all(one.verdict in ("agrees", UNDECIDED) for one in self.results) and all(one.agrees for one in choices)
+        within_budget = all(one.choice is None or one.choice.agrees for one in self.results)
+        fails = any(one.budget_error for one in self.results)
+        return within_budget and not fails and all(one.verdict in ("agrees", UNDECIDED) for one in self.results)
 
     def as_json(self) -> str:
-        """Everything, for a program."""
+        """Everything, for a program; a number that is not finite is null."""
         content = dataclasses.asdict(self)
         for stored, one in zip(content["results"], self.results, strict=True):
             stored["rounding_alone"] = one.comparison is not None and one.comparison.is_rounding
-        return json.dumps(content, indent=2)
+        return json.dumps(_finite(content), indent=2, allow_nan=False)
 
     def __str__(self) -> str:
         return "\n".join(_lines(self))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _listed(names: Any) -> str:
@@ -112,6 +126,7 @@ def _lines(report: Report) -> list[str]:
             lines += [f"  warning: {warned.message}: {_listed(warned.places)}", f"    {warned.remedy}"]
         lines += _choice(one.choice, len(report.region_costs)) if one.choice else []
         lines += [f"  {one.over_budget}"] if one.over_budget else []
+        lines += _shortened(f"  {one.implementation}, with regions chosen for the budget, ", one.budget_error)
     return lines
 
 
@@ -122,13 +137,18 @@ def _told(one: Result) -> list[str]:
     else:
         first = f"{one.implementation} {one.verdict}"
         first += ", by rounding alone" if one.comparison is not None and one.comparison.is_rounding else ""
-    error = one.error.splitlines()
-    lines = [f"{first}: {error[0]}" if error else first, *(f"  {line}" for line in error[1:_ERROR_LINES])]
-    if len(error) > _ERROR_LINES:
-        lines.append(f"  ({len(error) - _ERROR_LINES} more lines are in --json FILE)")
+    lines = _shortened(f"{first}{one.where}: ", one.error) or [first]
     if one.comparison is not None:
         lines += [f"  {line}" for line in differences(one.comparison)]
     return [*lines, *(f"  {line}" for line in one.explanation)]
+
+
+def _shortened(begin: str, error: str) -> list[str]:
+    """An error behind how its first line begins; no line if there is none."""
+    first, *rest = error.splitlines() or [""]
+    lines = [f"{begin}{first}", *(f"  {line}" for line in rest[: _ERROR_LINES - 1])] if error else []
+    more = len(rest) + 1 - _ERROR_LINES
+    return [*lines, f"  ({more} more lines are in --json FILE)"] if more > 0 else lines
 
 
 def _regions_table(regions: Sequence[RegionCosts]) -> list[str]:
@@ -139,8 +159,9 @@ def _regions_table(regions: Sequence[RegionCosts]) -> list[str]:
 def _choice(choice: Choice, regions: int) -> list[str]:
     error = choice.predicted / choice.executed - 1 if choice.executed else 0.0
     count = len(choice.globs) + len(choice.unnamed)
+    told = f"checkpoint {count} of {regions} regions" if count else f"plain is, so checkpoint none of {regions} regions"
     lines = [
-        f"  within {choice.budget:,} bytes: checkpoint {count} of {regions} regions",
+        f"  within {choice.budget:,} bytes: {told}",
         f"    peak {choice.executed:,} bytes, executed; predicted {choice.predicted:,} ({error:+.1%})",
         f"    time {choice.time_ratio:.2f} of plain's, with all regions {choice.time_ratio_of_all:.2f}",
     ]

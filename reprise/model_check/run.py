@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from reprise.model_check.builder import Subject, build_subject
-from reprise.model_check.errors import NotAccepted
+from reprise.model_check.errors import BuildFails, NotAccepted, PlainFails
 from reprise.model_check.process_state import preserved, random_streams, seed_all
 from reprise.model_check.regions import Key, NoRegions, Region, RegionLog, Watch, largest_modules, redirected
 
@@ -34,7 +34,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Probe:
-    """What looks on in a run: a mode around the steps, something around each region's run, and a call after forward."""
+    """What looks on in the first step: a mode around it, something around each region's run, and a call after forward."""
 
     mode: Callable[[nn.Module], AbstractContextManager[Any]]
     watch: Callable[[nn.Module], Watch | None]
@@ -57,7 +57,10 @@ class FirstStep:
 
 @dataclass(frozen=True)
 class Run(FirstStep):
-    """What a run left: its first step, loss and seconds of each step, ``parameters`` and ``last_buffers`` after the last."""
+    """What a run left: its first step, losses, ``parameters`` and ``last_buffers`` after the last step.
+
+    ``seconds`` are those of steps without a probe.
+    """
 
     losses: tuple[torch.Tensor, ...]
     seconds: tuple[float, ...]
@@ -82,8 +85,19 @@ def run(
 ) -> Run:
     """Build the model and run ``steps``, regions through ``checkpoint`` or plainly; the process is left as it was.
 
-    Raises BuildFails, NotAccepted, NoRegions, and what the model and the implementation raise.
+    Raises BuildFails, NotAccepted, NoRegions, and PlainFails for other errors of plain runs; else what is raised in the step.
     """
+    try:
+        return _run(setting, checkpoint, setting.steps if steps is None else steps, only, probe)
+    except (BuildFails, NotAccepted, NoRegions):
+        raise
+    except Exception as error:
+        if checkpoint is not None:
+            raise
+        raise PlainFails(error, watched=probe is not None) from error
+
+
+def _run(setting: Setting, checkpoint: Checkpoint | None, steps: int, only: frozenset[Key] | None, probe: Probe | None) -> Run:
     with preserved(), torch.enable_grad():
         seed_all(setting.seed)
         subject = build_subject(setting.build, setting.device)
@@ -91,21 +105,29 @@ def run(
         tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         initial = copies(tensors)
         trainable = {name: one for name, one in model.named_parameters() if one.requires_grad}
+        if not trainable:
+            raise NotAccepted("no parameter of the model requires grad: there is no gradient to compare")
         optimizer = torch.optim.SGD(trainable.values(), lr=LEARNING_RATE)
-        taken: list[tuple[torch.Tensor, float]] = []
+        losses, seconds = list[torch.Tensor](), list[float]()
         first: FirstStep | None = None
         watch = probe.watch(model) if probe else None
-        with _put_back(tensors, initial), redirected(model, checkpoint, globs=setting.globs, only=only, watch=watch) as log:
-            for _ in range(setting.steps if steps is None else steps):
+        with (
+            _put_back(model, tensors, initial),
+            redirected(model, checkpoint, globs=setting.globs, only=only, watch=watch) as log,
+        ):
+            for _ in range(steps):
                 optimizer.zero_grad()
-                taken.append(_step(subject, log, probe))
+                looks_on = probe if first is None else None
+                loss, time_taken = _step(subject, log, looks_on)
+                losses.append(loss)
+                seconds += [time_taken] if looks_on is None else []
                 first = first or _first_step(model, log, setting.globs)
                 optimizer.step()
             assert first is not None
             return Run(
                 **vars(first),
-                losses=tuple(loss for loss, _ in taken),
-                seconds=tuple(seconds for _, seconds in taken),
+                losses=tuple(losses),
+                seconds=tuple(seconds),
                 trainable=tuple(trainable),
                 parameters=copies(dict(model.named_parameters())),
                 last_buffers=copies(dict(model.named_buffers())),
@@ -114,8 +136,9 @@ def run(
 
 
 @contextmanager
-def _put_back(tensors: Tensors, values: Tensors) -> Iterator[None]:
-    """Put back values and gradients afterwards: models that are built anew may share modules that the user keeps."""
+def _put_back(model: nn.Module, tensors: Tensors, values: Tensors) -> Iterator[None]:
+    """Put back values, gradients and train() flags afterwards: models built anew may share modules that the user keeps."""
+    training = {module: module.training for module in model.modules()}
     gradients = {name: one.grad for name, one in tensors.items() if one.is_leaf}
     try:
         yield
@@ -126,6 +149,8 @@ def _put_back(tensors: Tensors, values: Tensors) -> Iterator[None]:
                     one.copy_(values[name])
         for name, gradient in gradients.items():
             tensors[name].grad = gradient
+        for module, flag in training.items():
+            module.training = flag
 
 
 def _step(subject: Subject, log: RegionLog, probe: Probe | None) -> tuple[torch.Tensor, float]:

@@ -262,20 +262,6 @@ def test_an_error_of_the_users_own_is_a_crash() -> None:
     assert (result.verdict, result.error) == ("crashes", "ValueError: mine")
 
 
-@pytest.mark.parametrize("layers", [1, 12])
-def test_two_implementations_take_12_steps(layers: int) -> None:
-    steps = []
-
-    def counted() -> Any:
-        model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(layers)))
-        model.register_forward_pre_hook(lambda *_: steps.append(1))
-        return model, torch.randn(2, 4)
-
-    report = check(counted, regions="*", impl=["torch-nonreentrant", "nested"])
-    assert len(steps) == 12
-    assert all(result.time_ratio for result in report.results)
-
-
 def test_modules_named_by_a_glob_are_regions() -> None:
     report = check(built(call=lambda layer, x: layer(x)), regions="layers.*", impl="nested")
     assert report.regions == ("layers.0", "layers.1", "layers.2")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,18 +13,27 @@ from typing import Any
 
 import pytest
 import torch
+import torch.utils.checkpoint
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from torch.utils.checkpoint import checkpoint
 
+from impls import Implementation
+from reprise.model_check import regions
 from reprise.model_check.budgets.choice import OverBudget, parse_budget
 from reprise.model_check.budgets.integer_program import fastest, least
 from reprise.model_check.budgets.memory_model import Moment, predicted_peak
+from reprise.model_check.budgets.memory_trace import MemoryTrace, trace
 from reprise.model_check.checking import check
 from reprise.model_check.command import main
+from reprise.model_check.errors import BuildFails
+from reprise.model_check.process_state import random_streams
 from reprise.model_check.report import Report
+from reprise.model_check.run import Setting
 
+TARGET: Any = inspect.unwrap(torch.utils.checkpoint.checkpoint)
 HERE = "tests.end_to_end.test_check_budget"
 
 
@@ -100,6 +111,117 @@ def test_a_budget_that_nothing_keeps_is_refused_with_the_least() -> None:
     assert result.costs is not None
     with pytest.raises(OverBudget, match=f"the least that was found for nested is {result.costs.peak_bytes:,}, executed with"):
         check(build, impl="nested", budget="1%", steps=1)
+
+
+class Tiny(nn.Module):
+    """Its buffers are more than all that a step makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers, self.norm = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)]), nn.BatchNorm1d(4)
+        self.register_buffer("large", torch.zeros(4096))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        for layer in self.layers:
+            x = checkpointed(layer, x)
+        return self.norm(x)
+
+
+@pytest.mark.parametrize("impl", ["torch-nonreentrant", "nested"])
+def test_a_budget_that_plain_keeps_leaves_all_regions_out_and_says_so(impl: str) -> None:
+    def tiny() -> Any:
+        return Tiny(), torch.randn(2, 4)
+
+    plain = check(tiny, impl=impl, steps=1).plain
+    assert plain is not None
+    assert plain.storages_peak_bytes < 1000
+    for budget in ("100%", plain.peak_bytes):
+        report = check(tiny, impl=impl, budget=budget, steps=1)
+        chosen = choice(report)
+        assert (chosen.globs, chosen.unnamed) == ((), ())
+        assert chosen.budget == chosen.predicted == chosen.executed == plain.storages_peak_bytes
+        assert f"within {chosen.budget:,} bytes: plain is, so checkpoint none of 2 regions" in str(report)
+        assert "--regions" not in str(report)
+
+
+def test_a_budget_that_plain_keeps_takes_no_region_though_its_trace_says_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = check(build, impl="nested", steps=1).plain
+    assert plain is not None
+
+    def larger(setting: Setting) -> MemoryTrace:
+        traced = trace(setting)
+        traced.alive[traced.alive.index(max(traced.alive))] += 4096
+        return traced
+
+    monkeypatch.setattr("reprise.model_check.budgets.choice.trace", larger)
+    chosen = choice(check(build, impl="nested", budget=plain.peak_bytes, steps=1))
+    assert (chosen.globs, chosen.executed) == ((), plain.peak_bytes)
+
+
+def raising_when_left_out(function: Any, *args: Any) -> Any:
+    """A checkpoint with a fault that shows where not all regions go through it."""
+    if regions._active[-1].only is not None:
+        raise KeyError("own")
+    return function(*args)
+
+
+def raising_in_backward(function: Any, *args: Any) -> Any:
+    result = function(*args)
+    if regions._active[-1].only is not None:
+        result.register_hook(lambda _: dict[str, Any]()["own"])
+    return result
+
+
+@pytest.mark.parametrize("fault", [raising_when_left_out, raising_in_backward])
+def test_an_error_of_an_implementation_within_the_budget_is_told_with_its_line(fault: Callable[..., Any]) -> None:
+    own = Implementation("own", kind="checkpoint", summary="x", source="x", declared=False, checkpoint=fault)
+    before = random_streams(), TARGET.__code__, torch.is_grad_enabled()
+    report = check(build, impl=[own, "nested"], budget="70%", steps=1)
+    one, other = report.results
+    assert (one.verdict, one.choice, one.over_budget) == ("agrees", None, "")
+    assert re.fullmatch(rf"crashes at {re.escape(__file__)}:\d+: KeyError: 'own'", one.budget_error)
+    assert other.choice is not None
+    assert other.choice.agrees
+    assert not report.agrees
+    assert f"own, with regions chosen for the budget, {one.budget_error}" in str(report)
+    assert (random_streams(), TARGET.__code__, torch.is_grad_enabled()) == before
+
+
+def test_an_error_of_an_implementation_within_the_budget_fails_the_command(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    command = [f"{HERE}:build", "--impl", f"{HERE}:raising_when_left_out", "--budget", "70%", "--json", str(path)]
+    assert main(command) == 1
+    assert "crashes at " in json.loads(path.read_text())["results"][0]["budget_error"]
+
+
+class FailsWhenTraced(Model):
+    """A model with an error that shows when its memory is traced."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if any(isinstance(one, MemoryTrace) for one in _get_current_dispatch_mode_stack()):
+            raise KeyError("mine")
+        return super().forward(x)
+
+
+def build_that_fails_when_traced() -> Any:
+    return FailsWhenTraced([Block(16), Block(32)], checkpointed), torch.randn(32, 16)
+
+
+def test_an_error_of_the_model_while_a_budget_is_measured_is_told_with_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    before = random_streams(), TARGET.__code__, torch.is_grad_enabled()
+    assert main([f"{HERE}:build_that_fails_when_traced", "--impl", "nested", "--budget", "70%"]) == 2
+    told = capsys.readouterr().err.splitlines()[-1]
+    line = FailsWhenTraced.forward.__code__.co_firstlineno + 2
+    assert told == (
+        f"reprise check: the model fails without checkpointing while it is measured at {__file__}:{line}: KeyError: 'mine'"
+    )
+    assert (random_streams(), TARGET.__code__, torch.is_grad_enabled()) == before
+
+
+def test_an_error_of_build_while_a_budget_is_measured_is_told_as_such() -> None:
+    left = iter([build() for _ in range(7)])
+    with pytest.raises(BuildFails, match=r"build failed at .*test_check_budget\.py:\d+: StopIteration"):
+        check(lambda: next(left), impl="nested", budget="70%")
 
 
 def test_a_module_that_is_called_twice_is_chosen_once() -> None:

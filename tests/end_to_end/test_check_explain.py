@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from torch import nn
 
 from reprise.model_check.checking import check
 from reprise.model_check.report import Result
+from tests.support import checked_models
 from tests.support.checked_models import Block, Model, built
 
 NOISE = random.Random(5)  # which no seed of the check reaches
@@ -92,14 +95,29 @@ FAULTS: dict[str, tuple[Block, str]] = {
 }
 
 
+HERE = re.escape(str(Path(checked_models.__file__)))  # which calls the regions
+RUNS = "in forward", "again"
+
+
+def lines_of(function: Callable[..., Any]) -> range:
+    lines, first = inspect.getsourcelines(function)
+    return range(first, first + len(lines))
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_operator_at_which_the_recomputation_parts_is_named(fault: str) -> None:
     after, operator = FAULTS[fault]
     lines = explained(built(after, Experts)).explanation
-    assert lines[0].startswith("smallest set of regions that shows it: layers.1 (")
-    assert lines[1].startswith("region layers.1 (")
+    assert re.fullmatch(rf"smallest set of regions that shows it: layers\.1 \({HERE}:\d+\)", lines[0])
+    assert re.fullmatch(rf"region layers\.1 \({HERE}:\d+\), recomputation 1:", lines[1])
+    assert re.match(r"operator \d+, in module layers\.1(\.extra)?: ", lines[2])
     assert operator in lines[2]
-    assert all("test_check_explain.py:" in line for line in lines[3:5])
+    (in_forward, again) = (
+        re.fullmatch(rf"  {run} at {__file__}:(\d+)", line) for run, line in zip(RUNS, lines[3:5], strict=True)
+    )
+    assert in_forward
+    assert again
+    assert {int(in_forward[1]), int(again[1])} <= {*lines_of(after), *lines_of(dropped), *lines_of(Experts.forward)}
 
 
 class Changing(Model):
@@ -177,6 +195,42 @@ def test_an_operator_that_is_not_deterministic_is_named_in_its_region_and_betwee
     assert "reprise_check.unsteady.default gives another value for the same inputs" in report.spread_explanation[1]
     assert result.explanation[0].startswith("region layers.1 (")
     assert "reprise_check.unsteady.default gives another value for the same inputs" in result.explanation[1]
+
+
+def test_an_operator_that_is_not_deterministic_within_a_step_is_named_with_the_smallest_set_of_regions() -> None:
+    def made() -> Any:
+        NOISE.seed(5)
+        return built(lambda _, x: x * unsteady(x.detach()))()
+
+    lines = explained(made).explanation
+    assert re.fullmatch(rf"smallest set of regions that shows it: layers\.1 \({HERE}:\d+\)", lines[0])
+    named = "reprise_check.unsteady.default gives another value for the same inputs"
+    assert re.fullmatch(rf"operator \d+, in module layers\.1: {named}", lines[2])
+    place = f"{__file__}:{line_of('return built(lambda _, x: x * unsteady(x.detach()))()')}"
+    assert lines[3:5] == (f"  in forward at {place}", f"  again at {place}")
+
+
+def test_the_smallest_set_may_have_two_regions() -> None:
+    """The recomputation of one layer changes what that of another reads: neither alone goes wrong."""
+
+    def made() -> Any:
+        model: Any
+        model, x = built()()
+        model.written = set()
+
+        def marks(name: str) -> Callable[..., torch.Tensor]:
+            def after(_: Any, y: torch.Tensor) -> torch.Tensor:
+                is_again = torch._C._current_graph_task_id() != -1
+                model.written |= {name} if is_again else set()
+                return y * 2 if is_again and model.written == {"one", "other"} else y
+
+            return after
+
+        model.layers[0].after, model.layers[2].after = marks("one"), marks("other")
+        return model, x
+
+    (line, *_) = explained(made).explanation
+    assert re.fullmatch(rf".*: layers\.0 \({HERE}:\d+\), layers\.2 \({HERE}:\d+\)", line)
 
 
 def test_noise_outside_of_regions_is_named_there() -> None:

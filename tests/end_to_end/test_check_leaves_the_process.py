@@ -130,6 +130,22 @@ def test_modules_of_the_user_keep_their_forward_flags_and_hooks(error: BaseExcep
         assert not {**module._forward_hooks, **module._forward_pre_hooks, **module._backward_hooks}
 
 
+def test_a_module_that_all_models_share_keeps_its_training_flag() -> None:
+    shared = nn.Linear(8, 8)
+
+    def flips(self: Any, x: torch.Tensor) -> torch.Tensor:
+        shared.eval()
+        return x
+
+    def made() -> Any:
+        model, x = built(flips)()
+        model.first = shared
+        return model, x
+
+    check(made, impl="nested", steps=1)
+    assert shared.training
+
+
 def test_a_module_that_all_models_share_starts_each_run_alike_and_keeps_its_values() -> None:
     shared = nn.Linear(8, 8)
     shared.weight.grad = torch.ones(8, 8)

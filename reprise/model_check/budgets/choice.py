@@ -97,8 +97,8 @@ class Planner:
 
     @property
     def plain_peak(self) -> int:
-        """Of the step without checkpointing."""
-        return max(self.trace.alive)
+        """Of the step without checkpointing, as it is reported; of the trace if the model does not bear the meter."""
+        return self.plain.costs.storages_peak_bytes if self.plain.costs else max(self.trace.alive)
 
     def region_costs(self) -> tuple[RegionCosts, ...]:
         """Of each group of regions."""
@@ -113,11 +113,14 @@ class Planner:
         )
 
     def choose(self, one: Implementation, given: Budget) -> Choice:
-        """Choose and execute. Raises OverBudget, with the least that was executed, if nothing keeps the budget."""
+        """Choose and execute. Raises OverBudget, with the least that was executed, if nothing keeps the budget.
+
+        Raises what the implementation does with these regions checkpointed, and BuildFails and PlainFails as ``run`` does.
+        """
         budget = parse_budget(given, self.plain_peak)
         member = {key: number for number, keys in enumerate(self.groups) for key in keys}
         moments = moments_of(self.trace, member, early_stop="early-stop" in one.capabilities)
-        limit = budget
+        limit = max(budget, max(self.trace.alive)) if self.plain_peak <= budget else budget  # no region, if plain is within it
         for _ in range(TRIES):
             chosen = fastest(moments, self.seconds, limit)
             if chosen is None:

@@ -1,0 +1,107 @@
+"""reprise check: how often it runs the model, by kind of run, and what that amounts to in FLOPs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+from torch.utils.flop_counter import FlopCounterMode
+
+from reprise.model_check import metering, regions
+from reprise.model_check.checking import check
+from reprise.model_check.report import Report
+from tests.support.checked_models import Block, built
+
+LAYERS = 12
+PAGE = Path(__file__).parents[2] / "docs" / "checking-your-model.md"
+
+
+def is_metered() -> bool:
+    return any(isinstance(one, metering._StepMeter) for one in _get_current_dispatch_mode_stack())
+
+
+class Layer(nn.Linear):
+    """A layer whose runs are counted: those of a region's recomputation are ``again``."""
+
+    counts: Counter[str]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        one = regions.current_run()
+        self.counts["again" if one is not None and one.number else "layers"] += 1
+        return super().forward(x).sin()
+
+
+class Model(nn.Module):
+    """Twelve layers; each step is counted as plain's or checkpointed, metered or not."""
+
+    def __init__(self, counts: Counter[str]) -> None:
+        super().__init__()
+        self.layers, self.counts = nn.Sequential(*(Layer(8, 8) for _ in range(LAYERS))), counts
+
+    def forward(self, x: torch.Tensor) -> Any:
+        kind = "plain" if regions._active[-1].checkpoint is None else "checkpointed"
+        self.counts[f"{kind}, metered" if is_metered() else kind] += 1
+        x = self.layers(x)
+        x.register_hook(lambda _: self.counts.update(["backward"]))
+        return x
+
+
+def counted(impl: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[Counter[str], int, Report]:
+    """How often the model was built and ran, by kind; FLOPs of the whole check; and its report."""
+    counts: Counter[str] = Counter()
+    monkeypatch.setattr(Layer, "counts", counts, raising=False)
+
+    def build() -> Any:
+        counts["built"] += 1
+        return Model(counts), torch.randn(2, 8)
+
+    with FlopCounterMode(display=False) as flops:
+        report = check(build, regions="layers.*", impl=impl)
+    return counts, flops.get_total_flops(), report
+
+
+@pytest.mark.parametrize("impl", [["nested"], ["torch-nonreentrant", "nested"]])
+def test_each_implementation_takes_three_runs_beside_five_of_plain(impl: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    counts, flops, report = counted(impl, monkeypatch)
+    several = len(impl)
+    steps = {"plain": 4, "plain, metered": 1, "checkpointed": 2 * several, "checkpointed, metered": several}
+    assert {kind: counts[kind] for kind in steps} == steps
+    assert (counts["built"], counts["backward"]) == (3 + 2 * several, 5 + 3 * several)
+    assert (counts["layers"], counts["again"]) == ((5 + 3 * several) * LAYERS, 3 * several * LAYERS)
+    assert report.agrees
+    assert report.plain
+    assert flops == 5 * report.plain.flops + sum(3 * one.costs.flops for one in report.results if one.costs)
+
+
+def test_the_page_says_how_often_the_model_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts, _, _ = counted(["torch-nonreentrant", "nested"], monkeypatch)
+    page = PAGE.read_text(encoding="utf-8")
+    alone, _, _ = counted(["nested"], monkeypatch)
+    assert f"with two implementations that agree, the model runs {counts['backward']} times" in page
+    assert f"with one implementation, {alone['backward']} times" in page
+    assert f"built anew {counts['built']} times" in page
+
+
+def fails_under_the_meter(_: Any, x: torch.Tensor) -> torch.Tensor:
+    if is_metered():
+        raise KeyError("meter")
+    return x
+
+
+def differs_under_the_meter(_: Any, x: torch.Tensor) -> torch.Tensor:
+    return x * 2 if is_metered() else x
+
+
+@pytest.mark.parametrize(("after", "has_figures"), [(fails_under_the_meter, False), (differs_under_the_meter, True)])
+def test_a_plain_run_that_the_meter_changes_is_replaced(after: Block, has_figures: bool) -> None:
+    report = check(built(after), impl="nested")
+    assert report.spread.agrees
+    assert report.plain_runs == 2
+    assert report.results[0].verdict == "agrees"
+    assert (report.plain is not None, report.results[0].costs is not None) == (has_figures, has_figures)
+    assert "nested agrees" in str(report)

@@ -1,0 +1,287 @@
+"""reprise check: everything that a report says is planted here, and bad input is refused in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import reprise
+from impls import Implementation
+from reprise.model_check.checking import check
+from reprise.model_check.command import main
+from reprise.model_check.remedies import WARNINGS
+from tests.support.checked_models import Block, built
+
+HERE = "tests.end_to_end.test_check_reports"
+ROOT = Path(__file__).parents[2]
+models: list[Any] = []  # of which the last is the one that runs
+
+
+def build() -> Any:
+    model, x = built(lambda _, x: torch.dropout(x, 0.3, True))()
+    model.first.requires_grad_(False)
+    models[:] = [model]
+    return model, x.requires_grad_()
+
+
+def own(checkpoint: Callable[..., Any]) -> Implementation:
+    return Implementation("own", kind="checkpoint", summary="x", source="x", declared=False, checkpoint=checkpoint)
+
+
+def scaled(function: Any, *args: Any) -> Any:
+    return function(*args) * 1.5
+
+
+def cut_off(function: Any, *args: Any) -> Any:
+    return function(*args).detach().requires_grad_()
+
+
+def training_what_is_frozen(function: Any, *args: Any) -> Any:
+    models[-1].first.weight.grad = torch.ones(8, 8)
+    return function(*args)
+
+
+def drawing(function: Any, *args: Any) -> Any:
+    torch.rand(1)
+    return function(*args)
+
+
+def drawing_of_numpy(function: Any, *args: Any) -> Any:
+    np.random.rand()
+    return function(*args)
+
+
+def switching_to_eval(function: Any, *args: Any) -> Any:
+    models[-1].eval()
+    return function(*args)
+
+
+def wrong_from_the_fourth_call_on(function: Any, *args: Any) -> Any:
+    model = models[-1]
+    model.calls = getattr(model, "calls", 0) + 1
+    result = function(*args)
+    return result * 2 if model.calls > 3 else result
+
+
+FAULTS: list[tuple[Callable[..., Any], str]] = [
+    (scaled, "loss: 1 of 1 differ"),
+    (scaled, "gradients: 8 of 8 differ"),
+    (cut_off, "gradients: 6 of 8 missing: layers.0.linear.weight"),
+    (training_what_is_frozen, "gradients: 1 that plain does not have: first.weight"),
+    (drawing, "random number streams stand elsewhere after the step: torch"),
+    (drawing_of_numpy, "random number streams stand elsewhere after the step: numpy"),
+    (switching_to_eval, "train() or eval() is other after the step: "),
+    (wrong_from_the_fourth_call_on, "losses of later steps: 1 of 1 differ"),
+    (wrong_from_the_fourth_call_on, "parameters after the last step: "),
+]
+
+
+@pytest.mark.parametrize(("fault", "told"), FAULTS)
+def test_what_differs_is_told(fault: Callable[..., Any], told: str) -> None:
+    report = check(build, impl=own(fault))
+    assert report.results[0].verdict == "diverges"
+    assert f"\n  {told}" in str(report)
+
+
+def test_a_fault_of_a_later_step_alone_is_told_as_such() -> None:
+    text = str(check(build, impl=own(wrong_from_the_fourth_call_on)))
+    assert "\n  loss: " not in text
+    assert "\n  gradients: " not in text
+
+
+def flipped(self: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    self.eval()
+    return x
+
+
+def hooked(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.linear.register_forward_hook(lambda *_: None)
+    return x
+
+
+def appended(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.kept.append(x.detach())
+    return x * torch.stack(self.kept).sum(0)
+
+
+SCALE = torch.ones(())
+
+
+def built_frozen() -> Any:
+    model, x = built()()
+    model.first.requires_grad_(False)
+    return model, x
+
+
+def built_with_batch_norm() -> Any:
+    return built(lambda self, x: self.get_submodule("extra")(x), lambda: nn.BatchNorm1d(8))()
+
+
+def built_changing() -> Any:
+    model, x = built(lambda _, x: x * SCALE)()
+    SCALE.fill_(1)
+    model.last.register_forward_hook(lambda *_: [SCALE.data.fill_(3)].clear())
+    return model, x
+
+
+def drawn(draw: Callable[[], float]) -> Callable[[], Any]:
+    after: Block = lambda _, x: x * draw()  # noqa: E731 - what a layer does with its result
+    return built(after)
+
+
+PLANTED: dict[str, tuple[Callable[[], Any], str]] = {
+    "buffers": (built_with_batch_norm, "layers.1.extra"),
+    "inputs": (built_frozen, "layers.0 ("),
+    "training flags": (built(flipped), "layers.1 ("),
+    "Python's random numbers": (drawn(random.random), "layers.1 ("),
+    "numpy's random numbers": (drawn(lambda: float(np.random.rand())), "layers.1 ("),
+    "hooks": (built(hooked), "layers.1 ("),
+    "cache": (built(appended), "layers.1.kept"),
+    "outside tensors": (built_changing, "global SCALE ("),
+}
+
+
+@pytest.mark.parametrize("kind", WARNINGS)
+def test_each_warning_is_given_with_its_place_and_remedy(kind: str) -> None:
+    made, place = PLANTED[kind]
+    report = check(made, impl="torch-reentrant", steps=1)
+    message, remedy = WARNINGS[kind]
+    (warned,) = [one for one in report.results[0].warnings if one.kind == kind]
+    assert warned.places[0].startswith(place)
+    assert f"  warning: {message}: {place}" in str(report)
+    assert f"\n    {remedy}" in str(report)
+
+
+def test_an_error_of_the_step_is_told_with_the_users_line() -> None:
+    def fails(self: Any, x: torch.Tensor) -> torch.Tensor:
+        self.kept.append(x)
+        return x if len(self.kept) == 1 else dict[str, Any]()["mine"]
+
+    line = fails.__code__.co_firstlineno + 2
+    report = check(built(fails), impl="torch-nonreentrant", steps=1)
+    assert f"torch-nonreentrant crashes at {__file__}:{line}: KeyError: 'mine'" in str(report)
+
+
+class Answers(nn.Module):
+    """Answers in a nested container, with whole numbers among them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(2, 2))
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+        return {"one": [self.layers(x)], "other": (self.layers(y), torch.ones(2, dtype=torch.long))}
+
+
+@pytest.mark.parametrize("inputs", [(torch.ones(1, 2), torch.ones(3, 2)), {"x": torch.ones(1, 2), "y": torch.ones(3, 2)}])
+def test_example_inputs_may_be_a_tuple_or_a_dict_and_outputs_nested(inputs: Any) -> None:
+    report = check(lambda: (Answers(), inputs), regions="layers", impl="nested", steps=1)
+    assert (report.agrees, report.results[0].calls) == (True, 2)
+
+
+def not_a_function() -> Any:
+    return 1
+
+
+def no_regions() -> Any:
+    return nn.Sequential(*(nn.Linear(1, 1) for _ in range(12))), torch.ones(1)
+
+
+def needs_no_gradient() -> Any:
+    return nn.Sequential(nn.Linear(1, 1)).requires_grad_(False), torch.ones(1)
+
+
+def detached() -> Any:
+    return nn.Sequential(nn.Linear(1, 1)), lambda model: model(torch.ones(1)).detach()
+
+
+INVALID = [
+    ([], "the following arguments are required: build"),
+    (["x"], "it must be of the form pkg.mod:function"),
+    (["no_such_module:build"], "cannot be imported: ModuleNotFoundError"),
+    ([f"{HERE}:no_such_name"], "cannot be imported: AttributeError"),
+    ([f"{HERE}:HERE"], "of type str; it must be a callable"),
+    ([f"{HERE}:not_a_function"], "build() returned an object of type int"),
+    ([f"{HERE}:no_regions"], "no region found"),
+    ([f"{HERE}:no_regions", "--regions", "layer*"], "'layer*' matches no module"),
+    ([f"{HERE}:needs_no_gradient", "--regions", "0"], "no parameter of the model requires grad"),
+    ([f"{HERE}:detached", "--regions", "0"], "loss(model) does not require grad"),
+    ([f"{HERE}:build", "--impl", "no-such-one"], "no-such-one"),
+    ([f"{HERE}:build", "--impl", "offload"], "which is no checkpoint"),
+    ([f"{HERE}:build", "--steps", "0"], "steps is 0; it must be 1 or more"),
+    ([f"{HERE}:build", "--steps", "x"], "invalid int value: 'x'"),
+    ([f"{HERE}:build", "--device", "nowhere"], "device is 'nowhere'"),
+    ([f"{HERE}:build", "--budget", "much"], "budget is 'much'; accepted are bytes"),
+    ([f"{HERE}:build", "--json", "/"], "--json is /, which is a folder"),
+    ([f"{HERE}:build", "--no-such-option"], "unrecognized arguments"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "told"), INVALID)
+def test_bad_input_is_refused_in_one_line(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    shown = capsys.readouterr()
+    (line,) = [one for one in shown.err.splitlines() if not one.startswith("... ")]
+    assert line.startswith("reprise check: ")
+    assert told in line
+    assert not shown.out
+
+
+def test_the_ten_largest_modules_are_named() -> None:
+    with pytest.raises(ValueError, match="no region found") as caught:
+        check(no_regions)
+    assert str(caught.value).count(" parameters)") == 10
+
+
+def test_json_is_strict_where_a_difference_is_no_number(tmp_path: Path) -> None:
+    def endless(function: Any, *args: Any) -> Any:
+        return function(*args) * float("inf")
+
+    report = check(build, impl=own(endless), steps=1)
+    assert report.results[0].verdict == "diverges"
+    content = json.loads(report.as_json(), parse_constant=lambda name: pytest.fail(f"{name} is not in JSON"))
+    assert content["results"][0]["comparison"]["loss"]["differing"][0]["absolute"] is None
+
+
+def test_a_report_that_cannot_be_written_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([f"{HERE}:build", "--impl", "nested", "--steps", "1", "--json", "/proc/report.json"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith("reprise check: --json cannot be written: ")
+
+
+OF_A_USER = """
+import reprise
+from tests.end_to_end.test_check_reports import build, built_with_batch_norm
+
+def test_right():
+    reprise.assert_equals_plain(build, impl="nested")
+
+def test_wrong():
+    reprise.assert_equals_plain(built_with_batch_norm, impl=["nested"])
+"""
+
+
+def test_the_assertion_serves_a_users_own_tests(tmp_path: Path) -> None:
+    (tmp_path / "test_mine.py").write_text(OF_A_USER, encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
+    assert ran.returncode == 1, ran.stdout + ran.stderr
+    assert "1 failed, 1 passed" in ran.stdout
+    assert "AssertionError: checkpointing changes the step" in ran.stdout
+    assert "buffers are updated once more by the recomputation, in: layers.1.extra" in ran.stdout
+
+
+def test_what_a_user_imports_is_there() -> None:
+    assert reprise.check is check
+    assert {"check", "assert_equals_plain", "Report"} <= {*reprise.__all__}
