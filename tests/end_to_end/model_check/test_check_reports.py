@@ -23,8 +23,8 @@ from reprise.model_check.command import main
 from reprise.model_check.remedies import WARNINGS
 from tests.support.checked_models import Block, built
 
-HERE = "tests.end_to_end.test_check_reports"
-ROOT = Path(__file__).parents[2]
+HERE = "tests.end_to_end.model_check.test_check_reports"
+ROOT = Path(__file__).parents[3]
 models: list[Any] = []  # of which the last is the one that runs
 
 
@@ -261,7 +261,7 @@ def test_a_report_that_cannot_be_written_is_told_in_one_line(capsys: pytest.Capt
 
 OF_A_USER = """
 import reprise
-from tests.end_to_end.test_check_reports import build, built_with_batch_norm
+from tests.end_to_end.model_check.test_check_reports import build, built_with_batch_norm
 
 def test_right():
     reprise.assert_equals_plain(build, impl="nested")

@@ -34,7 +34,7 @@ from reprise.model_check.report import Report
 from reprise.model_check.run import Setting
 
 TARGET: Any = inspect.unwrap(torch.utils.checkpoint.checkpoint)
-HERE = "tests.end_to_end.test_check_budget"
+HERE = "tests.end_to_end.model_check.test_check_budget"
 
 
 class Block(nn.Module):

@@ -18,7 +18,7 @@ from reprise.model_check.report import Report
 from tests.support.checked_models import Block, built
 
 LAYERS = 12
-PAGE = Path(__file__).parents[2] / "docs" / "checking-your-model.md"
+PAGE = Path(__file__).parents[3] / "docs" / "checking-your-model.md"
 
 
 def is_metered() -> bool:

@@ -23,7 +23,7 @@ from reprise.model_check.comparison import compare_tensors
 from reprise.model_check.report import Report
 from tests.support.checked_models import Block, built, early_partial
 
-HERE = "tests.end_to_end.test_check"
+HERE = "tests.end_to_end.model_check.test_check"
 
 
 def build() -> Any:
