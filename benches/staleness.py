@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benches.budget import command as budget
+from benches.compare import compiled_report as compiled_page
 from benches.compare import report as compare_page
 from benches.overhead import tables as overhead_page
 from benches.papers import page as papers
@@ -24,7 +25,10 @@ from conformance.rows import torch_releases
 from conformance.rows.results_file import ROOT, Results, Row, read_all
 
 COLUMNS = {"implementation": "impl", "law": "law"}  # of a row, by the fingerprint that is about it
-TABLES = "compare-*.json", "overhead-*.json", "budget.json", "layer-*.json", "offload-*.json", "zoo-*.json", "papers/*.json"
+TABLES = (
+    *("compare-*.json", "compiled-*.json", "overhead-*.json", "budget.json"),
+    *("layer-*.json", "offload-*.json", "zoo-*.json", "papers/*.json"),
+)
 MARK_ANEW = "nox -s published -- --mark"
 
 
@@ -135,11 +139,15 @@ def _measured_anew(path: Path, content: Mapping[str, Any]) -> str:
         return f"nox -s reproduce -- {path.stem}"
     if name == "zoo":
         return "nox -s zoo -- --write"
-    if name != "compare":
+    if name not in ("compare", "compiled"):
         about = [f"--{one} {content[one]}" for one in ("workload", "size") if name == "offload"]
         return " ".join(["python", "-m", "reprise", name, *about, "--write"])
     size, device = content["size"], content["device"]
-    options = [*(["--size", size] if size != "S" else []), *(["--device", device] if device != "cpu" and size != "XL" else [])]
+    options = [
+        *(["--compiled"] if name == "compiled" else []),
+        *(["--size", size] if size != "S" else []),
+        *(["--device", device] if device != "cpu" and size != "XL" else []),
+    ]
     return " ".join(["nox", "-s", "compare", "--", *options, "--write"])
 
 
@@ -149,7 +157,7 @@ def mark(root: Path = ROOT) -> None:
     Raises OSError and ValueError when a part cannot be made.
     """
     directory, now = root / "results", Now()
-    for section in (compare_page.SECTION, overhead_page.SECTION, budget.SECTION):
+    for section in (compare_page.SECTION, compiled_page.SECTION, overhead_page.SECTION, budget.SECTION):
         if (root / section.results).exists() and (root / section.section.page).exists():
             section.write(root, json.loads((root / section.results).read_text(encoding="utf-8")), now)
     if (directory / "papers" / "README.md").exists():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from conformance.rows.option_values import InvalidOption
@@ -23,7 +24,8 @@ def compare(
     size: Size = "S",
     device: Device = "cpu",
     budget: Annotated[tuple[str, ...], option(metavar="BYTES|FRACTION")] = (),
-    backend: Annotated[str, option(metavar="NAME")] = "aot_eager_decomp_partition",
+    compiled: Flag = False,
+    backend: Annotated[str | None, option(metavar="NAME")] = None,
     rounds: Rounds = 15,
     results: File = None,
     write: Flag = False,
@@ -41,30 +43,62 @@ def compare(
         size: Model size. S, M: for a CPU; L: for a GPU; XL: count bytes and FLOPs without running kernels.
         device: Device to run on: cpu, cuda, cuda:1, ...; fake: count bytes and FLOPs without running kernels.
         budget: Add the fastest plan within this much memory, in bytes or as a fraction of plain's; repeatable.
-        backend: Backend of torch.compile.
+        compiled: Measure steps under torch.compile instead, next to the compiled plain step.
+        backend: With --compiled: the backend of torch.compile; inductor by default.
         rounds: Number of rounds of each timing.
         results: Write the results to this file.
         write: Publish a complete run: results, plots, and the table in docs/comparison.md.
         redraw: Measure nothing; make plots, table and page again from the published results.
-        check: Measure nothing; fail if the table in docs/comparison.md is not that of the results.
+        check: Measure nothing; fail if a table in docs/comparison.md is not that of the results.
     """
-    from benches.compare import command, report
-
     require_one({"--write": write, "--redraw": redraw, "--check": check}, or_none=True)
-    limited = {"--impl": impl, "--workload": workload, "--budget": budget, "--results": results}
+    limited = {"--impl": impl, "--workload": workload, "--budget": budget, "--backend": backend, "--results": results}
     if partial := [name for name, given in limited.items() if given and (write or redraw or check)]:
         action = "--write" if write else "--redraw" if redraw else "--check"
         raise InvalidOption(f"{action} is about a complete run; accepted is it without {', '.join(partial)}")
-    if check:
-        return failed([report.check(ROOT)])
+    choice: dict[str, Any] = {"implementations": impl, "workloads": workload, "size": size, "device": device, "rounds": rounds}
+    if compiled:
+        eager = {"--budget": budget, "--redraw": redraw, "--check": check}
+        return _compare_compiled(choice | ({"backend": backend} if backend else {}), results, write, eager)
+    if backend is not None:
+        raise InvalidOption("--backend has no effect without --compiled; add --compiled")
+    if redraw or check:
+        return _compare_published(redraw=redraw)
+    return _compare_eager(choice | {"budgets": budget}, results, write)
+
+
+def _compare_eager(choice: Mapping[str, Any], results: Path | None, write: bool) -> int:
+    """``compare`` without ``--compiled``; ValueError where pytest cannot run."""
+    from benches.compare import command
+
+    try:
+        return int(not command.compare(command.Choice(**choice), path=results, publish=write, root=ROOT))
+    except RuntimeError as error:
+        raise ValueError(str(error)) from error
+
+
+def _compare_published(*, redraw: bool) -> int:
+    """Draw what is published anew, or check that pages show it."""
+    from benches.compare import command, compiled_report, report
+
     if redraw:
         command.redraw(ROOT)
         return 0
-    choice = command.Choice(impl, workload, size, device, budget, backend, rounds)
-    try:
-        return int(not command.compare(choice, path=results, publish=write, root=ROOT))
-    except RuntimeError as error:  # pytest could not run
-        raise ValueError(str(error)) from error
+    return failed([report.check(ROOT), compiled_report.SECTION.check(ROOT)])
+
+
+def _compare_compiled(choice: Mapping[str, Any], results: Path | None, write: bool, eager: Mapping[str, object]) -> int:
+    """``compare --compiled``. Raises InvalidOption for options that are about eager steps."""
+    if given := [name for name, value in eager.items() if value]:
+        raise InvalidOption(f"--compiled has no {given[0]}; accepted is it without {', '.join(given)}")
+    if "sweeps" in choice["workloads"]:
+        raise InvalidOption("--compiled: workload is 'sweeps', curves of eager steps; accepted are the other workloads")
+    if choice["size"] == "XL":
+        raise InvalidOption("--compiled: size is 'XL', which has no memory; compiled steps run, so it must be S, M or L")
+    from benches.compare import compiled as bench
+
+    bench.compare(bench.Choice(**choice), path=results, publish=write, root=ROOT)
+    return 0
 
 
 def overhead(

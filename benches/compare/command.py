@@ -50,19 +50,18 @@ class Choice:
     size: str = "S"
     device: str = "cpu"
     budgets: Sequence[str] = ()
-    backend: str = "aot_eager_decomp_partition"
     rounds: int = ROUNDS
 
 
 def entries(names: Sequence[str], size: str, device: str, picked: Sequence[Contender]) -> list[Entry]:
-    """What is compared on which workload. In the curves are eager contenders that keep nothing on the host."""
+    """What is compared on which workload. In the curves are contenders that keep nothing on the host."""
     found = [
         Entry(name, functools.partial(workload, name, size, device), picked) for name in KINDS if not names or name in names
     ]
     if "sweeps" in names or (not names and size != "XL"):
-        eager = [one for one in picked if not one.compiled and one.family != "host"]
-        single = [one for one in eager if one.family != "plan"]  # which has nothing to choose there
-        blocks = ((one, eager if len(one.blocks) > 1 else single) for one in sweeps(device))
+        curves = [one for one in picked if one.family != "host"]
+        single = [one for one in curves if one.family != "plan"]  # which has nothing to choose there
+        blocks = ((one, curves if len(one.blocks) > 1 else single) for one in sweeps(device))
         found += [Entry(one.name, functools.partial(_same, one), those) for one, those in blocks]
     return found
 
@@ -136,7 +135,6 @@ def measured(options: Choice, console: Console, origin: Origin) -> dict[str, Any
         "versions": {**head["versions"], **versions},
         "device": device,
         "size": options.size,
-        "backend": options.backend,
         "rounds": options.rounds,
         "threads": torch.get_num_threads(),
         "workloads": display.subjects,
@@ -150,9 +148,9 @@ def measured(options: Choice, console: Console, origin: Origin) -> dict[str, Any
 def _chosen(device: str, options: Choice) -> tuple[list[Contender], list[LeftOut]]:
     """The contenders that were asked for, and what was left out. InvalidOption for one that cannot be had here."""
     try:
-        return contenders(device, options.backend, options.budgets, options.implementations)
+        return contenders(device, options.budgets, options.implementations)
     except ValueError as error:
-        there = [*offered(device, options.backend), *impls.installed()]
+        there = [*offered(device), *impls.installed()]
         unknown = next((name for name in options.implementations if name not in there and ":" not in name), "")
         raise InvalidOption(f"{error}{did_you_mean(unknown, there)}") from error
 

@@ -1,17 +1,13 @@
-"""What is compared: implementations of checkpointing, plans, saving on the host, the compiler with a memory budget."""
+"""What is compared: implementations of checkpointing, plans, saving on the host."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import FunctionType
 from typing import Any
 
-import torch
-import torch.utils.checkpoint
 from torch import Tensor
-from torch._functorch import config
 
 import impls
 from benches.models.workloads import FAKE, Workload
@@ -21,10 +17,7 @@ from impls.schedules import Keep, Plan, Region, kept
 
 Function = Callable[[Tensor], Tensor]
 Forward = Callable[[Tensor], Tensor]
-FAMILIES = "plain", "ours", "torch", "peer", "host", "compiler", "plan", "yours"
-FRACTIONS = 0.0, 0.25, 0.5, 0.75, 1.0  # of what plain saves
-NOT_COMPILED = "nothing is compiled for fake tensors"
-COMPILED_HERE = frozenset({"torch-compile"})  # peers whose place compiled_regions takes
+APART = frozenset({"torch-compile"})  # peers that compile: benches.compare.compiled has what is compiled
 
 
 @dataclass(frozen=True)
@@ -32,16 +25,13 @@ class Contender:
     """One way to run a chain of functions forward.
 
     ``plan`` says which blocks of a workload run again, ``prepare`` makes of functions, a plan and an example of the input
-    what runs them. ``compiled`` is for what calls the functions while it compiles, and not afterwards: their calls mean
-    nothing, and its gradients may be rounded in another way.
-    ``implementation`` is the name of the one that it runs, if that is one of ours or of the peers.
+    what runs them. ``implementation`` is the name of the one that it runs, if that is one of ours or of the peers.
     """
 
     name: str
     family: str
     prepare: Callable[[Sequence[Function], Plan, Tensor], Forward]
     plan: Callable[[Workload], Plan]
-    compiled: bool = False
     implementation: str = ""
 
 
@@ -111,35 +101,6 @@ def on_host(name: str, namespace: Any, implementation: str = "") -> Contender:
     return Contender(name, "host", prepare, no_region, implementation=implementation)
 
 
-def compiled(budget: float, backend: str) -> Contender:
-    """The chain as ``torch.compile`` runs it within an activation memory budget, a fraction of what plain saves."""
-
-    def prepare(functions: Sequence[Function], plan: Plan, example: Tensor) -> Forward:
-        torch.compiler.reset()
-        forward = torch.compile(_run(functions), backend=backend, dynamic=False)
-        with config.patch(activation_memory_budget=budget):
-            forward(example)  # compiles; the budget has no part in what follows
-        return forward
-
-    return Contender(f"compile-{budget:g}", "compiler", prepare, no_region, compiled=True)
-
-
-def compiled_regions(backend: str | Callable[..., Any]) -> Contender:
-    """Each block in PyTorch's checkpoint, compiled once. The adapter of that name, made for laws, compiles at every call."""
-
-    def region(function: Function, value: Tensor) -> Tensor:
-        return torch.utils.checkpoint.checkpoint(function, value, use_reentrant=False)
-
-    def prepare(functions: Sequence[Function], plan: Plan, example: Tensor) -> Forward:
-        torch.compiler.reset()
-        # What is compiled is counted by code object, and beyond a limit nothing is: so each block has one of its own.
-        own = (FunctionType(region.__code__.replace(), region.__globals__) for _ in functions)
-        regions = [torch.compile(one, backend=backend, dynamic=False) for one in own]
-        return _run([functools.partial(one, function) for one, function in zip(regions, functions, strict=True)])
-
-    return Contender("torch-compile", "compiler", prepare, each_block, compiled=True)
-
-
 def planned(name: str, plan: Callable[[Workload], Plan]) -> Contender:
     """The regions of a plan, checkpointed by ours."""
 
@@ -176,7 +137,7 @@ def within(budget: str) -> Contender:
     return planned(f"planned-{budget}", plan)
 
 
-def offered(device: str, backend: str) -> dict[str, Make]:
+def offered(device: str) -> dict[str, Make]:
     """What makes each contender that there may be, by name, plain first. It raises ValueError where that cannot be had."""
     made: dict[str, Make] = {"plain": lambda: PLAIN}
     for name in impls.names("checkpoint"):
@@ -185,13 +146,10 @@ def offered(device: str, backend: str) -> dict[str, Make]:
         if name == "nested":
             made["nested-full"] = functools.partial(_built_in, name, "nested-full", early_stop=False)
     for name, peer in impls.PEERS.items():
-        if peer.kind == "checkpoint" and name not in COMPILED_HERE:
+        if peer.kind == "checkpoint" and name not in APART:
             made[name] = functools.partial(_peer, name, "cpu" if device == FAKE else device)
     for name in ("graph", "torch-graph"):
         made[f"{name}-save_on_cpu"] = functools.partial(on_host, f"{name}-save_on_cpu", impls.get(name).provides, name)
-    reason = functools.cache(functools.partial(uncompilable, device, backend))  # tried out when first asked for
-    for way in (compiled_regions(backend), *(compiled(fraction, backend) for fraction in FRACTIONS)):
-        made[way.name] = functools.partial(_unless, reason, way)
     made["chen-sqrt"] = lambda: planned("chen-sqrt", sqrt_segments)
     return made
 
@@ -208,20 +166,12 @@ def _peer(name: str, device: str) -> Contender:
     return checkpointing(name, "peer", peer.load().checkpoint, name)
 
 
-def _unless(reason: Callable[[], str], contender: Contender) -> Contender:
-    if told := reason():
-        raise ValueError(told)
-    return contender
-
-
-def contenders(
-    device: str, backend: str, budgets: Sequence[str] = (), names: Sequence[str] = ()
-) -> tuple[list[Contender], list[LeftOut]]:
+def contenders(device: str, budgets: Sequence[str] = (), names: Sequence[str] = ()) -> tuple[list[Contender], list[LeftOut]]:
     """Plain and the contenders of these names, or all that can be had on this machine for a device; and what cannot.
 
     Raises ValueError for a name that does not exist, and with the reason for one that cannot be had here.
     """
-    there = offered(device, backend)
+    there = offered(device)
     for name in names:
         if name not in there and ":" not in name and name not in impls.installed():
             accepted = ", ".join([*there, *impls.installed()])
@@ -238,19 +188,6 @@ def contenders(
                 raise ValueError(f"impl is {name!r}, which cannot be had here: {error}") from error
             missing.append(LeftOut(name, str(error)))
     return found + [within(budget) for budget in budgets], missing
-
-
-def uncompilable(device: str, backend: str) -> str:
-    """Why nothing can be compiled here; "" if it can."""
-    if device == FAKE:
-        return NOT_COMPILED
-    try:
-        torch.compile(torch.sin, backend=backend)(torch.ones(2, device=device, requires_grad=True)).sum().backward()
-    except Exception as error:  # noqa: BLE001 - whatever the compiler misses on this machine
-        return f"torch.compile fails with backend {backend}: {type(error).__name__}: {str(error).splitlines()[0]}"
-    finally:
-        torch.compiler.reset()
-    return ""
 
 
 def loaded(name: str, device: str) -> Contender:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
 import impls
-from benches.compare import contenders
 from benches.compare.contenders import Contender
 from benches.models.workloads import KINDS
 from conformance.provenance import measured_code
 from conformance.provenance.fingerprints import Sources
 
-OFFERED = "offered", "_built_in", "_peer"  # what makes contenders by name, and with which options
+# What makes contenders by name, and with which options.
+OFFERED = tuple(f"benches.compare.contenders:{name}" for name in ("offered", "_built_in", "_peer"))
 MEASURED = (
     "benches.compare.measurement:measure",
     "benches.compare.steps:test_step",
@@ -23,19 +23,20 @@ MEASURED = (
 )
 
 
-def of_contender(sources: Sources, contender: Contender, versions: Mapping[str, str]) -> dict[str, Any]:
-    """The fingerprints of what a contender runs, and of what chooses its plan."""
+def of_contender(
+    sources: Sources, contender: Contender, versions: Mapping[str, str], chosen: Sequence[str] = OFFERED
+) -> dict[str, Any]:
+    """The fingerprints of what a contender runs, and of what chooses its plan; ``chosen`` is what makes contenders by name."""
     own = [f"{one.__module__}:{one.__qualname__.partition('.')[0]}" for one in (contender.prepare, contender.plan)]
     names = [contender.implementation] if contender.implementation else []
     roots = [*dict.fromkeys(own), *map(impls.module_of, names)]
-    alone = [f"{contenders.__name__}:{name}" for name in OFFERED]
-    return measured_code.of_roots(sources, roots, measured_code.packages(names, versions), alone)
+    return measured_code.of_roots(sources, roots, measured_code.packages(names, versions), chosen)
 
 
-def of_workload(sources: Sources, name: str) -> dict[str, Any]:
+def of_workload(sources: Sources, name: str, measured: Sequence[str] = MEASURED) -> dict[str, Any]:
     """The fingerprints of what makes a workload, and of what measures on it."""
     own = f"benches.models.workloads:KINDS[{name}]" if name in KINDS else "benches.models.workloads:sweeps"
-    return measured_code.of_roots(sources, [own, *MEASURED], alone=["benches.models.workloads:workload"])
+    return measured_code.of_roots(sources, [own, *measured], alone=["benches.models.workloads:workload"])
 
 
 def of_all(sources: Sources, compared: Iterable[Contender], workloads: Iterable[str]) -> dict[str, Any]:

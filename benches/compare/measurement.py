@@ -142,17 +142,17 @@ class Subject:
         if self.real and not all(gradient.any() for gradient in self.expected):
             raise RuntimeError(f"{workload.name}: a gradient of plain is nothing but zeros")
         self.saved = meters.saved_tensors(self.plain)
-        work, backward_work = meters.work(self.plain), meters.work(self.plain, backward_alone=True)
-        if work is None or backward_work is None:
+        work = meters.work(self.plain)
+        if work is None:
             raise RuntimeError(f"{workload.name}: operators of plain are hidden in others, so nothing can be compared")
-        self.work, self.backward_work = work, backward_work
+        self.work = work
 
     def bind(self, contender: Contender, plan: Plan, functions: Sequence[Function] | None = None) -> Step:
         """A step of a contender, with these functions in place of the workload's blocks."""
         workload = self.workload
         return step_of(workload, contender.prepare(functions or workload.blocks, plan, workload.input))
 
-    def agreement(self, step: Step, rounded: bool) -> str:
+    def agreement(self, step: Step, rounded: bool = False) -> str:
         """How the gradients of a step are like plain's: "equal" to the last bit, "close" to within rounding, or "differ".
 
         Close is enough for what may be rounded in another way, and where plain's own gradients differ from step to step.
@@ -191,7 +191,7 @@ def _measured(subject: Subject, contender: Contender, timing: Timing | None) -> 
     workload, plan = subject.workload, contender.plan(subject.workload)
     told = workload.name, contender.name, contender.family
     step = subject.bind(contender, plan)
-    agreed = subject.agreement(step, contender.compiled)
+    agreed = subject.agreement(step)
     if agreed == "differ":
         return Row(*told, VOID, "gradients are not those of plain", gradients=agreed)
     repeats = any(isinstance(part, Region) for part in plan)
@@ -199,9 +199,9 @@ def _measured(subject: Subject, contender: Contender, timing: Timing | None) -> 
     times: tuple[Quartiles | None, Quartiles | None] = None, None
     if timing and workload.timed and subject.real:
         times = _times([subject.plain, *([ideal_step] if repeats else [])], step, timing, clock(subject.device))
-        if (afterwards := subject.agreement(step, contender.compiled)) == "differ":
+        if (afterwards := subject.agreement(step)) == "differ":
             return Row(*told, VOID, "gradients are not those of plain any more once it was timed", gradients=afterwards)
-    repeated = meters.work(step, backward_alone=contender.compiled)
+    repeated = meters.work(step)
     ideal_work = meters.work(ideal_step) if repeats else None
     return Row(
         *told,
@@ -211,10 +211,10 @@ def _measured(subject: Subject, contender: Contender, timing: Timing | None) -> 
         times=times[0],
         ideal_times=times[1],
         allocated=meters.allocated(step, subject.device) if subject.real else None,
-        ledger=None if contender.compiled else meters.ledger(step),
-        repeated=repeated and repeated.beyond(subject.backward_work if contender.compiled else subject.work),
+        ledger=meters.ledger(step),
+        repeated=repeated and repeated.beyond(subject.work),
         ideal=ideal_work and ideal_work.beyond(subject.work),
-        calls=None if contender.compiled else _calls(subject, contender, plan),
+        calls=_calls(subject, contender, plan),
         python_bytes=meters.python_bytes(step) / subject.saved if subject.real else None,
     )
 

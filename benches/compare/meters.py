@@ -12,7 +12,7 @@ import json
 import tempfile
 import tracemalloc
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -158,22 +158,12 @@ class _Dispatched(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def work(step: Step, *, backward_alone: bool = False) -> Work | None:
-    """The work of a step, or None where operators are hidden in others.
-
-    Of compiled code, that of backward alone: with a meter around forward, nothing is compiled.
-    """
+def work(step: Step) -> Work | None:
+    """The work of a step, or None where operators are hidden in others."""
     operators = _Dispatched()
     flops = FlopCounterMode(display=False, custom_mapping=FUSED_ON_CPU)
-    with ExitStack() as stack:
-
-        def enter() -> None:
-            stack.enter_context(flops)
-            stack.enter_context(operators)
-
-        if not backward_alone:
-            enter()
-        step(enter if backward_alone else _nothing)
+    with flops, operators:
+        step(_nothing)
     return None if operators.hidden else Work(flops.get_total_flops(), operators.count)
 
 

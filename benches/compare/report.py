@@ -28,7 +28,7 @@ ENOUGH = 10  # rounds below which a median says little
 LEGEND = (
     "time / plain, time / ideal: median and quartiles of the ratios, round by round; the ideal is plain and exactly the "
     "forward work that must be repeated. peak, kept: bytes that a step adds at most, and that are there once forward is over. "
-    "FLOPs again, operators again: executed beyond plain's, of what is compiled in backward alone; in brackets the ideal's if "
+    "FLOPs again, operators again: executed beyond plain's; in brackets the ideal's if "
     "others. calls: of blocks in a step, forward and recomputation. Python bytes a saved tensor: what Python allocated in "
     "forward and still holds after it, divided by the tensors that plain saves. gradients: equal to plain's to the last bit, "
     "close within rounding, or differ."
@@ -44,7 +44,8 @@ def size(count: int) -> str:
     return f"{count} B"
 
 
-def _ratio(quartiles: Sequence[float] | None) -> str:
+def quartiles_of(quartiles: Sequence[float] | None) -> str:
+    """The median, and the others in brackets."""
     if quartiles is None:
         return NONE
     low, middle, high = quartiles
@@ -66,8 +67,8 @@ def cells(row: Stored) -> list[str]:
     python = NONE if row["python_bytes"] is None else f"{row['python_bytes']:.0f}"
     return [
         row["contender"],
-        _ratio(row["times"]),
-        _ratio(row["ideal_times"]),
+        quartiles_of(row["times"]),
+        quartiles_of(row["ideal_times"]),
         size(memory["peak"]) if memory else NONE,
         size(memory["kept"]) if memory else NONE,
         _beside(repeated.get("flops"), ideal.get("flops")),
@@ -162,9 +163,8 @@ def notes(content: Stored) -> list[str]:
         f"Workload `{SHOWN}`: {about['blocks']} blocks, each a region of every checkpoint. Times are CPU time on "
         f"{content['threads']} thread, medians and quartiles over {content['rounds']} rounds, each of which also times plain "
         "and the ideal: plain, and exactly the forward work that the plan must repeat. Bytes are the allocator's. FLOPs in "
-        "brackets are the ideal's where they differ from what was measured; those of compiled contenders are of backward "
-        "alone. A row is void unless gradients equal plain's in the same run, to the last bit except for compiled "
-        f"contenders. Compiled with backend {content['backend']}."
+        "brackets are the ideal's where they differ from what was measured. A row is void unless gradients equal plain's in "
+        "the same run, to the last bit."
     )
     left_out = [f"{one['name']} ({one['reason'].partition(';')[0]})" for one in content["left_out"]]
     told = how + (f" Left out: {', '.join(left_out)}." if left_out else "")

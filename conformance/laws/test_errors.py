@@ -102,6 +102,18 @@ def test_debug_lists_the_operators_of_both_runs(case: Case) -> None:
     case.equals_plain()
 
 
+@for_readers("advanced", "poor error", "debug, determinism, mismatch, detach")
+@law(
+    named(errors.listed_alone, before=st.integers(0, 3), nested=st.booleans()),
+    needs=["determinism-check"],
+    gradients=False,
+    debug=True,
+)
+def test_debug_lists_what_the_function_called_alone(case: Case) -> None:
+    """With debug=True the error lists no operator that the function did not call, such as those that save a tensor."""
+    case.equals_plain()
+
+
 FUNCTION = ["function", "callable"]  # by which of these names a message may call it
 WRONG: tuple[tuple[Any, list[str]], ...] = (
     (3, FUNCTION),

@@ -259,14 +259,24 @@ _NO_BACKWARD: dict[str, Any] = {"gradients": False, "recomputes": False}
 
 
 @for_readers("advanced", "leaked or late memory", "KV cache, list, memory leak")
-@law(_FILLED(when=st.just("inside"), steps=st.just(1)), needs=["non-tensor-arguments"], floor=3, **_NO_BACKWARD)
+@law(
+    _FILLED(when=st.just("inside"), steps=st.just(1), others=st.just(0)),
+    needs=["non-tensor-arguments"],
+    floor=3,
+    **_NO_BACKWARD,
+)
 def test_what_a_function_puts_into_its_arguments_is_freed(case: Case) -> None:
     """A tensor that the function puts into a container that it is passed is freed with that, before any backward."""
     all_freed(case)
 
 
 @for_readers("advanced", "leaked or late memory", "hidden states, memory leak")
-@law(_FILLED(when=st.just("afterwards"), steps=st.integers(8, 12)), needs=["non-tensor-arguments"], floor=3, **_NO_BACKWARD)
+@law(
+    _FILLED(when=st.just("afterwards"), steps=st.integers(8, 12), others=st.sampled_from([0, 40])),
+    needs=["non-tensor-arguments"],
+    floor=3,
+    **_NO_BACKWARD,
+)
 def test_lists_that_outputs_are_appended_to(case: Case) -> None:
     """Graphs whose outputs are put into containers that were passed to their regions do not pile up without a backward."""
     storages = Storages()

@@ -6,6 +6,7 @@ import itertools
 import weakref
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 import torch
@@ -354,16 +355,16 @@ _earlier_inputs: deque[weakref.ref[Inputs]] = deque()
 
 
 def _recheck_earlier_inputs(inputs: Inputs) -> None:
-    """Look at the containers that two earlier calls keep, and at these later on.
+    """Look at the containers that earlier calls keep: those of the last call, and of two that were not looked at for longest.
 
     A list that an output was appended to since holds the region that keeps it, through the graph, where the garbage
-    collector does not see it. With two looks a call such lists cannot gather.
+    collector does not see it. With one look for each new call such lists would gather beside those that do not change; with
+    two they cannot. The last call is looked at first so that in a plain loop no list waits for its turn.
     """
-    for _ in range(min(2, len(_earlier_inputs))):
-        try:
-            earlier = _earlier_inputs.popleft()()
-        except IndexError:  # another thread was first
-            break
-        if earlier is not None and earlier.drop_changed_containers():
-            _earlier_inputs.append(weakref.ref(earlier))
+    taken: list[weakref.ref[Inputs]] = []
+    with suppress(IndexError):  # there are no more, or another thread was first
+        taken.extend(take() for take in (_earlier_inputs.pop, _earlier_inputs.popleft, _earlier_inputs.popleft))
+    for one in taken:
+        if (earlier := one()) is not None and earlier.drop_changed_containers():
+            _earlier_inputs.append(one)
     _earlier_inputs.append(weakref.ref(inputs))

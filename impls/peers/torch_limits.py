@@ -177,6 +177,12 @@ TORCH_NONREENTRANT: dict[str, Known] = {
         "seen here",
         "attributes_that_are_tensors_are_freed",
     ),
+    **known(
+        "diverges",
+        "the operators of the recomputation are listed with a detach for each tensor that it saves",
+        "seen here, torch 2.13",
+        "debug_lists_what_the_function_called_alone",
+    ),
     **VERSIONS_NOT_COMPARED,
     **known(
         "diverges",

@@ -131,5 +131,6 @@ IMPLEMENTATION = Implementation(
         "the package passes debug to PyTorch's checkpoint itself, so a user's own is given twice",
         "its TypeError, 'got multiple values for argument'; seen here, torch_remat 0.2.2",
         "debug_lists_the_operators_of_both_runs",
+        "debug_lists_what_the_function_called_alone",
     ),
 )

@@ -166,5 +166,6 @@ IMPLEMENTATION = Implementation(
         "debug=True records operators by a context_fn of its own, and here there is one already",
         "its own error, 'debug=True is incompatible with non-default context_fn'; seen here, torch 2.13",
         "debug_lists_the_operators_of_both_runs",
+        "debug_lists_what_the_function_called_alone",
     ),
 )

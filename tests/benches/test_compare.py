@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-from torch._dynamo.backends.debugging import aot_eager
 from torch._prims.rng_prims import run_with_rng_state
 
 from benches.compare import command, meters
-from benches.compare.contenders import PLAIN, Contender, checkpointing, compiled_regions, each_block, planned, within
+from benches.compare.contenders import PLAIN, Contender, checkpointing, each_block, planned, within
 from benches.compare.measurement import (
     MEASURED,
     RAISES,
@@ -161,20 +159,8 @@ def scaled(function: Callable[..., torch.Tensor], value: torch.Tensor) -> torch.
 def test_other_gradients_make_a_row_void(subjects: dict[str, Subject]) -> None:
     row = measure(subjects["chain"], checkpointing("scaled", "yours", scaled), never)
     assert (row.status, row.gradients, row.times, row.allocated) == (VOID, "differ", None, None)
-    rounded = replace(checkpointing("scaled", "yours", scaled), compiled=True)
-    assert measure(subjects["resnet"], rounded, None).status == VOID
     legacy = measure(subjects["experts"], checkpointing("legacy", "ours", get("legacy").checkpoint), None)
     assert legacy.status == VOID  # it draws another dropout mask
-
-
-def test_what_is_compiled_may_round_otherwise(subjects: dict[str, Subject]) -> None:
-    def otherwise(function: Callable[..., torch.Tensor], value: torch.Tensor) -> torch.Tensor:
-        return function(value * 3 / 3)
-
-    eager = checkpointing("otherwise", "yours", otherwise)
-    row = measure(subjects["resnet"], replace(eager, compiled=True), None)
-    assert (row.status, row.gradients, row.calls, row.ledger) == (MEASURED, "close", None, None)
-    assert measure(subjects["resnet"], eager, None).status == VOID
 
 
 def test_operators_that_are_hidden_are_not_counted_as_none() -> None:
@@ -252,20 +238,6 @@ def test_a_budget_is_bytes_or_a_fraction(subjects: dict[str, Subject]) -> None:
     for wrong in ("0", "-1", "half", "0.0"):
         with pytest.raises(ValueError, match="it must be a number of bytes, or a fraction"):
             within(wrong)
-
-
-def test_compiled_regions_are_compiled_once_for_each_block(subjects: dict[str, Subject]) -> None:
-    passes: list[int] = []
-
-    def backend(graph: Any, inputs: Any) -> Any:
-        passes.append(len(inputs))
-        return aot_eager(graph, inputs)
-
-    subject = subjects["resnet"]
-    step = subject.bind(compiled_regions(backend), each_block(subject.workload))
-    for _ in range(3):
-        assert subject.agreement(step, rounded=True) in ("equal", "close")
-    assert len(passes) == len(subject.workload.blocks)
 
 
 def test_a_plain_without_gradients_proves_nothing(subjects: dict[str, Subject]) -> None:

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from benches.compare.contenders import contenders
-from benches.models.workloads import FAKE
 
 
 def test_peers_that_cannot_be_had_are_named() -> None:
-    found, missing = contenders("cpu", "eager")
+    found, missing = contenders("cpu")
     names = {one.name for one in found}
     assert {"plain", "nested", "nested-full", "torch-reentrant", "torch-selective", "graph-save_on_cpu", "chen-sqrt"} <= names
     assert not names & {one.name for one in missing}
@@ -21,11 +20,8 @@ def test_peers_that_cannot_be_had_are_named() -> None:
     assert all(one.reason for one in missing)
 
 
-def test_a_named_contender_is_all_that_is_had_beside_plain_and_plans(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "benches.compare.contenders.uncompilable", lambda *_: pytest.fail("nothing of the compiler was asked for")
-    )
-    found, missing = contenders("cpu", "eager", ["0.5"], ["nested", "plain", "nested"])
+def test_a_named_contender_is_all_that_is_had_beside_plain_and_plans() -> None:
+    found, missing = contenders("cpu", ["0.5"], ["nested", "plain", "nested"])
     assert [one.name for one in found] == ["plain", "nested", "planned-0.5"]
     assert not missing
 
@@ -37,7 +33,7 @@ def none(function: Callable[..., Any], *args: Any) -> None:
 def test_what_a_distribution_brings_is_compared_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     brought = {"mine": "impls.nested:checkpoint", "tools": "impls.graph:IMPLEMENTATION", "wrong": f"{__name__}:none"}
     monkeypatch.setattr("impls.installed", lambda: brought)
-    found, _ = contenders("cpu", "eager", names=["mine"])
+    found, _ = contenders("cpu", names=["mine"])
     assert [(one.name, one.family) for one in found] == [("plain", "plain"), ("mine", "yours")]
     for name, told in {
         "tools": "impl is 'tools', which is of kind 'graph'; what is compared is of kind 'checkpoint'",
@@ -45,16 +41,9 @@ def test_what_a_distribution_brings_is_compared_by_its_name(monkeypatch: pytest.
         "nobody": "impl is 'nobody'; it must be one of .*chen-sqrt, mine, tools, wrong, or pkg.mod:attr",
     }.items():
         with pytest.raises(ValueError, match=re.escape(told) if ".*" not in told else told):
-            contenders("cpu", "eager", names=[name])
+            contenders("cpu", names=[name])
 
 
-def test_nothing_is_compiled_for_fake_tensors() -> None:
-    found, missing = contenders(FAKE, "aot_eager")
-    assert not any(one.compiled for one in found)
-    assert {"compile-0", "compile-1", "torch-compile"} <= {one.name for one in missing}
-
-
-def test_a_backend_that_does_not_exist_is_left_out_with_the_reason() -> None:
-    _, missing = contenders("cpu", "no-such-backend")
-    reasons = {one.name: one.reason for one in missing}
-    assert "no-such-backend" in reasons["compile-0.5"]
+def test_what_compiles_is_compared_apart() -> None:
+    found, missing = contenders("cpu")
+    assert "torch-compile" not in {one.name for one in (*found, *missing)}

@@ -13,7 +13,7 @@ import pytest
 
 from benches import staleness
 from benches.budget import command as budget
-from benches.compare import contenders, fingerprint_roots
+from benches.compare import compiled, compiled_report, compiled_steps, contenders, fingerprint_roots
 from benches.compare import report as compare_page
 from benches.overhead import command as overhead
 from benches.overhead import tables
@@ -213,6 +213,7 @@ def test_a_file_that_is_no_result_is_an_error(root: Path, capsys: pytest.Capture
         ("offload-cuda.json", {"workload": "lstm", "size": "M"}, "python -m reprise offload --workload lstm --size M --write"),
         ("compare-fake.json", {"size": "XL", "device": "fake"}, "nox -s compare -- --size XL --write"),
         ("compare-cuda.json", {"size": "L", "device": "cuda"}, "nox -s compare -- --size L --device cuda --write"),
+        ("compiled-cpu.json", {"size": "S", "device": "cpu"}, "nox -s compare -- --compiled --write"),
         ("papers/chen2016.json", {}, "nox -s reproduce -- chen2016"),
     ],
 )
@@ -248,20 +249,24 @@ def test_marks_are_written_wherever_results_are_shown(tmp_path: Path, monkeypatc
         text = (tmp_path / section.page).read_text(encoding="utf-8")
         assert "† measured on older code" in text[text.index(section.begin) : text.index(section.end)]
     assert tmp_path / "results" / "papers" / "README.md" in staleness._still_marked(tmp_path)
-    checks = budget.SECTION.check, tables.SECTION.check, compare_page.check
-    assert [check(tmp_path) for check in checks] == ["", "", ""]
+    checks = budget.SECTION.check, tables.SECTION.check, compare_page.check, compiled_report.SECTION.check
+    assert [check(tmp_path) for check in checks] == [""] * 4
 
 
 def test_everything_that_is_measured_has_code() -> None:
     sources = Sources()
     lists = [*overhead.CODE.values(), budget.CODE, *([f"benches.papers.{name}:PAPER"] for name in NAMES)]
     assert all(sources.closure(roots) for roots in lists)
-    for name, make in contenders.offered("fake", "eager").items():
+    for name, make in contenders.offered("fake").items():
         try:
             one = make()
         except ValueError:  # it cannot be had here
             continue
         assert fingerprint_roots.of_contender(sources, one, {})["of"], name
+    picked = [compiled_steps.offered()[name]() for name in ("plain", "nested", "budget-0")]
+    found = compiled.fingerprints(sources, picked, ["attention"])
+    assert [*found["contender"]] == ["plain", "nested", "budget-0"]
+    assert found["workload"]["attention"]["workload"]
 
 
 def test_what_may_not_be_published_is_put_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,6 +68,30 @@ def listed(checkpoint: Any, note: Any, device: str, *, before: int, nested: bool
     note("both runs are listed", listed)
 
 
+def listed_alone(checkpoint: Any, note: Any, device: str, *, before: int, nested: bool) -> None:
+    import re
+
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    runs, called = [], {"mul", "sin", "cos", "tanh", "sigmoid", "slice"}
+
+    def inner(h):
+        runs.append(True)
+        for _ in range(before):
+            h = h.sin()
+        h = h.cos()
+        return h.tanh() if len(runs) == 1 else h[:1].sigmoid()
+
+    y = checkpoint(lambda h: checkpoint(inner, h * 2) if nested else inner(h), p * 1)
+    note("forward", y)
+    listed = set()
+    try:
+        y.backward(torch.ones_like(y))
+    except RuntimeError as error:
+        listed = {*re.findall(r"aten\.(\w+)", str(error))}
+    note("listed and not called", sorted(listed - called))
+
+
 def tolerable(checkpoint: Any, note: Any, device: str, *, change: str, factor: float) -> None:
     p = torch.randn(2, 2, device=device, dtype=torch.float64, requires_grad=True)
     note("leaves", (p,))

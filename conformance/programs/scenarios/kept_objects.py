@@ -104,7 +104,7 @@ def read_again(checkpoint, note, device, *, saved, times, before, after, passes,
         note(f"gradients {turn}", [p.grad])
 
 
-def filled(checkpoint: Any, note: Any, device: str, *, kind: str, when: str, steps: int) -> None:
+def filled(checkpoint: Any, note: Any, device: str, *, kind: str, when: str, steps: int, others: int) -> None:
     from dataclasses import dataclass
 
     @dataclass
@@ -129,11 +129,12 @@ def filled(checkpoint: Any, note: Any, device: str, *, kind: str, when: str, ste
             put(box, h)
         return h.exp()
 
+    beside = [checkpoint(f, p, [2.0]) for _ in range(others)]
     for step in range(steps):
         box = {"list": [2.0], "dict": {"scale": 2.0}, "dataclass": Box(2.0)}[kind]
         y = checkpoint(f, p, box)
         if when == "afterwards":
             put(box, y)
-        note(f"held {step}", [y])
+        note(f"held {step}", [y, *beside])
         del y, box
-        note(f"step {step}", [])
+        note(f"step {step}", beside)

@@ -263,3 +263,9 @@ def lets_interpreters_inside_rename_the_stop(copy: Copy) -> None:
 def lists_the_operators_of_forward_alone(copy: Copy) -> None:
     """With debug=True the error does not list what the recomputation ran."""
     copy.call_instead("nested.region", "Region.refuse", lambda there, self, reason, *_: there(self, reason))
+
+
+@mutant("nested.recomputation", "errors", "debug_lists_what_the_function_called_alone")
+def lists_what_detaches_saved_tensors(copy: Copy) -> None:
+    """With debug=True the error lists an operator of the checkpoint's own for each tensor that is recomputed."""
+    copy.call_before("nested.recomputation", "Recomputation.pack", lambda _, tensor: tensor.detach())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -332,6 +333,16 @@ def keeps_what_it_looks_after(copy: Copy) -> None:
 def does_not_look_after_lists(copy: Copy) -> None:
     """Containers that go through as they are, are not looked at again."""
     copy.replace("nested.inputs", "_recheck_earlier_inputs", lambda _: None)
+
+
+@mutant("nested.inputs", "lifetimes", "lists_that_outputs_are_appended_to")
+def looks_at_the_last_call_in_its_turn(copy: Copy) -> None:
+    """The containers of the last call are looked at when those of all calls before it were."""
+
+    class Queue(deque[Any]):
+        pop = deque.popleft
+
+    copy.replace("nested.inputs", "_earlier_inputs", Queue())
 
 
 @mutant("nested.inputs", "lifetimes", "what_a_function_puts_into_its_arguments_is_freed")

@@ -35,6 +35,31 @@ def gives_up_on_a_busy_region(copy: Copy) -> None:
     _refuse_to_wait(copy)
 
 
+@mutant("state.advisory_locks", "lifetimes", "two_threads_ask_for_parts_of_nested_regions")
+def locks_in_both_orders(copy: Copy) -> None:
+    """A thread has the lock before it asks for its region's inputs, and waits with it for who waits for the lock."""
+    lock, seconds = threading.RLock(), 5.0  # then it is an error, which a deadlock is not, so that the thread ends
+
+    def recompute(there: Any, *args: Any) -> Any:
+        if not lock.acquire(timeout=seconds):
+            raise RuntimeError("two threads wait for each other")
+        try:
+            return there(*args)
+        finally:
+            lock.release()
+
+    def wait(what: int, this: Any) -> bool:
+        until = time.monotonic() + 2 * seconds
+        while copy["state.advisory_locks"]._holders.setdefault(what, this) is not this:
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.001)
+        return True
+
+    copy.call_instead("nested.region", "Region.recompute", recompute)
+    copy.replace("state.advisory_locks", "_wait", wait)
+
+
 def _wait_for_what_is_over(copy: Copy) -> None:
     """Wait for a recomputation that has the lock even if nothing of it is under way any more."""
     copy.replace("state.restoration", "Restoration.is_abandoned", lambda self: False)
