@@ -171,8 +171,8 @@ def _notes(run: Run, name: str) -> list[str]:
     if near := run.nearest.get(name):
         counts = f"Beyond its known limits: {len(near.beyond)}. Within them: {len(near.within)}"
         closer = f" ({near.closer} fits by {_laws(near.few)} more)" if near.closer else ""
-        named = f"nearest, by {_laws(len(run.of(name)))}: {near.name}{closer}"
-        lines.append(f"{about}{named}. {counts}. Judge by its claims: {run.again(near.name)}")
+        fits = f"nearest, by {_laws(len(run.of(name)))}: {near.name}{closer}"
+        lines.append(f"{about}{fits}. {counts}. Judge by its claims: {run.again(near.name)}")
     return lines
 
 
