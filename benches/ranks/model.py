@@ -2,8 +2,8 @@
 
 It goes through a step as torch 2.13 does, event by event, and adds up what there is: weights, Adam's two states, gradients,
 gathered weights and the buffers that they come in, what blocks keep, receive buffers of a pipeline. What one part of the
-decoder takes while it runs is that of :mod:`benches.ranks.shapes`. Bytes of collectives are exact. The peak leaves out what
-is bounded by ``slack``: the copies that gloo makes of one collective's tensors at a time, on threads of its own.
+decoder takes while it runs is that of :mod:`benches.ranks.shapes`. Bytes of collectives are exact. Left out of the peak are
+what backends copy inside of a collective, workspaces of kernels, and tensors of less than a boundary's size.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ class Prediction:
     traffic: Traffic = field(default_factory=Traffic)
     alive: int = 0
     peak: int = 0
-    slack: int = 0
 
     def add(self, size: int) -> None:
         """From now on there are so many bytes more, or fewer."""
@@ -70,7 +69,6 @@ def sharded(shape: Shape, parts: Parts, ranks: int, setting: Setting, shares: in
         made.traffic.add(SCATTER, ranks, one * MASTER)
     for one in block.added:
         made.traffic.add(REDUCE, shares, one, shape.layers)
-    made.slack = (max(rest, block.elements(ranks)) * MASTER * (ranks + 1)) // ranks
     # Forward: a unit is copied out of the buffer that it was gathered in, which stays until the next unit is there.
     made.add(2 * root + parts.embedding.kept)
     before = root
@@ -127,13 +125,15 @@ def staged(
     made.traffic.add(REDUCE, replicas, weights * MASTER)
     path = [*([parts.embedding] if first else []), *[block] * layers, *([parts.head] if last else [])]
     kept = [one.kept + (setting.state if one is block else 0) for one in path]
+    scores = shape.batch * shape.length * shape.vocabulary * setting.size
     ahead = min(microbatches, stages - stage)
     for number in range(microbatches + ahead):
         if number < microbatches:
             _forward(made, path, kept)
+            made.add(scores if last and not number else 0)  # which the schedule holds until there are others
         if number >= ahead - 1 and number - ahead + 1 < microbatches:
             _backward(made, path, kept, again=number >= ahead, last=last)
-            made.add(0 if first else boundary)  # gradients of what was received, until the step is over
+            made.add(0 if first or number >= ahead else boundary)  # what the stage sends back, until there is another one
     return made
 
 

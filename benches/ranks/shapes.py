@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -48,10 +50,10 @@ class Parts:
 def parts(shape: Shape, around: Around, dtype: torch.dtype = torch.float32, shares: int = 1) -> Parts:
     """Of a decoder whose blocks are called ``around``, each of them one of so many shares."""
     added: list[int] = []
-    with FakeTensorMode():
-        model = Decoder(shape, around, layers=1, ranks=shares, add=(lambda one: added.append(one.nbytes)) if shares > 1 else None)
-        model.to(dtype)
-        hidden = torch.empty(shape.boundary, dtype=dtype, requires_grad=True)
+    add = (lambda one: added.append(one.nbytes)) if shares > 1 else None
+    with FakeTensorMode(), _default(dtype):
+        model = Decoder(shape, around, layers=1, ranks=shares, add=add)
+        hidden = torch.empty(shape.boundary, requires_grad=True)
         tokens = torch.zeros(shape.boundary[:2], dtype=torch.int64)
         assert model.embedding is not None
         head = _Head(model, tokens)
@@ -69,6 +71,16 @@ class _Head(nn.Module):
         assert self.norm is not None
         assert self.head is not None
         return loss(self.head(self.norm(hidden)), self.targets)
+
+
+@contextmanager
+def _default(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def _alone(module: nn.Module, value: Tensor, added: list[int]) -> Part:

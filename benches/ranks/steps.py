@@ -20,16 +20,17 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.distributed.tensor import DTensor
-from torch.profiler import record_function
 
 import impls
-from benches.compare.meters import most, recorded, within
+from benches.ranks import memory
 from benches.ranks.decoder import Around, Decoder, Shape, loss, plainly
-from benches.ranks.traffic import TrafficMode
+from benches.ranks.traffic import Traffic, TrafficMode
 
 FSDP, TENSOR, PIPELINE = "FSDP2", "TP × FSDP2", "1F1B"
 SHARES = 2  # ranks that share a block under tensor parallelism
 WARM = 2  # rounds that are not counted
+TRIES = 8  # recordings of memory at most
+NOTHING = 4096  # bytes: what Python and torch keep of a first call is smaller, what collectives are about is larger
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,8 @@ class Training:
         stage = PipelineStage(self.model, rank, ranks, torch.device("cpu"))
         schedule = Schedule1F1B(stage, self.work.microbatches, loss_fn=loss)
         tokens, targets = _data(shape, self.work.microbatches, 0)
-        given: dict[str, Any] = {"target": targets, "losses": []} if last else {}
-        return lambda: schedule.step(*([tokens] if first else []), return_outputs=False, **given)
+        inputs, given = [tokens] * first, {"target": targets, "losses": list[Tensor]()} if last else {}
+        return lambda: schedule.step(*inputs, return_outputs=False, **given)
 
     def prepare(self) -> None:
         """A whole step of training, after which all is there that is made once."""
@@ -121,28 +122,39 @@ def measured(work: Work) -> str:
 
 
 def _bytes(work: Work) -> dict[str, Any]:
-    """The most that torch's allocator has given out in a step, what was there before included, and collectives."""
-    (name,), kept = work.names, list[Training]()
-
-    def run() -> None:
-        kept.append(training := Training(work, name))
-        training.prepare()
-        gc.collect()
-        with record_function("forward and backward"):
-            training.step()
-
-    gc.collect()
-    spans, memory = recorded(run)
-    span = spans["forward and backward"]
-    before = sum(change for at, change in memory if at < span[0])
-    peak, (training,) = before + most(within(memory, span)), kept
-    training.optimizer.zero_grad()
-    with TrafficMode() as mode:
-        training.step()
+    """The most bytes in a step, what was there before included, its collectives, and a digest of gradients."""
+    (name,) = work.names
+    peak, (training, traffic) = _peak(work, name), _counted(work, name)
     gradients = training.gradients()
     digest = hashlib.sha256(b"".join(one.contiguous().numpy().tobytes() for one in gradients)).hexdigest()
     some = len(gradients) == len([*training.model.parameters()]) and all(bool(one.any()) for one in gradients if one.numel())
-    return {"peak": peak, "sent": mode.traffic.sent, "collectives": mode.traffic.rows, "gradients": digest if some else ""}
+    return {"peak": peak, "sent": traffic.sent, "collectives": traffic.rows, "gradients": digest if some else ""}
+
+
+def _peak(work: Work, name: str) -> int:
+    """Of a recording in which no rank has missed a free; RuntimeError if that does not come about."""
+
+    def prepare() -> Callable[[], object]:
+        training = Training(work, name)
+        training.prepare()
+        gc.collect()
+        return training.step
+
+    for _ in range(TRIES):
+        peak, unseen = memory.recorded(prepare)
+        missed = torch.tensor(unseen)
+        dist.all_reduce(missed, dist.ReduceOp.MAX)
+        if missed < NOTHING:
+            return peak
+    raise RuntimeError(f"in {TRIES} recordings, {unseen} bytes were not seen to be freed")
+
+
+def _counted(work: Work, name: str) -> tuple[Training, Traffic]:
+    training = Training(work, name)
+    training.prepare()
+    with TrafficMode() as mode:
+        training.step()
+    return training, mode.traffic
 
 
 def _times(work: Work) -> dict[str, list[float]]:

@@ -1,0 +1,75 @@
+"""The most bytes that a rank's own thread holds in a step, by torch's allocator.
+
+Copies that gloo makes inside of a collective are left out: it frees them on threads of its own, where the profiler may not
+see it, and another backend has other ones.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch.profiler import ProfilerActivity, profile, record_function
+
+STEP = "forward and backward"
+Event = Mapping[str, Any]  # of a trace of Chrome
+
+
+def recorded(prepare: Callable[[], Callable[[], object]]) -> tuple[int, int]:
+    """Bytes in the step that ``prepare`` returns, what it has left there included; and how many bytes were not seen to be freed.
+
+    When the step is over and dropped, nothing may be left of it. Where something is, a thread of gloo's was the last to hold
+    it, and the first number is too large.
+    """
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as record:
+        step: Callable[[], object] | None = prepare()
+        assert step is not None
+        with record_function(STEP):
+            step()
+        step = None
+        gc.collect()
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "trace.json"
+        record.export_chrome_trace(str(path))
+        events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
+    return most(events, threading.get_native_id())
+
+
+def most(events: Sequence[Event], thread: int) -> tuple[int, int]:
+    """The most within the step of what a thread has allocated outside of collectives, and what of it is there at the end."""
+    mine = sorted((event for event in events if event.get("tid") == thread), key=lambda event: event["ts"])
+    inside = [_span(event) for event in mine if event["name"].startswith("c10d::") and "dur" in event]
+    begin, end = next(_span(event) for event in mine if event["name"] == STEP and "dur" in event)
+    alive = found = 0
+    for at, alive in _alive([event for event in mine if event["name"] == "[memory]"], inside):
+        if at < begin:
+            found = alive
+        elif at <= end:
+            found = max(found, alive)
+    return found, alive
+
+
+def _alive(memory: Sequence[Event], inside: Sequence[tuple[float, float]]) -> Iterator[tuple[float, int]]:
+    """What there is after each allocation and each free, as long as it was not made inside of these spans."""
+    sizes: dict[int, int] = {}
+    total, spans = 0, iter(inside)
+    begin, end = next(spans, (float("inf"),) * 2)
+    for event in memory:
+        at, place, size = event["ts"], event["args"]["Addr"], event["args"]["Bytes"]
+        while at > end:
+            begin, end = next(spans, (float("inf"),) * 2)
+        if size < 0:
+            total -= sizes.pop(place, 0)
+        elif at < begin:
+            total += size - sizes.get(place, 0)
+            sizes[place] = size
+        yield at, total
+
+
+def _span(event: Event) -> tuple[float, float]:
+    return event["ts"], event["ts"] + event["dur"]
