@@ -16,6 +16,7 @@ from benches.budget import command as budget
 from benches.compare import report as compare_page
 from benches.overhead import tables as overhead_page
 from benches.papers import page as papers
+from benches.ranks import report as ranks_page
 from conformance.judging.law import all_laws
 from conformance.page import page
 from conformance.provenance.staleness import BEGIN, NO_FINGERPRINT, OLDER, Now, note
@@ -24,7 +25,7 @@ from conformance.rows import torch_releases
 from conformance.rows.results_file import ROOT, Results, Row, read_all
 
 COLUMNS = {"implementation": "impl", "law": "law"}  # of a row, by the fingerprint that is about it
-TABLES = "compare-*.json", "overhead-*.json", "budget.json", "layer-*.json", "offload-*.json", "zoo-*.json", "papers/*.json"
+TABLES = "compare-*.json", "ranks-*.json", "overhead-*.json", "budget.json", "layer-*.json", "offload-*.json", "zoo-*.json", "papers/*.json"
 MARK_ANEW = "nox -s published -- --mark"
 
 
@@ -135,6 +136,8 @@ def _measured_anew(path: Path, content: Mapping[str, Any]) -> str:
         return f"nox -s reproduce -- {path.stem}"
     if name == "zoo":
         return "nox -s zoo -- --write"
+    if name == "ranks":
+        return f"python -m reprise compare --ranks {content['ranks']} --write"
     if name != "compare":
         about = [f"--{one} {content[one]}" for one in ("workload", "size") if name == "offload"]
         return " ".join(["python", "-m", "reprise", name, *about, "--write"])
@@ -149,7 +152,7 @@ def mark(root: Path = ROOT) -> None:
     Raises OSError and ValueError when a part cannot be made.
     """
     directory, now = root / "results", Now()
-    for section in (compare_page.SECTION, overhead_page.SECTION, budget.SECTION):
+    for section in (compare_page.SECTION, overhead_page.SECTION, budget.SECTION, *ranks_page.SECTIONS):
         if (root / section.results).exists() and (root / section.section.page).exists():
             section.write(root, json.loads((root / section.results).read_text(encoding="utf-8")), now)
     if (directory / "papers" / "README.md").exists():

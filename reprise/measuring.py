@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from conformance.rows.option_values import InvalidOption
 from conformance.rows.results_file import ROOT
 from reprise.results import failed, require_one
-from reprise.values import Device, File, Flag, Names, Positive, Rounds, option
+from reprise.values import Device, File, Flag, Names, Positive, Ranks, Rounds, option
 
 Model = Literal["attention", "fused-attention", "resnet", "resnet50", "small-layers", "lstm", "experts"]
 Workload = Literal["chain", Model, "sweeps"]  # of benches.models.workloads
 Size = Annotated[Literal["S", "M", "L", "XL"], option()]
+BACKEND = "aot_eager_decomp_partition"
 Paper = Literal["chen2016", "griewank2000", "rotor2019", "dtr2021", "korthikanti2022", "torch_budget", "nested90105", "offload"]
 
 
@@ -23,8 +25,9 @@ def compare(
     size: Size = "S",
     device: Device = "cpu",
     budget: Annotated[tuple[str, ...], option(metavar="BYTES|FRACTION")] = (),
-    backend: Annotated[str, option(metavar="NAME")] = "aot_eager_decomp_partition",
+    backend: Annotated[str, option(metavar="NAME")] = BACKEND,
     rounds: Rounds = 15,
+    ranks: Ranks = None,
     results: File = None,
     write: Flag = False,
     redraw: Flag = False,
@@ -43,6 +46,7 @@ def compare(
         budget: Add the fastest plan within this much memory, in bytes or as a fraction of plain's; repeatable.
         backend: Backend of torch.compile.
         rounds: Number of rounds of each timing.
+        ranks: Measure a decoder on 2 or 4 ranks, and predict 8 to 1,024 devices.
         results: Write the results to this file.
         write: Publish a complete run: results, plots, and the table in docs/comparison.md.
         redraw: Measure nothing; make plots, table and page again from the published results.
@@ -51,6 +55,10 @@ def compare(
     from benches.compare import command, report
 
     require_one({"--write": write, "--redraw": redraw, "--check": check}, or_none=True)
+    if ranks is not None:
+        given = {"--workload": workload, "--size": size != "S", "--device": device != "cpu", "--budget": budget}
+        given |= {"--backend": backend != BACKEND, "--redraw": redraw}
+        return _compare_ranks(ranks, impl, rounds, results, given, write=write, check=check)
     limited = {"--impl": impl, "--workload": workload, "--budget": budget, "--results": results}
     if partial := [name for name, given in limited.items() if given and (write or redraw or check)]:
         action = "--write" if write else "--redraw" if redraw else "--check"
@@ -65,6 +73,28 @@ def compare(
         return int(not command.compare(choice, path=results, publish=write, root=ROOT))
     except RuntimeError as error:  # pytest could not run
         raise ValueError(str(error)) from error
+
+
+def _compare_ranks(
+    ranks: int,
+    impl: tuple[str, ...],
+    rounds: int,
+    results: Path | None,
+    given: Mapping[str, object],
+    *,
+    write: bool,
+    check: bool,
+) -> int:
+    from benches.ranks import command, report
+
+    if refused := [name for name, value in given.items() if value]:
+        raise InvalidOption(f"{refused[0]} cannot be given with --ranks: a decoder is measured on the CPU, with gloo between ranks")
+    if (impl or results) and (write or check):
+        raise InvalidOption("with --ranks, --write and --check are about a complete run; accepted is it without --impl, --results")
+    choice = command.Choice(ranks, impl, rounds)
+    if check:
+        return failed([report.section(ranks).check(ROOT)])
+    return int(not command.compare(choice, path=results, publish=write, root=ROOT))
 
 
 def overhead(

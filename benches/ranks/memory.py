@@ -41,23 +41,23 @@ def recorded(prepare: Callable[[], Callable[[], object]]) -> tuple[int, int]:
 
 
 def most(events: Sequence[Event], thread: int) -> tuple[int, int]:
-    """The most within the step of what a thread has allocated outside of collectives, and what of it is there at the end."""
+    """The most within the step of what a thread has allocated outside of collectives, and what of it was not seen to be freed."""
     mine = sorted((event for event in events if event.get("tid") == thread), key=lambda event: event["ts"])
     inside = [_span(event) for event in mine if event["name"].startswith("c10d::") and "dur" in event]
     begin, end = next(_span(event) for event in mine if event["name"] == STEP and "dur" in event)
-    alive = found = 0
-    for at, alive in _alive([event for event in mine if event["name"] == "[memory]"], inside):
+    alive = found = unseen = 0
+    for at, alive, unseen in _alive([event for event in mine if event["name"] == "[memory]"], inside):
         if at < begin:
             found = alive
         elif at <= end:
             found = max(found, alive)
-    return found, alive
+    return found, alive + unseen
 
 
-def _alive(memory: Sequence[Event], inside: Sequence[tuple[float, float]]) -> Iterator[tuple[float, int]]:
-    """What there is after each allocation and each free, as long as it was not made inside of these spans."""
+def _alive(memory: Sequence[Event], inside: Sequence[tuple[float, float]]) -> Iterator[tuple[float, int, int]]:
+    """After each allocation and each free outside of these spans, what there is, and what was gone when its place was taken."""
     sizes: dict[int, int] = {}
-    total, spans = 0, iter(inside)
+    total, unseen, spans = 0, 0, iter(inside)
     begin, end = next(spans, (float("inf"),) * 2)
     for event in memory:
         at, place, size = event["ts"], event["args"]["Addr"], event["args"]["Bytes"]
@@ -66,9 +66,10 @@ def _alive(memory: Sequence[Event], inside: Sequence[tuple[float, float]]) -> It
         if size < 0:
             total -= sizes.pop(place, 0)
         elif at < begin:
-            total += size - sizes.get(place, 0)
+            gone = sizes.get(place, 0)
+            total, unseen = total + size - gone, unseen + gone
             sizes[place] = size
-        yield at, total
+        yield at, total, unseen
 
 
 def _span(event: Event) -> tuple[float, float]:

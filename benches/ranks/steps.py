@@ -138,7 +138,7 @@ def _peak(work: Work, name: str) -> int:
         training = Training(work, name)
         training.prepare()
         gc.collect()
-        return training.step
+        return lambda: training.step()  # which keeps the optimizer
 
     for _ in range(TRIES):
         peak, unseen = memory.recorded(prepare)
