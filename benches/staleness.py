@@ -25,7 +25,16 @@ from conformance.rows import torch_releases
 from conformance.rows.results_file import ROOT, Results, Row, read_all
 
 COLUMNS = {"implementation": "impl", "law": "law"}  # of a row, by the fingerprint that is about it
-TABLES = "compare-*.json", "ranks-*.json", "overhead-*.json", "budget.json", "layer-*.json", "offload-*.json", "zoo-*.json", "papers/*.json"
+TABLES = (
+    "compare-*.json",
+    "ranks-*.json",
+    "overhead-*.json",
+    "budget.json",
+    "layer-*.json",
+    "offload-*.json",
+    "zoo-*.json",
+    "papers/*.json",
+)
 MARK_ANEW = "nox -s published -- --mark"
 
 

@@ -88,9 +88,13 @@ def _compare_ranks(
     from benches.ranks import command, report
 
     if refused := [name for name, value in given.items() if value]:
-        raise InvalidOption(f"{refused[0]} cannot be given with --ranks: a decoder is measured on the CPU, with gloo between ranks")
+        raise InvalidOption(
+            f"{refused[0]} cannot be given with --ranks: a decoder is measured on the CPU, with gloo between ranks"
+        )
     if (impl or results) and (write or check):
-        raise InvalidOption("with --ranks, --write and --check are about a complete run; accepted is it without --impl, --results")
+        raise InvalidOption(
+            "with --ranks, --write and --check are about a complete run; accepted is it without --impl, --results"
+        )
     choice = command.Choice(ranks, impl, rounds)
     if check:
         return failed([report.section(ranks).check(ROOT)])

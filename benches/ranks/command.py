@@ -1,4 +1,4 @@
-"""Time, peak bytes and bytes sent on two or four ranks of this machine, plain and checkpointed, beside a model's predictions."""
+"""Time, peak bytes and bytes sent of two or four ranks, plain and checkpointed, beside what a model predicts."""
 
 from __future__ import annotations
 

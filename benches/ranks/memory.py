@@ -21,10 +21,10 @@ Event = Mapping[str, Any]  # of a trace of Chrome
 
 
 def recorded(prepare: Callable[[], Callable[[], object]]) -> tuple[int, int]:
-    """Bytes in the step that ``prepare`` returns, what it has left there included; and how many bytes were not seen to be freed.
+    """The most bytes in the step that ``prepare`` returns, what it has left there included, and bytes that were not seen to go.
 
-    When the step is over and dropped, nothing may be left of it. Where something is, a thread of gloo's was the last to hold
-    it, and the first number is too large.
+    When the step is over and dropped, nothing may be left of it. What is left was last held by a thread of gloo, which the
+    profiler does not follow, and the first number is too large.
     """
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as record:
         step: Callable[[], object] | None = prepare()
@@ -41,17 +41,19 @@ def recorded(prepare: Callable[[], Callable[[], object]]) -> tuple[int, int]:
 
 
 def most(events: Sequence[Event], thread: int) -> tuple[int, int]:
-    """The most within the step of what a thread has allocated outside of collectives, and what of it was not seen to be freed."""
+    """The most within the step of what a thread has allocated outside of collectives, and what of it was not seen to go."""
     mine = sorted((event for event in events if event.get("tid") == thread), key=lambda event: event["ts"])
     inside = [_span(event) for event in mine if event["name"].startswith("c10d::") and "dur" in event]
     begin, end = next(_span(event) for event in mine if event["name"] == STEP and "dur" in event)
-    alive = found = unseen = 0
-    for at, alive, unseen in _alive([event for event in mine if event["name"] == "[memory]"], inside):
+    found = 0
+    changes = [*_alive([event for event in mine if event["name"] == "[memory]"], inside)]
+    for at, alive, _ in changes:
         if at < begin:
             found = alive
         elif at <= end:
             found = max(found, alive)
-    return found, alive + unseen
+    _, left, overwritten = changes[-1]
+    return found, left + overwritten
 
 
 def _alive(memory: Sequence[Event], inside: Sequence[tuple[float, float]]) -> Iterator[tuple[float, int, int]]:

@@ -61,6 +61,7 @@ def sharded(shape: Shape, parts: Parts, ranks: int, setting: Setting, shares: in
     rest = parts.embedding.elements(ranks) + parts.head.elements(ranks)
     whole = rest + shape.layers * block.elements(ranks)
     unit, root = block.elements(ranks) * size, rest * size
+    buffer, buffer_of_root = (unit, root) if ranks > 1 else (0, 0)  # in which a unit is gathered
     kept, boundary = block.kept + setting.state, block.output
     made.add(whole // ranks * (MASTER + ADAM) + 2 * TOKEN * shape.batch * shape.length)
     for one in (*[block.elements(ranks)] * (2 * shape.layers), rest):
@@ -70,25 +71,25 @@ def sharded(shape: Shape, parts: Parts, ranks: int, setting: Setting, shares: in
     for one in block.added:
         made.traffic.add(REDUCE, shares, one, shape.layers)
     # Forward: a unit is copied out of the buffer that it was gathered in, which stays until the next unit is there.
-    made.add(2 * root + parts.embedding.kept)
-    before = root
+    made.add(buffer_of_root + root + parts.embedding.kept)
+    before = buffer_of_root
     for _ in range(shape.layers):
-        made.add(unit)
+        made.add(buffer)
         made.add(unit - before)
         made.passing(block.forward)
         made.add(kept - unit)
-        before = unit
+        before = buffer
     made.passing(parts.head.forward)
     made.add(parts.head.kept - before)
     # Backward: the next unit is gathered while one computes; what a unit has reduced stays until the next one reduces.
-    made.add(unit)
+    made.add(buffer)
     made.add(-parts.head.kept)
     made.passing(parts.head.backward)
     made.add(parts.head.elements() * size + boundary)
     reduced = 0
     for number in reversed(range(shape.layers)):
         made.add(unit)
-        made.add((unit if number else 0) - unit)
+        made.add(-buffer if number == 0 else 0)  # else the buffer of the next unit takes its place
         made.add(-kept)
         made.passing(block.backward)
         made.add(block.elements() * size - unit)

@@ -1,4 +1,4 @@
-"""What the model predicts for decoders of 7 and 70 billion weights on up to 1,024 devices: computed, and nothing of it measured."""
+"""What the model predicts for decoders of 7 and 70 billion weights on up to 1,024 devices: all of it is computed."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ TECHNIQUES: Mapping[str, Around] = MappingProxyType(
 )
 ASSUMPTIONS = (
     "Computed from shapes alone, nothing of it measured. Decoders in the shape of Llama 2, one sequence of 4,096 tokens a "
-    "microbatch; blocks compute in bfloat16, weights, reduced gradients and Adam's two states are float32. Recomputation: none, "
-    "selective (results of matrix products are kept), full (each block is a region). FSDP2: a unit for each block and one for "
-    "the rest, units resharded after forward. TP × FSDP2: each block in 8 shares without sequence parallelism, embedding and head "
-    "whole. 1F1B: stages of as many blocks each and 4 microbatches for each stage, weights of a stage whole on its device with a "
-    "copy in bfloat16, replicas that average gradients; the largest number of any stage. Sent: bytes that a device sends in a "
-    "step by ring algorithms, (n - 1) / n of a gathered or reduced buffer, twice that of an all-reduce. Not in the peak: "
-    "workspaces of kernels and backends, fragments of an allocator, the optimizer's temporaries."
+    "microbatch; blocks compute in bfloat16, weights, reduced gradients and Adam's two states are float32. Recomputation: "
+    "none, selective (results of matrix products are kept), full (each block is a region). FSDP2: a unit for each block and "
+    "one for the rest, units resharded after forward. TP × FSDP2: each block in 8 shares without sequence parallelism, "
+    "embedding and head whole. 1F1B: stages of as many blocks each and 4 microbatches for each stage, weights of a stage "
+    "whole on its device with a copy in bfloat16, replicas that average gradients; the largest number of any stage. Sent: "
+    "bytes that a device sends in a step by ring algorithms, (n - 1) / n of a gathered or reduced buffer, twice that of an "
+    "all-reduce. Not in the peak: workspaces of kernels and backends, fragments of an allocator, the optimizer's "
+    "temporaries. What two and four ranks check is the same model in float32 at their size, each parallelism among them; "
+    "replicas of a pipeline they do not."
 )
 
 

@@ -40,14 +40,18 @@ def measured_table(content: Stored) -> list[list[str]]:
         low, middle, high = row["times"]
         time = "1" if row["implementation"] == "plain" else f"{middle:.2f} ({low:.2f}–{high:.2f})"
         bytes_ = (f"{max(row[name]):,}" for name in ("peak", "predicted_peak", "sent", "predicted_sent"))
-        lines.append([row["parallelism"], row["implementation"] + older_mark(content, table="rows"), time, *bytes_, row["gradients"]])
+        lines.append(
+            [row["parallelism"], row["implementation"] + older_mark(content, table="rows"), time, *bytes_, row["gradients"]]
+        )
     return lines
 
 
 def predicted_table(content: Stored) -> list[list[str]]:
     """Peaks by technique; what is sent once where it is the same with each."""
     techniques = [*content["predictions"][0]["peaks"]]
-    lines = [["model", "parallelism", "devices", "sequences", *(f"peak, {one} (computed)" for one in techniques), "sent (computed)"]]
+    lines = [
+        ["model", "parallelism", "devices", "sequences", *(f"peak, {one} (computed)" for one in techniques), "sent (computed)"]
+    ]
     for row in content["predictions"]:
         sent = [size(row["sent"][one]) for one in techniques]
         told = sent[0] if len({*sent}) == 1 else " / ".join(sent)
@@ -59,14 +63,15 @@ def predicted_table(content: Stored) -> list[list[str]]:
 def notes(content: Stored) -> list[str]:
     """What was measured, how, and on what."""
     shape = content["shape"]
+    tokens = f"{shape['batch']} × {shape['length']} tokens a microbatch, {content['microbatches']} of these under 1F1B"
     measured = (
-        f"{content['ranks']} ranks on this machine, gloo, one thread each; a decoder of {shape['layers']} blocks, width "
-        f"{shape['width']}, {shape['batch']} × {shape['length']} tokens a microbatch, {content['microbatches']} microbatches under "
-        f"1F1B, float32, Adam. Times are medians and quartiles of {content['rounds']} rounds, from a barrier to a barrier, beside "
-        "plain's of the same round. Peaks are bytes of a forward and backward by torch's allocator, weights, optimizer and "
-        "gradients included, copies inside of collectives not; sent are bytes a rank sends by ring algorithms, from the "
-        f"collectives that it issues. Both are the most of any rank. Predictions are from shapes alone: collectives exact, peaks to "
-        f"within {content['bound']:,} bytes, the size of what goes from block to block and a state of random numbers."
+        f"{content['ranks']} ranks on this machine, gloo, one thread each; a decoder of {shape['layers']} blocks of width "
+        f"{shape['width']}, {tokens}, float32, Adam. Times are medians and quartiles of {content['rounds']} rounds, from a "
+        "barrier to a barrier, beside plain's of the same round. Peaks are bytes of a forward and backward by torch's "
+        "allocator: weights, optimizer and gradients are included, copies inside of collectives are not. Sent are bytes that a "
+        "rank sends by ring algorithms, from the collectives that it issues. Both are the most of any rank. Predictions are "
+        f"from shapes alone: collectives exact, peaks to within {content['bound']:,} bytes, which are the size of what goes from "
+        "block to block and a state of random numbers."
     )
     return [measured, measured_on(content) + older_note(content)]
 
