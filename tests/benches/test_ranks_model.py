@@ -48,11 +48,10 @@ def test_two_equal_shares_of_a_block_are_a_whole_one() -> None:
 @pytest.mark.parametrize("ranks", [2, 4, 5])
 def test_every_unit_is_gathered_twice_and_reduced_once_but_the_rest_gathered_once(costs: Parts, ranks: int) -> None:
     found = sharded(TINY, costs, ranks, Setting()).traffic
-    rows = [258, 258, 1]  # of the embedding, of the head, and of a norm's vector as one of 64
-    padded = [-(-one // ranks) * ranks * 64 for one in rows[:2]] + [-(-64 // ranks) * ranks]
+    rest = 2 * -(-258 // ranks) * ranks * 64 + -(-64 // ranks) * ranks  # embedding, head and a norm, each padded
     block = costs.block.elements(ranks)
     assert found.number == {(GATHER, ranks): 17, (SCATTER, ranks): 9}
-    assert found.payload == {(GATHER, ranks): 4 * (16 * block + sum(padded)), (SCATTER, ranks): 4 * (8 * block + sum(padded))}
+    assert found.payload == {(GATHER, ranks): 4 * (16 * block + rest), (SCATTER, ranks): 4 * (8 * block + rest)}
     assert found.sent * ranks == (ranks - 1) * sum(found.payload.values())
 
 
@@ -76,8 +75,7 @@ def test_a_recomputed_share_adds_up_once_more(costs: Parts) -> None:
 
 
 def test_predictions_shrink_with_devices_and_recomputation() -> None:
-    shape = replace(TINY, layers=16, heads=8, groups=8)
-    found = [*predictions.rows({"tiny": shape})]
+    found = [*predictions.rows({"7B": replace(LARGE["7B"], length=64)})]
     assert len(found) == 4 * 4 - 1
     for row in found:
         assert row.peaks["full"] < row.peaks["none"]
