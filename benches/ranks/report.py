@@ -70,8 +70,8 @@ def notes(content: Stored) -> list[str]:
         "barrier to a barrier, beside plain's of the same round. Peaks are bytes of a forward and backward by torch's "
         "allocator: weights, optimizer and gradients are included, copies inside of collectives are not. Sent are bytes that a "
         "rank sends by ring algorithms, from the collectives that it issues. Both are the most of any rank. Predictions are "
-        f"from shapes alone: collectives exact, peaks to within {content['bound']:,} bytes, the size of what goes from block to "
-        "block and a state of random numbers."
+        f"from shapes alone: collectives exact, peaks to within {content['bound']:,} bytes, the size of what goes from block "
+        "to block and a state of random numbers."
     )
     return [measured, measured_on(content) + older_note(content)]
 
