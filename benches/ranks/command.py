@@ -118,9 +118,9 @@ def _answers(world: World, choice: Choice, parallelism: str, names: Sequence[str
     except (WorldEnded, RuntimeError) as error:
         raise ValueError(f"{parallelism}, {', '.join(names)}: {error}") from error
     for answer in answers:
-        if (error := answer.observation.error) is not None:
-            told = (str(error).strip() or "without a message").splitlines()[0]
-            raise ValueError(f"{parallelism}, {', '.join(names)}: rank {answer.rank} raised {type(error).__name__}: {told}")
+        if (raised := answer.observation.error) is not None:
+            told = (str(raised).strip() or "without a message").splitlines()[0]
+            raise ValueError(f"{parallelism}, {', '.join(names)}: rank {answer.rank} raised {type(raised).__name__}: {told}")
     return [json.loads(answer.observation.notes["measured"]) for answer in answers]
 
 

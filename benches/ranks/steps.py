@@ -17,6 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.distributed.tensor import DTensor
@@ -74,7 +75,7 @@ class Training:
 
     def _shared(self, call: Around) -> Callable[[], object]:
         """Every rank's share of a block begins with the same weights, which is one model among others."""
-        mesh = dist.init_device_mesh("cpu", (dist.get_world_size() // SHARES, SHARES), mesh_dim_names=("data", "tensor"))
+        mesh = init_device_mesh("cpu", (dist.get_world_size() // SHARES, SHARES), mesh_dim_names=("data", "tensor"))
         group = mesh["tensor"].get_group()
         self.model = Decoder(self.work.shape, call, ranks=SHARES, add=lambda value: dist.all_reduce(value, group=group))
         return self._under_fsdp(mesh["data"], mesh["data"].get_local_rank())
@@ -94,7 +95,8 @@ class Training:
         stage = PipelineStage(self.model, rank, ranks, torch.device("cpu"))
         schedule = Schedule1F1B(stage, self.work.microbatches, loss_fn=loss)
         tokens, targets = _data(shape, self.work.microbatches, 0)
-        inputs, given = [tokens] * first, {"target": targets, "losses": list[Tensor]()} if last else {}
+        inputs = [tokens] * first
+        given: dict[str, Any] = {"target": targets, "losses": []} if last else {}
         return lambda: schedule.step(*inputs, return_outputs=False, **given)
 
     def prepare(self) -> None:
