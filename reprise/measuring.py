@@ -59,10 +59,8 @@ def compare(
         given = {"--workload": workload, "--size": size != "S", "--device": device != "cpu", "--budget": budget}
         given |= {"--backend": backend != BACKEND, "--redraw": redraw}
         return _compare_ranks(ranks, impl, rounds, results, given, write=write, check=check)
-    limited = {"--impl": impl, "--workload": workload, "--budget": budget, "--results": results}
-    if partial := [name for name, given in limited.items() if given and (write or redraw or check)]:
-        action = "--write" if write else "--redraw" if redraw else "--check"
-        raise InvalidOption(f"{action} is about a complete run; accepted is it without {', '.join(partial)}")
+    limited: dict[str, object] = {"--impl": impl, "--workload": workload, "--budget": budget, "--results": results}
+    _require_complete("--write" if write else "--redraw" if redraw else "--check" if check else "", limited)
     if check:
         return failed([report.check(ROOT)])
     if redraw:
@@ -73,6 +71,12 @@ def compare(
         return int(not command.compare(choice, path=results, publish=write, root=ROOT))
     except RuntimeError as error:  # pytest could not run
         raise ValueError(str(error)) from error
+
+
+def _require_complete(action: str, limited: Mapping[str, object]) -> None:
+    """InvalidOption for an action that is about a complete run beside options that limit it."""
+    if partial := [name for name, given in limited.items() if given and action]:
+        raise InvalidOption(f"{action} is about a complete run; accepted is it without {', '.join(partial)}")
 
 
 def _compare_ranks(
@@ -91,10 +95,7 @@ def _compare_ranks(
         raise InvalidOption(
             f"{refused[0]} cannot be given with --ranks: a decoder is measured on the CPU, with gloo between ranks"
         )
-    if (impl or results) and (write or check):
-        raise InvalidOption(
-            "with --ranks, --write and --check are about a complete run; accepted is it without --impl, --results"
-        )
+    _require_complete("--write" if write else "--check" if check else "", {"--impl": impl, "--results": results})
     choice = command.Choice(ranks, impl, rounds)
     if check:
         return failed([report.section(ranks).check(ROOT)])

@@ -139,7 +139,7 @@ WRONG = [
         "--device cannot be given with --ranks: a decoder is measured on the CPU, with gloo",
     ),
     ("compare", "--ranks 2 --impl nestd", "--impl: no implementation is called 'nestd'"),
-    ("compare", "--ranks 2 --write --impl nested", "with --ranks, --write and --check are about a complete run"),
+    ("compare", "--ranks 2 --write --impl nested", "--write is about a complete run; accepted is it without --impl"),
     ("compare", "--redraw --write", "--write and --redraw exclude each other"),
     ("compare", "--device warp", "--device: device is 'warp', and torch cannot use it here"),
     ("overhead", "--scale 0", "Invalid value for --scale: it is 0; accepted is a number above 0"),
