@@ -66,7 +66,12 @@ def compare(
     if redraw:
         command.redraw(ROOT)
         return 0
-    choice = command.Choice(impl, workload, size, device, budget, backend, rounds)
+    return _compare_here(command.Choice(impl, workload, size, device, budget, backend, rounds), results, write=write)
+
+
+def _compare_here(choice: Any, results: Path | None, *, write: bool) -> int:
+    from benches.compare import command
+
     try:
         return int(not command.compare(choice, path=results, publish=write, root=ROOT))
     except RuntimeError as error:  # pytest could not run

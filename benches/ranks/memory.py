@@ -10,13 +10,17 @@ import gc
 import json
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile, record_function
 
 STEP = "forward and backward"
+PAUSE = 0.005  # seconds
 Event = Mapping[str, Any]  # of a trace of Chrome
 
 
@@ -26,7 +30,7 @@ def recorded(prepare: Callable[[], Callable[[], object]]) -> tuple[int, int]:
     When the step is over and dropped, nothing may be left of it. What is left was last held by a thread of gloo, which the
     profiler does not follow, and the first number is too large.
     """
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as record:
+    with _patience(), profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as record:
         step: Callable[[], object] | None = prepare()
         assert step is not None
         with record_function(STEP):
@@ -38,6 +42,23 @@ def recorded(prepare: Callable[[], Callable[[], object]]) -> tuple[int, int]:
         record.export_chrome_trace(str(path))
         events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
     return most(events, threading.get_native_id())
+
+
+@contextmanager
+def _patience() -> Iterator[None]:
+    """Give gloo's threads time to let go of what a collective was about before the rank's own thread does."""
+    wait = dist.Work.wait
+
+    def waited(work: Any, *arguments: Any) -> Any:
+        result = wait(work, *arguments)
+        time.sleep(PAUSE)
+        return result
+
+    dist.Work.wait = waited  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        dist.Work.wait = wait  # type: ignore[method-assign]
 
 
 def most(events: Sequence[Event], thread: int) -> tuple[int, int]:
