@@ -121,8 +121,8 @@ def staged(
     made.add(weights * (MASTER + ADAM + copy) + (first + last) * TOKEN * microbatches * shape.batch * shape.length)
     made.add((2 - first - last) * microbatches * boundary)  # where it receives
     for there in (not first, not last):
-        made.traffic.add(SEND, 2, boundary, microbatches * there)
-        made.traffic.add(RECEIVE, 2, boundary, microbatches * there)
+        made.traffic.add(SEND, stages, boundary, microbatches * there)
+        made.traffic.add(RECEIVE, stages, boundary, microbatches * there)
     made.traffic.add(REDUCE, replicas, weights * MASTER)
     path = [*([parts.embedding] if first else []), *[block] * layers, *([parts.head] if last else [])]
     kept = [one.kept + (setting.state if one is block else 0) for one in path]

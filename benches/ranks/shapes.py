@@ -20,8 +20,8 @@ class Part:
     """Bytes of a part beside its weights, its input and the gradient of its output, which are there before.
 
     ``kept`` are there when forward is over, the output among them; ``forward`` is the most that there were meanwhile.
-    ``backward`` is the most of forward and backward together if the output is let go of between the two, with gradients of
-    the weights as they are made; ``again`` is the same where these are added to others. ``added`` are the sizes of tensors
+    ``backward`` is the most in backward, if the output is let go of before, with what a region recomputes and gradients of the
+    weights as they are made; ``again`` is the same where these are added to others. ``added`` are the sizes of tensors
     that the part has added up over the ranks that share it.
     """
 
@@ -100,4 +100,4 @@ def _run(module: nn.Module, value: Tensor, added: list[int]) -> tuple[int, int, 
         before, live.peak = gradient.nbytes, live.alive
         torch.autograd.backward(edge, gradient)
         backward = live.peak - before
-    return output, kept, forward, max(forward, backward), tuple(added)
+    return output, kept, forward, backward, tuple(added)
