@@ -54,7 +54,7 @@ def _patience() -> Iterator[None]:
         time.sleep(PAUSE)
         return result
 
-    dist.Work.wait = waited  # type: ignore[method-assign]
+    dist.Work.wait = waited  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:
