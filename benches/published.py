@@ -16,8 +16,8 @@ from conformance.reports.generated_section import Section
 class PublishedSection:
     """A generated section of a page in ``docs``, made from one file of results.
 
-    ``about`` is what the section has, in the words of an error; ``nothing`` stands there if nothing is published. The bench has
-    the name of the section, unless ``command`` is another one.
+    ``about`` is what the section has, in the words of an error; ``nothing`` stands there if nothing is published. ``bench`` is
+    the command that measures it, which else has the name of the section.
     """
 
     section: Section
@@ -25,7 +25,7 @@ class PublishedSection:
     about: str
     nothing: str
     markdown: Callable[[Mapping[str, Any]], str]
-    command: str = ""
+    bench: str = ""
 
     def require_markers(self, root: Path) -> None:
         """Raise ValueError if the page has no place for the section: before anything is measured."""
@@ -42,7 +42,7 @@ class PublishedSection:
         if self.section.has(root, text):
             return ""
         wanted = "stale" if path.exists() else f"not {self.nothing!r}, and there is no {self.results}"
-        return f"{self.about} in {self.section.page} is {wanted}: python -m reprise {self.command or self.section.name} --write"
+        return f"{self.about} in {self.section.page} is {wanted}: python -m reprise {self.bench or self.section.name} --write"
 
 
 def store(path: Path, content: Mapping[str, Any]) -> None:

@@ -115,7 +115,7 @@ def section(ranks: int) -> PublishedSection:
         about=f"the table of {ranks} ranks",
         nothing=f"No measurement is published yet: `python -m reprise {command} --write` makes one.",
         markdown=markdown,
-        command=command,
+        bench=command,
     )
 
 
