@@ -79,8 +79,10 @@ def sharded(shape: Shape, parts: Parts, ranks: int, setting: Setting, shares: in
         made.passing(block.forward)
         made.add(kept - unit)
         before = buffer
+    made.passing(parts.head.forward - _of_loss(shape, size))
+    made.add(-before)  # before the loss, which is outside of what is sharded
     made.passing(parts.head.forward)
-    made.add(parts.head.kept - before)
+    made.add(parts.head.kept)
     # Backward: the next unit is gathered while one computes; what a unit has reduced stays until the next one reduces.
     made.add(buffer)
     made.add(-parts.head.kept)
@@ -98,6 +100,11 @@ def sharded(shape: Shape, parts: Parts, ranks: int, setting: Setting, shares: in
     made.add(parts.embedding.elements() * size - root)
     _reduce(made, rest, (parts.embedding.elements() + parts.head.elements()) * size, reduced, ranks)
     return made
+
+
+def _of_loss(shape: Shape, size: int) -> int:
+    """Bytes that the loss adds to the scores: their logarithms in float32, and the scores in float32 if they were not."""
+    return shape.batch * shape.length * shape.vocabulary * MASTER * (1 if size == MASTER else 2)
 
 
 def _reduce(made: Prediction, elements: int, gradients: int, before: int, ranks: int) -> int:
