@@ -84,9 +84,11 @@ def sharded(shape: Shape, parts: Parts, ranks: int, setting: Setting, shares: in
     made.passing(parts.head.forward)
     made.add(parts.head.kept)
     # Backward: the next unit is gathered while one computes; what a unit has reduced stays until the next one reduces.
-    made.add(buffer)
     made.add(-parts.head.kept)
-    made.passing(parts.head.backward)
+    made.passing(parts.head.backward)  # the loss is the most of it, and the first unit is gathered after it
+    made.add(buffer)
+    scores = shape.batch * shape.length * shape.vocabulary * size
+    made.passing(scores + parts.head.elements() * size + 2 * boundary)  # gradients, and what the head was given
     made.add(parts.head.elements() * size + boundary)
     reduced = 0
     for number in reversed(range(shape.layers)):
