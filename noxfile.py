@@ -201,5 +201,7 @@ def lint(session: nox.Session) -> None:
     session.run("python", "-m", "reprise", "page", "--check")
     session.run("python", "-m", "reprise", "budget", "--check")
     session.run("python", "-m", "reprise", "compare", "--check")
+    session.run("python", "-m", "reprise", "compare", "--ranks", "2", "--check")
+    session.run("python", "-m", "reprise", "compare", "--ranks", "4", "--check")
     session.run("python", "-m", "reprise", "overhead", "--check")
     session.run("python", "-m", "reprise", "zoo", "--check")

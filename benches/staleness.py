@@ -17,6 +17,7 @@ from benches.compare import compiled_report as compiled_page
 from benches.compare import report as compare_page
 from benches.overhead import tables as overhead_page
 from benches.papers import page as papers
+from benches.ranks import report as ranks_page
 from conformance.judging.law import all_laws
 from conformance.page import page
 from conformance.provenance.staleness import BEGIN, NO_FINGERPRINT, OLDER, Now, note
@@ -26,7 +27,7 @@ from conformance.rows.results_file import ROOT, Results, Row, read_all
 
 COLUMNS = {"implementation": "impl", "law": "law"}  # of a row, by the fingerprint that is about it
 TABLES = (
-    *("compare-*.json", "compiled-*.json", "overhead-*.json", "budget.json"),
+    *("compare-*.json", "compiled-*.json", "ranks-*.json", "overhead-*.json", "budget.json"),
     *("layer-*.json", "offload-*.json", "zoo-*.json", "papers/*.json"),
 )
 MARK_ANEW = "nox -s published -- --mark"
@@ -139,6 +140,8 @@ def _measured_anew(path: Path, content: Mapping[str, Any]) -> str:
         return f"nox -s reproduce -- {path.stem}"
     if name == "zoo":
         return "nox -s zoo -- --write"
+    if name == "ranks":
+        return f"python -m reprise compare --ranks {content['ranks']} --write"
     if name not in ("compare", "compiled"):
         about = [f"--{one} {content[one]}" for one in ("workload", "size") if name == "offload"]
         return " ".join(["python", "-m", "reprise", name, *about, "--write"])
@@ -157,7 +160,8 @@ def mark(root: Path = ROOT) -> None:
     Raises OSError and ValueError when a part cannot be made.
     """
     directory, now = root / "results", Now()
-    for section in (compare_page.SECTION, compiled_page.SECTION, overhead_page.SECTION, budget.SECTION):
+    sections = compare_page.SECTION, compiled_page.SECTION, overhead_page.SECTION, budget.SECTION, *ranks_page.SECTIONS
+    for section in sections:
         if (root / section.results).exists() and (root / section.section.page).exists():
             section.write(root, json.loads((root / section.results).read_text(encoding="utf-8")), now)
     if (directory / "papers" / "README.md").exists():

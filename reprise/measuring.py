@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from conformance.rows.option_values import InvalidOption
 from conformance.rows.results_file import ROOT
 from reprise.results import failed, require_one
-from reprise.values import Device, File, Flag, Names, Positive, Rounds, option
+from reprise.values import Device, File, Flag, Names, Positive, Ranks, Rounds, option
 
 Model = Literal["attention", "fused-attention", "resnet", "resnet50", "small-layers", "lstm", "experts"]
 Workload = Literal["chain", Model, "sweeps"]  # of benches.models.workloads
@@ -27,6 +27,7 @@ def compare(
     compiled: Flag = False,
     backend: Annotated[str | None, option(metavar="NAME")] = None,
     rounds: Rounds = 15,
+    ranks: Ranks = None,
     results: File = None,
     write: Flag = False,
     redraw: Flag = False,
@@ -46,16 +47,19 @@ def compare(
         compiled: Measure steps under torch.compile instead, next to the compiled plain step.
         backend: With --compiled: the backend of torch.compile; inductor by default.
         rounds: Number of rounds of each timing.
+        ranks: Measure a decoder on 2 or 4 ranks, and predict 8 to 1,024 devices.
         results: Write the results to this file.
         write: Publish a complete run: results, plots, and the table in docs/comparison.md.
         redraw: Measure nothing; make plots, table and page again from the published results.
         check: Measure nothing; fail if a table in docs/comparison.md is not that of the results.
     """
     require_one({"--write": write, "--redraw": redraw, "--check": check}, or_none=True)
+    if ranks is not None:
+        given = {"--workload": workload, "--size": size != "S", "--device": device != "cpu", "--budget": budget}
+        given |= {"--compiled": compiled, "--backend": backend, "--redraw": redraw}
+        return _compare_ranks(ranks, impl, rounds, results, given, write=write, check=check)
     limited = {"--impl": impl, "--workload": workload, "--budget": budget, "--backend": backend, "--results": results}
-    if partial := [name for name, given in limited.items() if given and (write or redraw or check)]:
-        action = "--write" if write else "--redraw" if redraw else "--check"
-        raise InvalidOption(f"{action} is about a complete run; accepted is it without {', '.join(partial)}")
+    _require_complete("--write" if write else "--redraw" if redraw else "--check" if check else "", limited)
     choice: dict[str, Any] = {"implementations": impl, "workloads": workload, "size": size, "device": device, "rounds": rounds}
     if compiled:
         eager = {"--budget": budget, "--redraw": redraw, "--check": check}
@@ -99,6 +103,35 @@ def _compare_compiled(choice: Mapping[str, Any], results: Path | None, write: bo
 
     bench.compare(bench.Choice(**choice), path=results, publish=write, root=ROOT)
     return 0
+
+
+def _require_complete(action: str, limited: Mapping[str, object]) -> None:
+    """InvalidOption for an action that is about a complete run beside options that limit it."""
+    if partial := [name for name, given in limited.items() if given and action]:
+        raise InvalidOption(f"{action} is about a complete run; accepted is it without {', '.join(partial)}")
+
+
+def _compare_ranks(
+    ranks: int,
+    impl: tuple[str, ...],
+    rounds: int,
+    results: Path | None,
+    given: Mapping[str, object],
+    *,
+    write: bool,
+    check: bool,
+) -> int:
+    from benches.ranks import command, report
+
+    if refused := [name for name, value in given.items() if value]:
+        raise InvalidOption(
+            f"{refused[0]} cannot be given with --ranks: a decoder is measured on the CPU, with gloo between ranks"
+        )
+    _require_complete("--write" if write else "--check" if check else "", {"--impl": impl, "--results": results})
+    choice = command.Choice(ranks, impl, rounds)
+    if check:
+        return failed([report.section(ranks).check(ROOT)])
+    return int(not command.compare(choice, path=results, publish=write, root=ROOT))
 
 
 def overhead(

@@ -91,7 +91,7 @@ def judge(choice: Choice, *, ranks: int, profile: str, seed: int, results: Path 
     pairs = choice.pairs()
     path = results or ROOT / "results" / "runs" / f"distributed-{profile}-{ranks}-ranks.jsonl"
     started, rows = time.monotonic(), list[dict[str, Any]]()
-    with _ends_when_asked(), World(ranks) as world:
+    with ends_when_asked(), World(ranks) as world:
         explorer = RankedExplorer(world, PROFILES[profile], seed, {one.name: name for name, one in _by_reference(choice)})
         try:
             for law, one in pairs:
@@ -114,7 +114,7 @@ def _by_reference(choice: Choice) -> Iterator[tuple[str, Implementation]]:
 
 
 @contextmanager
-def _ends_when_asked() -> Iterator[None]:
+def ends_when_asked() -> Iterator[None]:
     """A request to end is an exit, so that no rank and no file is left behind."""
 
     def end(number: int, _: FrameType | None) -> None:

@@ -31,7 +31,7 @@ from torch.distributed.rendezvous import rendezvous
 import impls
 from conformance.distributed.answer import Answer, Task
 from conformance.distributed.collectives import Collectives, RegionStorages
-from conformance.judging.judge import execute
+from conformance.judging.judge import SECONDS_PER_CASE, execute
 from conformance.judging.references import REFERENCES
 
 ADDRESS, KEY, TRACES = "REPRISE_JUDGE", "REPRISE_JUDGE_KEY", "REPRISE_TRACES"  # environment variables
@@ -60,7 +60,8 @@ def observe(task: Task, rank: int) -> Answer:
     """Run a program in the process group that is there."""
     collectives, kept = Collectives(), RegionStorages()
     meters = (collectives, kept) if task.counts else ()
-    seen = execute(_Text(task.source), subject_of(task), "cpu", meters)
+    share = min(1.0, SECONDS_PER_CASE / task.seconds)  # the judge may give a program longer than a case takes
+    seen = execute(_Text(task.source), subject_of(task), "cpu", meters, share=share)
     raised = time.monotonic()
     seen.leaves = ()
     return Answer(rank, seen, raised if seen.error is not None else 0.0, tuple(collectives.found), kept.counts)
