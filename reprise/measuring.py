@@ -44,14 +44,14 @@ def compare(
         size: Model size. S, M: for a CPU; L: for a GPU; XL: count bytes and FLOPs without running kernels.
         device: Device to run on: cpu, cuda, cuda:1, ...; fake: count bytes and FLOPs without running kernels.
         budget: Add the fastest plan within this much memory, in bytes or as a fraction of plain's; repeatable.
-        compiled: Measure steps under torch.compile instead, next to the compiled plain step.
+        compiled: Measure steps under torch.compile, beside plain's.
         backend: With --compiled: the backend of torch.compile; inductor by default.
         rounds: Number of rounds of each timing.
         ranks: Measure a decoder on 2 or 4 ranks, and predict 8 to 1,024 devices.
         results: Write the results to this file.
         write: Publish a complete run: results, plots, and the table in docs/comparison.md.
-        redraw: Measure nothing; make plots, table and page again from the published results.
-        check: Measure nothing; fail if a table in docs/comparison.md is not that of the results.
+        redraw: Measure nothing; draw what is published again.
+        check: Measure nothing; fail if a page does not show the results.
     """
     require_one({"--write": write, "--redraw": redraw, "--check": check}, or_none=True)
     if ranks is not None:
@@ -66,9 +66,7 @@ def compare(
         return _compare_compiled(choice | ({"backend": backend} if backend else {}), results, write, eager)
     if backend is not None:
         raise InvalidOption("--backend has no effect without --compiled; add --compiled")
-    if redraw or check:
-        return _compare_published(redraw=redraw)
-    return _compare_eager(choice | {"budgets": budget}, results, write)
+    return _compare_published(redraw) if redraw or check else _compare_eager(choice | {"budgets": budget}, results, write)
 
 
 def _compare_eager(choice: Mapping[str, Any], results: Path | None, write: bool) -> int:
@@ -81,7 +79,7 @@ def _compare_eager(choice: Mapping[str, Any], results: Path | None, write: bool)
         raise ValueError(str(error)) from error
 
 
-def _compare_published(*, redraw: bool) -> int:
+def _compare_published(redraw: bool) -> int:
     """Draw what is published anew, or check that pages show it."""
     from benches.compare import command, compiled_report, report
 

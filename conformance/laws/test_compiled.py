@@ -201,7 +201,7 @@ def test_policies_keep_what_they_say_when_compiled(case: Case) -> None:
     recomputes=False,
     effort=0.1,
     floor=1,
-    about=TRACING | {"context_fn", "policy"},
+    about=TRACING | {"context_fn", "policy", "mutated"},
 )
 def test_operators_in_place_under_a_compiled_policy(case: Case) -> None:
     """An in-place operator in a compiled region with a selective policy is neither lost nor done twice, or is refused."""

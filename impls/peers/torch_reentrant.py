@@ -85,6 +85,13 @@ IMPLEMENTATION = Implementation(
         "containers_as_outputs",
     )
     | known(
+        "diverges",
+        "tensors in containers are neither detached nor saved: what a region inside of another returns in one requires no grad",
+        "seen here",
+        "containers_that_are_unusual",
+        seed=0,
+    )
+    | known(
         "crashes",
         "tensors in containers are neither detached nor saved: where they are all that requires grad, backward finds no graph, "
         "and says nothing of a container",
