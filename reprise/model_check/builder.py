@@ -38,7 +38,7 @@ def load_build(reference: str) -> Callable[[], Any]:
         value: Any = importlib.import_module(module_name)
         for part in attribute.split("."):
             value = getattr(value, part)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         told = f"{errors.told(error)}{errors.place(error)}"
         raise ValueError(f"build is {reference!r}, which cannot be imported: {told}") from error
     if not callable(value):
@@ -53,7 +53,7 @@ def build_subject(build: Callable[[], Any], device: torch.device | None) -> Subj
             made = build()
     except NotAccepted:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise BuildFails(error) from error
     if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], nn.Module)):
         raise NotAccepted(f"build() returned {_described(made)}; {ACCEPTED}")

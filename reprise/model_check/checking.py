@@ -20,16 +20,19 @@ from reprise.model_check import errors
 from reprise.model_check.budgets.choice import OverBudget, Planner, parse_budget
 from reprise.model_check.budgets.integer_program import require_scipy
 from reprise.model_check.builder import ACCEPTED
+from reprise.model_check.comparison import proves_something
 from reprise.model_check.errors import BuildFails, NotAccepted, PlainFails
 from reprise.model_check.explanations.explain import explain_divergence, explain_spread, explain_undecided
 from reprise.model_check.metering import Observations, measure
 from reprise.model_check.plain_runs import UNDECIDED, PlainRuns
+from reprise.model_check.regions import NoRegions
 from reprise.model_check.remedies import warned_of
 from reprise.model_check.report import Report, Result
 from reprise.model_check.run import Setting, run
 
 DEFAULT = ("torch-nonreentrant", "nested")
-NO_VERDICT = BuildFails, PlainFails  # errors that say nothing of an implementation
+_PLAIN = ""  # where the seconds of plain are: no implementation has this name, and one may be called plain
+NO_VERDICT = BuildFails, NotAccepted, NoRegions, PlainFails  # errors that say nothing of an implementation
 
 
 def check(
@@ -78,7 +81,7 @@ def assert_equals_plain(
     device: str | torch.device | None = None,
     steps: int = 2,
 ) -> None:
-    """Raise AssertionError with the report unless every implementation agrees with plain; arguments as in ``check``."""
+    """Raise AssertionError with the report if an implementation diverges, refuses or crashes; arguments as in ``check``."""
     report = check(build, impl=impl, regions=regions, device=device, steps=steps)
     if not report.agrees:
         raise AssertionError(f"checkpointing changes the step\n{report}")
@@ -121,7 +124,12 @@ class _Checked:
     def report(self, found: list[Implementation]) -> Report:
         self.tell("plain, twice")
         plain = PlainRuns.begun(self.setting, self.tell)
-        self.seconds["plain"] = plain.seconds
+        if not proves_something(plain.first.gradients):
+            raise NotAccepted(
+                "every gradient of the plain step is zero or not finite, so equal ones would prove nothing; let build() return "
+                "a loss that has gradients, and no model whose last layer is zero"
+            )
+        self.seconds[_PLAIN] = plain.seconds
         results = [self._result(one, plain) for one in found]
         ratios = self._times(found)
         results = [
@@ -206,7 +214,7 @@ class _Checked:
                     told = f"{errors.verdict(error, one)}{errors.place(error)}: {errors.told(error)}"
                     error.__traceback__ = None
                     results[place] = replace(result, budget_error=told)
-        if refused and not any(one.choice or one.budget_error for one in results):
+        if len(refused) == len(results):
             raise refused[0]
         return results
 
@@ -215,6 +223,6 @@ class _Checked:
         if any(one.name in self.seconds for one in found):
             self.tell("plain, once more")
             with suppress(PlainFails):  # it did not before: that is of no verdict
-                self.seconds["plain"] += run(self.setting, None, steps=1).seconds
+                self.seconds[_PLAIN] += run(self.setting, None, steps=1).seconds
         medians = {name: statistics.median(times) for name, times in self.seconds.items()}
-        return [medians[one.name] / medians["plain"] if one.name in medians else None for one in found]
+        return [medians[one.name] / medians[_PLAIN] if one.name in medians else None for one in found]

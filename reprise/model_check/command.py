@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
 INVALID = 2
+FAILED = 3
 INTERRUPTED = 130  # as shells have it of what an interrupt has ended
 
 
@@ -40,7 +42,7 @@ def _parser() -> _Parser:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Check a model; 0 if all implementations agree with plain, 1 if one does not, 2 for bad input."""
+    """Check a model; the status: 0, 1 if one diverges, refuses or crashes, 2 for bad input, 3 for an error of this package."""
     try:
         options = _parser().parse_args(arguments)
     except SystemExit as end:
@@ -70,9 +72,16 @@ def main(arguments: Sequence[str]) -> int:
     except (ValueError, TypeError) as error:
         print(f"reprise check: {error}", file=sys.stderr)
         return INVALID
+    except SystemExit as end:
+        print(f"reprise check: the model ended the process, with status {end.code}; nothing was checked", file=sys.stderr)
+        return INVALID
     except KeyboardInterrupt:
         print("reprise check: interrupted; nothing is written", file=sys.stderr)
         return INTERRUPTED
+    except Exception:  # noqa: BLE001 - Python's own status for it, 1, would say that an implementation diverges
+        traceback.print_exc()
+        print("reprise check: this is an error of reprise itself, and says nothing of your model", file=sys.stderr)
+        return FAILED
     in_output = options.json == Path("-")
     print(report.as_json() if in_output else report)
     if options.json and not in_output:

@@ -13,7 +13,9 @@ import torch
 
 from reprise.model_check.run import Run, Tensors
 
-ROUNDING = 64  # epsilons of the largest value up to which a difference is called rounding: it is told, and remains a divergence
+# Epsilons of the largest value up to which a difference is called rounding: it is told, and remains a divergence. Sums in half
+# precision are rounded once, at their end, and 64 of its epsilons would be half of a bfloat16 value.
+ROUNDING, ROUNDING_OF_HALF = 64, 4
 Place = tuple[str, str]  # a field of Comparison, and the name of a tensor, a stream or a module in it
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -31,11 +33,12 @@ class Difference:
     absolute: float
     reason: str = ""
     epsilons: float | None = None
+    rounding: int = ROUNDING  # the most epsilons that are called so, by the dtype
 
     @property
     def is_rounding(self) -> bool:
         """Whether it is as small as sums in another order give."""
-        return self.epsilons is not None and self.epsilons <= ROUNDING
+        return self.epsilons is not None and self.epsilons <= self.rounding
 
 
 @dataclass(frozen=True)
@@ -101,11 +104,14 @@ class Comparison:
 
     @property
     def distances(self) -> dict[Place, float]:
-        """How far what differs lies apart: absolutely, and infinitely where that is no number."""
+        """How far what differs lies apart: absolutely, infinitely where that is no number, and never 0, as 0.0 and -0.0 do."""
         found: dict[Place, float] = {}
         for name, part in _fields(self):
             if isinstance(part, TensorsCompared):
-                found |= {(name, one.name): math.inf if math.isnan(one.absolute) else one.absolute for one in part.differing}
+                found |= {
+                    (name, one.name): math.inf if math.isnan(one.absolute) else one.absolute or math.ulp(0.0)
+                    for one in part.differing
+                }
                 found |= dict.fromkeys(((name, one) for one in (*part.missing, *part.surplus)), math.inf)
             else:
                 found |= dict.fromkeys(((name, one) for one in part), math.inf)
@@ -169,9 +175,12 @@ def difference(name: str, expected: torch.Tensor, seen: torch.Tensor, among: flo
     if expected.is_complex():
         expected, seen = torch.view_as_real(expected.resolve_conj()), torch.view_as_real(seen.resolve_conj())
     absolute = (expected.double() - seen.double()).abs().max().item()
-    epsilon, largest = torch.finfo(expected.dtype).eps, expected.double().abs().max().item()
-    largest = among if largest <= ROUNDING * epsilon * among else largest
-    return Difference(name, _units_apart(expected, seen), absolute, epsilons=absolute / epsilon / largest if largest else None)
+    epsilon, largest = torch.finfo(expected.dtype).eps, _largest(expected)
+    # What is rounding itself is so in single precision at least: a gradient of bfloat16 may be small, and lost.
+    largest = among if largest <= ROUNDING * min(epsilon, torch.finfo(torch.float32).eps) * among else largest
+    epsilons = absolute / epsilon / largest if largest and math.isfinite(absolute) else None
+    allowed = ROUNDING_OF_HALF if expected.element_size() <= torch.half.itemsize else ROUNDING
+    return Difference(name, _units_apart(expected, seen), absolute, epsilons=epsilons, rounding=allowed)
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
@@ -227,7 +236,18 @@ def compare_tensors(expected: Tensors, seen: Tensors) -> TensorsCompared:
 
 
 def _largest(tensor: torch.Tensor) -> float:
-    return tensor.abs().max().item() if tensor.is_floating_point() and tensor.numel() else 0.0
+    """The largest finite value; 0 if there is none."""
+    if not (tensor.is_floating_point() or tensor.is_complex()) or not tensor.numel():
+        return 0.0
+    dense = tensor.to_dense() if tensor.layout != torch.strided else tensor
+    values = torch.view_as_real(dense.resolve_conj()) if dense.is_complex() else dense
+    largest = values.double().abs().nan_to_num(nan=0.0, posinf=0.0).max().item()
+    return float(largest)
+
+
+def proves_something(gradients: Tensors) -> bool:
+    """Whether a gradient has a finite value other than zero. Where none has, equal ones say nothing of an implementation."""
+    return any(_largest(one) > 0 for one in gradients.values())
 
 
 def compare_runs(expected: Run, seen: Run) -> Comparison:

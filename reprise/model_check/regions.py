@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import sys
 import threading
 from collections import Counter
@@ -31,7 +32,8 @@ _ORIGINAL = FunctionType(_TARGET.__code__, _TARGET.__globals__, _TARGET.__name__
 _ORIGINAL.__kwdefaults__ = _TARGET.__kwdefaults__
 _HERE = str(Path(__file__).resolve().parent)
 _ROOT = Path(__file__).resolve().parents[2]
-INTERNAL = (str(Path(torch.__file__).parent), str(_ROOT / "reprise"), str(_ROOT / "impls"), functools.__file__)
+_FOLDERS = Path(torch.__file__).parent, _ROOT / "reprise", _ROOT / "impls"
+INTERNAL = (*(f"{one}{os.sep}" for one in _FOLDERS), functools.__file__)  # else torchvision would be a part of torch
 
 
 @dataclass(frozen=True)

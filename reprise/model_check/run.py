@@ -137,12 +137,17 @@ def _run(setting: Setting, checkpoint: Checkpoint | None, steps: int, only: froz
 
 @contextmanager
 def _put_back(model: nn.Module, tensors: Tensors, values: Tensors) -> Iterator[None]:
-    """Put back values, gradients and train() flags afterwards: models built anew may share modules that the user keeps."""
+    """Put back tensors, gradients and train() flags afterwards: models built anew may share modules that the user keeps."""
     training = {module: module.training for module in model.modules()}
+    registered = [(own, dict(own)) for module in training for own in (module._parameters, module._buffers)]
     gradients = {name: one.grad for name, one in tensors.items() if one.is_leaf}
     try:
         yield
     finally:
+        for own, before in registered:
+            if [*map(id, own.values())] != [*map(id, before.values())]:  # forward has put another tensor in its place
+                own.clear()
+                own.update(before)
         with torch.no_grad():
             for name, one in tensors.items():
                 if one.layout == torch.strided and not torch.equal(one, values[name].to(one.device)):

@@ -24,6 +24,9 @@ class Timm:
         import timm
 
         model = timm.create_model(self.name, pretrained=False, num_classes=3, **self.arguments)
+        head = model.get_classifier()
+        if not head.weight.any():  # as a Mixer's begins: then no gradient is there to be compared
+            torch.nn.init.normal_(head.weight, std=0.02)
         model.set_grad_checkpointing(True)
         return model.train(), torch.randn(BATCH, 3, self.size, self.size)
 

@@ -161,3 +161,31 @@ def test_a_module_that_all_models_share_starts_each_run_alike_and_keeps_its_valu
     assert not report.initial_values_differ
     assert torch.equal(shared.weight, before)
     assert torch.equal(shared.weight.grad, torch.ones(8, 8))
+
+
+class Counting(nn.Linear):
+    """A layer that counts its runs in a buffer, which it replaces each time."""
+
+    def __init__(self) -> None:
+        super().__init__(8, 8)
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.count = self.count + 1
+        return super().forward(x) * self.count
+
+
+def test_a_buffer_that_a_shared_module_replaces_is_put_back() -> None:
+    shared = Counting()
+    count = shared.count
+
+    def made() -> Any:
+        model, x = built()()
+        model.first = shared
+        return model, x
+
+    report = check(made, impl="nested")
+    assert report.results[0].verdict == "agrees"
+    assert not report.initial_values_differ
+    assert shared.count is count
+    assert count == 0

@@ -1,0 +1,156 @@
+"""reprise check: what would be a verdict that says too little or too much, and is none."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from impls import Implementation
+from reprise.model_check import errors
+from reprise.model_check.builder import load_build
+from reprise.model_check.checking import check
+from reprise.model_check.command import main
+from reprise.model_check.comparison import compare_tensors
+from tests.support.checked_models import built
+
+
+def own(function: Callable[..., Any]) -> Implementation:
+    return Implementation("own", kind="checkpoint", summary="x", source="x", declared=False, checkpoint=function)
+
+
+def changing_gradients(change: Callable[[torch.Tensor], torch.Tensor]) -> Implementation:
+    """Runs the function as it is; gradients of what it is passed are changed."""
+
+    def run(function: Any, x: torch.Tensor) -> Any:
+        passed = x.clone()
+        passed.register_hook(change)
+        return function(passed)
+
+    return own(run)
+
+
+class Dead(nn.Module):
+    """The gradient of its scale is 0.0 or -0.0: what is passed to the region is multiplied by zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale, self.layer = nn.Parameter(torch.ones(4)), nn.Linear(4, 1)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return checkpoint(lambda h: self.layer(x + h * 0.0), self.scale * 1, use_reentrant=False)
+
+
+def test_a_zero_of_another_sign_is_a_divergence() -> None:
+    report = check(lambda: (Dead(), torch.ones(4)), impl=changing_gradients(torch.neg))
+    (result,) = report.results
+    assert (result.verdict, [one.name for one in result.comparison.gradients.differing]) == ("diverges", ["scale"])
+    assert not report.agrees
+
+
+def compared(plain: Any, seen: Any, dtype: torch.dtype = torch.float32, **others: list[float]) -> Any:
+    beside = {name: torch.tensor(value, dtype=dtype) for name, value in others.items()}
+    first, second = ({"one": torch.tensor(value, dtype=dtype), **beside} for value in (plain, seen))
+    return compare_tensors(first, second)
+
+
+@pytest.mark.parametrize(
+    ("plain", "seen", "dtype", "others", "rounding"),
+    [
+        ([1.0, 2.0], [1.0, 2.0 + 2**-20], torch.float32, {}, True),
+        ([1.0, 2.0], [1.0, 1.0], torch.float32, {}, False),
+        ([1.0, 2.0], [1.0, 2.0 + 2**-6], torch.bfloat16, {}, True),
+        ([1.0, 2.0], [0.5, 1.0], torch.bfloat16, {}, False),
+        ([0.25, 0.25], [0.0, 0.0], torch.bfloat16, {"largest": [1.0]}, False),
+        ([1e-7, 0.0], [-1e-7, 0.0], torch.float32, {"largest": [1.0]}, True),
+        ([1.0, 2.0], [1.0, 3.0], torch.float32, {"mask": [float("-inf")]}, False),
+        ([1.0, float("inf")], [2.0, float("inf")], torch.float32, {}, False),
+        ([1.0, 2.0], [1.0, float("nan")], torch.float32, {}, False),
+    ],
+)
+def test_rounding_is_small(plain: Any, seen: Any, dtype: torch.dtype, others: dict[str, Any], rounding: bool) -> None:
+    found = compared(plain, seen, dtype, **others)
+    assert not found.agrees
+    assert found.is_rounding is rounding
+
+
+def test_whole_numbers_that_no_double_tells_apart_differ() -> None:
+    found = compared([2**53], [2**53 + 1], torch.int64)
+    assert not found.agrees
+
+
+@pytest.mark.parametrize("scale", [0.0, float("nan")])
+def test_gradients_that_prove_nothing_are_refused(scale: float) -> None:
+    def build() -> Any:
+        model, x = built()()
+        return model, lambda model: model(x).sum() * scale
+
+    with pytest.raises(TypeError, match="every gradient of the plain step is zero or not finite"):
+        check(build, impl="nested")
+
+
+class Rows(nn.Module):
+    """An embedding with sparse gradients in front of a region."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows, self.layer = nn.Embedding(5, 4, sparse=True), nn.Linear(4, 1)
+
+    def forward(self, numbers: torch.Tensor) -> Any:
+        return checkpoint(self.layer, self.rows(numbers), use_reentrant=False)
+
+
+def test_sparse_gradients_are_compared() -> None:
+    def build() -> Any:
+        return Rows(), torch.tensor([1, 3])
+
+    assert check(build, impl="nested").agrees
+    (result,) = check(build, impl=changing_gradients(lambda gradient: gradient * 2)).results
+    assert result.verdict == "diverges"
+    assert [one.name for one in result.comparison.gradients.differing] == ["rows.weight"]
+
+
+def test_a_build_that_is_not_accepted_later_accuses_nobody() -> None:
+    calls: list[int] = []
+
+    def build() -> Any:
+        calls.append(1)
+        return built()() if len(calls) < 3 else None
+
+    with pytest.raises(errors.NotAccepted, match=r"build\(\) returned an object of type NoneType"):
+        check(build, impl="nested")
+
+
+def test_a_module_that_ends_the_process_is_no_agreement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "trains_at_once.py").write_text("import sys\nsys.exit(0)\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match=r"cannot be imported: SystemExit: 0 at .*trains_at_once.py:2"):
+        load_build("trains_at_once:build")
+    assert main(["trains_at_once:build"]) == 2
+    assert "cannot be imported" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("error", "status"), [(RuntimeError("ours"), 3), (SystemExit(0), 2)])
+def test_other_ends_are_no_verdict(
+    error: BaseException, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def check(*_: Any, **__: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(sys.modules["reprise.model_check.checking"], "check", check)
+    assert main(["math:sqrt"]) == status
+    assert "reprise check: " in capsys.readouterr().err
+
+
+def test_an_implementation_may_be_called_plain() -> None:
+    report = check(built(), impl=["plain", "nested"])
+    assert [one.implementation for one in report.results] == ["plain", "nested"]
+    assert report.agrees
