@@ -139,7 +139,9 @@ def _run(setting: Setting, checkpoint: Checkpoint | None, steps: int, only: froz
 def _put_back(model: nn.Module, tensors: Tensors, values: Tensors) -> Iterator[None]:
     """Put back tensors, gradients and train() flags afterwards: models built anew may share modules that the user keeps."""
     training = {module: module.training for module in model.modules()}
-    registered = [(own, dict(own)) for module in training for own in (module._parameters, module._buffers)]
+    registered: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        (own, dict(own)) for module in training for own in (vars(module)["_parameters"], vars(module)["_buffers"])
+    ]
     gradients = {name: one.grad for name, one in tensors.items() if one.is_leaf}
     try:
         yield

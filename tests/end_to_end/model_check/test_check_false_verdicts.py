@@ -18,6 +18,7 @@ from reprise.model_check.builder import load_build
 from reprise.model_check.checking import check
 from reprise.model_check.command import main
 from reprise.model_check.comparison import compare_tensors
+from reprise.model_check.report import Result
 from tests.support.checked_models import built
 
 
@@ -36,6 +37,12 @@ def changing_gradients(change: Callable[[torch.Tensor], torch.Tensor]) -> Implem
     return own(run)
 
 
+def differing(result: Result) -> list[str]:
+    """The names of the gradients that differ."""
+    assert result.comparison is not None
+    return [one.name for one in result.comparison.gradients.differing]
+
+
 class Dead(nn.Module):
     """The gradient of its scale is 0.0 or -0.0: what is passed to the region is multiplied by zero."""
 
@@ -50,7 +57,7 @@ class Dead(nn.Module):
 def test_a_zero_of_another_sign_is_a_divergence() -> None:
     report = check(lambda: (Dead(), torch.ones(4)), impl=changing_gradients(torch.neg))
     (result,) = report.results
-    assert (result.verdict, [one.name for one in result.comparison.gradients.differing]) == ("diverges", ["scale"])
+    assert (result.verdict, differing(result)) == ("diverges", ["scale"])
     assert not report.agrees
 
 
@@ -113,7 +120,7 @@ def test_sparse_gradients_are_compared() -> None:
     assert check(build, impl="nested").agrees
     (result,) = check(build, impl=changing_gradients(lambda gradient: gradient * 2)).results
     assert result.verdict == "diverges"
-    assert [one.name for one in result.comparison.gradients.differing] == ["rows.weight"]
+    assert differing(result) == ["rows.weight"]
 
 
 def test_a_build_that_is_not_accepted_later_accuses_nobody() -> None:

@@ -166,6 +166,8 @@ def test_a_module_that_all_models_share_starts_each_run_alike_and_keeps_its_valu
 class Counting(nn.Linear):
     """A layer that counts its runs in a buffer, which it replaces each time."""
 
+    count: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__(8, 8)
         self.register_buffer("count", torch.zeros(()))
