@@ -1,5 +1,5 @@
-"""torch-graph, law a_change_in_any_way_is_noticed. Whatever wrote to a saved tensor, input or output, by hooks that bring
-back it or a view of it the error is kept."""
+"""torch-graph, law a_change_in_any_way_is_noticed. Under hooks that bring back the tensor or a view of it, whatever wrote to
+a saved input or output is an error."""
 import contextlib, os, sys, types
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch

@@ -1,5 +1,5 @@
-"""torch-graph, law pairs_may_be_left_in_any_order. Pairs may be left in any order, as generators leave them: of those that
-are left the innermost is asked."""
+"""torch-graph, law pairs_may_be_left_in_any_order. Pairs may be exited in any order, as generators do it: the innermost of
+those that are still entered is asked."""
 import os, sys
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch

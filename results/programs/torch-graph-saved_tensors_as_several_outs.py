@@ -1,4 +1,4 @@
-"""torch-graph, law saved_tensors_as_several_outs. Saved tensors that an operator writes several results to give the
+"""torch-graph, law saved_tensors_as_several_outs. Saved tensors to which an operator writes several results give the
 gradients of their saved values."""
 import contextlib, os, sys, types
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone

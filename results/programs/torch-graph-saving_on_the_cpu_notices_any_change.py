@@ -1,5 +1,5 @@
-"""torch-graph, law saving_on_the_cpu_notices_any_change. Whatever wrote to a tensor on the CPU that was saved, input or
-output, backward is an error, as it is in plain."""
+"""torch-graph, law saving_on_the_cpu_notices_any_change. Whatever wrote to a saved tensor on the CPU, input or output,
+backward raises, as in plain."""
 import contextlib, os, sys, types
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch

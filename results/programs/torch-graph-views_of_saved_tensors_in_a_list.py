@@ -1,4 +1,4 @@
-"""torch-graph, law views_of_saved_tensors_in_a_list. Saved tensors of which a foreach operator writes to views give the
+"""torch-graph, law views_of_saved_tensors_in_a_list. Saved tensors to whose views a foreach operator writes give the
 gradients of their saved values."""
 import contextlib, os, sys, types
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone

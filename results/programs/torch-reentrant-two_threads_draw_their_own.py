@@ -1,6 +1,6 @@
 """torch-reentrant, law two_threads_draw_their_own. Two threads that run backward at once, over a graph each, draw the
 numbers of their own forward."""
-import concurrent.futures, functools, os, sys, threading  # threads do not always meet: where it shows nothing, run it again
+import concurrent.futures, functools, os, sys, threading
 sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -15,14 +15,19 @@ def run(checkpoint, note, device):
         calls.append(None)
         if len(calls) == 3:
             inside.set()
-            over.wait(5)
-        elif len(calls) == 4: over.set()
+            drawn.wait(0.2)
+        elif len(calls) == 4:
+            drawn.set()
+            over.wait(0.2)
         return torch.nn.functional.dropout(h.sin(), 0.3).exp()
-    def back(y): y.backward(y, retain_graph=False)
+    def back(y):
+        y.backward(y, retain_graph=False)
+        inside.set()
+        over.set()
     outputs = [checkpoint(f, leaf * 1) for leaf in leaves]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         first = pool.submit(back, outputs[0])
-        second = pool.submit(back, outputs[1])
+        inside.wait(10); second = pool.submit(back, outputs[1])
     note('gradients 0', [leaf.grad for leaf in leaves])
 class Near(tuple):
     def __eq__(self, other):
@@ -34,8 +39,7 @@ def note(label, value=None): notes[label] = torch.utils._pytree.tree_map(lambda 
 for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
     try: run(one, note, 'cpu')
     except Exception as error:
-        print('error:', repr(error))
-        notes['error'] = 'raised'
+        print('error:', repr(error)); notes['error'] = 'raised'
 wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
 for label in wrong: print(f'{label}: plain {expected.get(label)}, torch-reentrant {seen.get(label)}')
 sys.exit(len(wrong) > 0)

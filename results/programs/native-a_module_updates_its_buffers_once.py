@@ -1,0 +1,32 @@
+"""native, law a_module_updates_its_buffers_once. Statistics and other buffers that a module updates in forward are, after
+backward, what plain leaves."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from impls.native.api import checkpoint
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p = torch.randn(4, 3, device=device, requires_grad=True)
+    m = torch.nn.BatchNorm1d(3, momentum=0.1, device=device)
+    for step in range(1):
+        y = checkpoint(m, p)
+        y.backward(torch.ones_like(y))
+        note(f'buffers {step}', [*m.buffers()])
+
+def show(x):
+    return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+def plain(function=None, *args, **kwargs):
+    return function(*args, **kwargs) if args or function is not None else lambda f: f
+def note(label, value=None):
+    notes[label] = str(torch.utils._pytree.tree_map(show, value))
+for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
+    try:
+        run(one, note, 'cpu')
+    except Exception as error:
+        print('error:', repr(error))
+        notes['error'] = 'raised'
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong:
+    print(f'{label}: plain {expected.get(label)}, native {seen.get(label)}')
+sys.exit(len(wrong) > 0)

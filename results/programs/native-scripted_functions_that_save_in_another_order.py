@@ -1,0 +1,35 @@
+"""native, law scripted_functions_that_save_in_another_order. A scripted function that saves alike shapes in another order
+from its second call on gets no wrong gradient."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from impls.native.api import checkpoint
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    p, q = (torch.randn(3, 3, device=device, requires_grad=True) for _ in range(2))
+    text = 'def f(a, b):\n    return a.sin() * b.exp()\n'
+    f = torch.jit.CompilationUnit(text).f
+    def outer(h):
+        return f(h * 1.5, q).cos()
+    for step in range(1):
+        y = checkpoint(outer, p)
+        y.backward(torch.ones_like(y))
+        note(f'gradients {step}', [q.grad])
+
+def show(x):
+    return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+def plain(function=None, *args, **kwargs):
+    return function(*args, **kwargs) if args or function is not None else lambda f: f
+def note(label, value=None):
+    notes[label] = str(torch.utils._pytree.tree_map(show, value))
+for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
+    try:
+        run(one, note, 'cpu')
+    except Exception as error:
+        print('error:', repr(error))
+        notes['error'] = 'raised'
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong:
+    print(f'{label}: plain {expected.get(label)}, native {seen.get(label)}')
+sys.exit(len(wrong) > 0)

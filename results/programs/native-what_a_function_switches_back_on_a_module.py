@@ -1,0 +1,36 @@
+"""native, law what_a_function_switches_back_on_a_module. A function may put a module into eval mode, or freeze it, and back:
+backward leaves it as forward did."""
+import os, sys
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), os._exit(2))  # status 1 is for the fault alone
+import torch
+from impls.native.api import checkpoint
+
+def run(checkpoint, note, device):
+    torch.manual_seed(0)
+    m = torch.nn.Linear(2, 2).to(device)
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    def f(h):
+        m.eval()
+        y = m(h).relu()
+        m.train()
+        return y
+    y = checkpoint(f, p)
+    y.backward(torch.ones_like(y))
+    note('switched back', [m.training])
+
+def show(x):
+    return (type(x).__name__, x.dtype, x.layout, x.to_dense().tolist(), x.requires_grad) if torch.is_tensor(x) else x
+def plain(function=None, *args, **kwargs):
+    return function(*args, **kwargs) if args or function is not None else lambda f: f
+def note(label, value=None):
+    notes[label] = str(torch.utils._pytree.tree_map(show, value))
+for notes, one in (((expected := {}), plain), ((seen := {}), checkpoint)):
+    try:
+        run(one, note, 'cpu')
+    except Exception as error:
+        print('error:', repr(error))
+        notes['error'] = 'raised'
+wrong = [label for label in expected | seen if expected.get(label) != seen.get(label)]
+for label in wrong:
+    print(f'{label}: plain {expected.get(label)}, native {seen.get(label)}')
+sys.exit(len(wrong) > 0)
