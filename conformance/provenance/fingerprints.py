@@ -181,7 +181,7 @@ class Sources:
             if first in module.definitions:
                 yield module.name, first
         for text in (node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)):
-            if "importlib" in module.imports and text in self._paths:
+            if "importlib" in module.imports and "." in text and text in self._paths:  # "reprise" may be a folder's name, too
                 yield text, ALL
             if module.name.startswith(f"{LAWS}."):  # a law may mix the programs of others, which it names
                 yield from ((one, f"test_{text}") for one in self._holding(LAWS, f"test_{text}"))

@@ -139,6 +139,14 @@ def test_an_entry_of_a_dict_is_a_root_of_its_own(tmp_path: Path) -> None:
     assert ("impls.helper", "f") in after.closure([first])
 
 
+def test_a_text_is_a_module_that_is_imported_only_with_a_dot(tmp_path: Path) -> None:
+    """A folder may have the name of a package: its cache would have all of that in a fingerprint."""
+    text = "import importlib\ndef helped(x): return importlib.import_module('impls.deep')\ndef unrelated(): return 'impls'\n"
+    closure = sources(tmp_path, helper=text).closure(["impls.helper:helped", "impls.helper:unrelated"])
+    assert ("impls.deep", "DEPTH") in closure
+    assert ("impls.lazy", "late") not in closure
+
+
 @pytest.mark.parametrize("root", ["impls.nowhere", "impls.ours:nothing", "impls.ours:LIMIT[1]"])
 def test_a_root_that_is_not_there_is_an_error(root: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"there is no "):
