@@ -6,6 +6,10 @@
   const columns = JSON.parse(find("#records").textContent);
   const records = columns[0][1].map((_, number) =>
     Object.assign({}, ...columns.map(([values, places]) => values[places[number]])));
+  for (const record of records) { // by implementation and law, as script_files names it
+    const name = `${record.impl.replace(/[^\p{L}\p{N}_]/gu, "-")}-${record.law}.py`;
+    record.file = record.folder && `${record.folder}/${name}`;
+  }
   const form = find("#filters");
   const menu = find(".menu");
   const panel = find("#panel");

@@ -114,7 +114,7 @@ class Entry:
         return None if known is None else {"reason": known.reason, "source": known.source}
 
     def record(self) -> list[dict[str, Any]]:
-        """What the panel shows, split into parts that several verdicts share; of the script only its path."""
+        """What the panel shows, split into parts that several verdicts share; of the script only its folder."""
         row = self.row
         return [
             {"law": row["law"], "statement": row.get("statement", ""), "family": self.family, **_for_readers(row)},
@@ -124,7 +124,7 @@ class Entry:
             {"options": row.get("options", ""), "program": bool(row["program"]), "takes": self.takes},
             {"known": self.known},
             {"detail": self.detail},
-            {"file": self.script_file},
+            {"folder": self.script_file.rpartition("/")[0]},  # the name of the file is that of implementation and law
         ]
 
 

@@ -153,7 +153,7 @@ def test_a_script_that_is_a_file_is_linked_and_its_text_stands_nowhere_else(tmp_
     write(path, HEADER, naming_files(path, rows))
     assert [entry.script_file for entry in entries(read_all(path))] == ["programs/older-masks.py", ""]
     shown = page.rendered(read_all(path), path.parent, LISTS)
-    assert [told["file"] for told in records(Elements(shown))] == ["programs/older-masks.py", ""]
+    assert [told["folder"] for told in records(Elements(shown))] == ["programs", ""]
     assert "sys.exit(1)" not in shown
 
 
@@ -161,7 +161,7 @@ def test_figures_stand_in_the_page(tmp_path: Path) -> None:
     assert not made(tmp_path, results()).all("img")
     (tmp_path / "compare").mkdir()
     (tmp_path / "compare" / "memory-by-depth.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
-    head = {**HEADER, "device": "cpu", "size": "S", "rounds": 15, "threads": 1, "backend": "eager"}
+    head = {**HEADER, "device": "cpu", "size": "S", "rounds": 15, "threads": 1}
     (tmp_path / "compare-cpu.json").write_text(json.dumps(head))
     found = made(tmp_path, results())
     ((image, _),) = found.all("img")
@@ -171,7 +171,7 @@ def test_figures_stand_in_the_page(tmp_path: Path) -> None:
     assert len(found.all("a", href="compare/memory-by-depth.svg")) == 2
     ((name, about, _),) = figures.comparisons(tmp_path)
     assert name == "compare-cpu.json"
-    assert about.startswith("cpu, size S, 15 rounds, threads: 1, backend eager · ")
+    assert about.startswith("cpu, size S, 15 rounds, threads: 1 · ")
 
 
 def test_real_models_are_a_table_of_what_was_found(tmp_path: Path) -> None:
