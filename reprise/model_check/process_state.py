@@ -42,7 +42,10 @@ def random_streams() -> dict[str, str]:
 
 @contextmanager
 def preserved() -> Iterator[None]:
-    """Put back random numbers, grad mode, filters of warnings, and torch's settings for the process."""
+    """Put back random numbers, grad mode, filters of warnings, and what ``_settings`` has.
+
+    Random numbers of an accelerator are put back only if it was initialised before.
+    """
     module = _device_module()
     devices = module.get_rng_state_all() if module is not None else None
     streams = torch.get_rng_state(), random.getstate(), np.random.get_state()
