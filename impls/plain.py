@@ -47,6 +47,7 @@ IMPLEMENTATION = Implementation(
         "a_retained_backward_keeps_nothing",
         "a_backward_of_some_outputs_keeps_nothing",
         "a_request_for_some_gradients_keeps_nothing",
+        "containers_that_nested_regions_empty",
         "a_differentiable_backward_keeps_nothing",
         "what_a_request_did_not_need_dies_with_it",
         "a_backward_that_is_refused_keeps_nothing",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from typing import Any
+from typing import Any, cast
 
 from hypothesis import strategies as st
 
@@ -15,12 +15,14 @@ from conformance.judging.verdicts import Diverges, Measured
 from conformance.meters.meter import Made, Moment, Storages
 from conformance.programs.nesting_switch import if_nesting
 from conformance.programs.notes import WHOLE_FORWARD, Note, Role
+from conformance.programs.program import Named
 from conformance.programs.scenarios import kept_objects, lifetimes
 from conformance.programs.scenarios.regions import exec_groups
 from conformance.programs.schedules import exactly, schedules, watched
 from conformance.programs.strategies import named
 from conformance.rows.for_readers import for_readers
 from impls.plain import checkpoint as plain
+from impls.schedules import Keep, Plan, Region, interpret, unit_chain
 
 PASSES = st.integers(1, 3)
 
@@ -288,3 +290,35 @@ def test_lists_that_outputs_are_appended_to(case: Case) -> None:
         if count > allowed:
             told = f"at '{label}' {count} storages are alive that the program does not hold, in the first four steps {allowed}"
             raise Diverges(told, Measured("alive", ((label, allowed),), at_most=True))
+
+
+@for_readers("advanced", "leaked or late memory", "peak memory, pop, list, dict, nested checkpoint")
+@law(
+    named(
+        kept_objects.emptied_at_each_level,
+        kind=st.sampled_from(["list", "dict"]),
+        layers=st.integers(2, 10),
+        reads=st.booleans(),
+    ),
+    needs=["containers", "nesting", "early-stop"],
+    floor=4,
+)
+def test_containers_that_nested_regions_empty(case: Case) -> None:
+    """Where regions inside each other take the tensor out of a container, as many are alive in backward as the plan allows."""
+    storages = Storages()
+    case.seen = case.run(storages)
+    case.equals_plain()
+    layers = int(dict(cast(Named, case.program).arguments)["layers"])
+    allowed = interpret(_halves(0, layers), unit_chain(layers)).peak + 1  # and the output, which the program holds
+    for moment in storages.moments:
+        if moment.note.role is Role.DUE and len(moment.alive) > allowed:
+            told = f"at '{moment.label}' {len(moment.alive)} storages are alive, expected at most {allowed}"
+            raise Diverges(told, Measured("alive", ((moment.label, allowed),), at_most=True))
+
+
+def _halves(first: int, count: int) -> Plan:
+    """A chain of so many layers as two regions, each of which consists of two regions again, down to single layers."""
+    if count == 1:
+        return (Keep(first),)
+    half = count // 2
+    return Region(_halves(first, half)), Region(_halves(first + half, count - half))

@@ -118,12 +118,6 @@ class FlatInputs:
         return self.args, self.kwargs, self.tensors, (), ()
 
 
-def _children(value: Any) -> list[Any]:
-    """What a container holds."""
-    parts = flatten_once(value)
-    return [] if parts is None else parts.children
-
-
 class _Position(int):
     """Stands for the tensor with that index."""
 
@@ -231,16 +225,19 @@ class Inputs:
             return GONE if whole is None else whole
         return child.original if type(child) is Container else child
 
+    def _originals(self, container: Container) -> list[Any]:
+        return [self._original(child) for child in container.children]
+
     def _keeps(self, container: Container) -> bool:
-        return container.keep_if_unchanged([self._original(child) for child in container.children])
+        return container.keep_if_unchanged(self._originals(container))
 
     def _keeps_itself(self, container: Container, value: Any) -> bool:
         others = [self._original(child) for child in container.children if type(child) is not Container]
         return container.keep_itself(value, _ATOMS, others)
 
     def keeps_container(self, value: Any) -> bool:
-        """Whether a container is among them, and kept as it is."""
-        return any(one.original is value for one in self.containers)
+        """Whether a container is among them, and holds what it held, so that it is kept as it is."""
+        return any(one.original is value and one.original_with(self._originals(one)) is value for one in self.containers)
 
     def drop_changed_containers(self) -> bool:
         """Let go of containers that hold something else by now, which are made anew; whether others are left."""
@@ -249,9 +246,8 @@ class Inputs:
         self.containers = [one for one in self.containers if self._keeps(one)]
         self.changed = [one for one in self.changed if one.other_name and self._keeps_itself(one, one.other_name.find())]
         if self.lent:
-            held = {id(child) for one in self.changed if one.other_name for child in _children(one.other_name.find())}
-            kept = {child for one in self.containers for child in one.children if type(child) is _Position}
-            self.lent = {position: one for position, one in self.lent.items() if position in kept or id(one) in held}
+            kept = {child for one in (*self.containers, *self.changed) for child in one.children if type(child) is _Position}
+            self.lent = {position: one for position, one in self.lent.items() if position in kept}
         return bool(self.containers or self.changed)
 
     def contains(self, tensor: torch.Tensor) -> bool:

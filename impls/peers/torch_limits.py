@@ -41,6 +41,7 @@ TORCH_REENTRANT: dict[str, Known] = {
         "a_container_passed_twice",
         "containers_that_are_unusual",
         "arguments_in_containers_are_freed",
+        "containers_that_nested_regions_empty",
         "containers_that_the_function_empties",
         "dataclasses_are_not_constructed_anew",
     ),
@@ -260,6 +261,7 @@ TORCH_NONREENTRANT: dict[str, Known] = {
         "crashes",
         "arguments are kept as they are, so a container that the function empties is empty when it runs again",
         "seen here",
+        "containers_that_nested_regions_empty",
         "containers_that_the_function_empties",
     ),
     **known(

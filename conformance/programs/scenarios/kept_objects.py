@@ -138,3 +138,45 @@ def filled(checkpoint: Any, note: Any, device: str, *, kind: str, when: str, ste
         note(f"held {step}", [y, *beside])
         del y, box
         note(f"step {step}", beside)
+
+
+def emptied_at_each_level(checkpoint: Any, note: Any, device: str, *, kind: str, layers: int, reads: bool) -> None:
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+
+    def put(box, value):
+        if kind == "list":
+            box.append(value)
+        else:
+            box[0] = value
+
+    def layer(h, index):
+        h = h.sin()
+        if h.requires_grad:
+            h.register_hook(lambda grad: note(f"due {index}"))
+        return h
+
+    def read(box, index):
+        return layer(box[0], index)
+
+    def halves(first, count):
+        def f(box):
+            if count > 1:
+                put(box, checkpoint(halves(first, count // 2), box))
+                put(box, checkpoint(halves(first + count // 2, count - count // 2), box))
+            elif reads:
+                h = checkpoint(read, box, first)
+                box.pop(0)
+                put(box, h)
+                del h
+            else:
+                put(box, layer(box.pop(0), first))
+            return box.pop(0)
+
+        return f
+
+    box = [p] if kind == "list" else {0: p}
+    y = halves(0, layers)(box)
+    note("forward", y)
+    y.backward(torch.ones_like(y))
+    note("gradients 0", [p.grad])

@@ -244,3 +244,13 @@ def keeps_containers_that_hold_results(copy: Copy) -> None:
         return True
 
     copy.replace("tensors.containers", "Container.keep_itself", changed)
+
+
+@mutant("nested.inputs", "lifetimes", "containers_that_nested_regions_empty")
+def lends_what_was_put_into_a_container_since(copy: Copy) -> None:
+    """A region inside keeps all tensors of a container that the region around was passed, whatever it holds by now."""
+
+    def changed(self: Any, value: Any) -> bool:
+        return any(one.original is value for one in self.containers)
+
+    copy.replace("nested.inputs", "Inputs.keeps_container", changed)
