@@ -152,6 +152,13 @@ IMPLEMENTATION = Implementation(
         "arguments_made_in_inference_mode",
     )
     | known(
+        "diverges",
+        "containers among the arguments are built anew, in forward too, so the caller's own is not emptied",
+        _SEEN,
+        "containers_that_nested_regions_empty",
+        seed=0,
+    )
+    | known(
         "crashes",
         "containers among the arguments are built anew, in forward too, so the caller's own is not filled",
         _SEEN,

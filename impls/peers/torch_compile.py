@@ -217,6 +217,12 @@ _INTERNAL |= known(
 
 _INTERNAL |= known(
     "crashes",
+    "arguments are kept as they are, so a container that the function empties is empty when it runs again",
+    _SEEN,
+    "containers_that_nested_regions_empty",
+)
+_INTERNAL |= known(
+    "crashes",
     "a mask that a region inside a region hands out past its result, in a dict, ends in an internal error of Dynamo",
     _SEEN,
     "other_tensors_with_the_same_values",
