@@ -181,7 +181,7 @@ def test_a_model_whose_plain_runs_are_equal_takes_more_runs_only_where_it_differ
 
 def test_the_page_says_how_rare_a_false_accusation_is() -> None:
     page = (Path(__file__).parents[3] / "docs" / "checking-your-model.md").read_text(encoding="utf-8")
-    assert f"at most once in {math.comb(PLAIN_RUNS - 1 + RUNS, RUNS)} checks" in page
+    assert f"at most once in {math.comb(PLAIN_RUNS - 1 + RUNS, RUNS)} such comparisons" in page
     assert f"plain runs {PLAIN_RUNS} times and the implementation {RUNS} times" in page
 
 
