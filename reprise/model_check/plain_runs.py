@@ -3,7 +3,8 @@
 A difference in one run may be chance, if the model is not deterministic. So both are run again. Each run's distance from the
 first plain one is a number for each tensor. If an implementation did what plain does, its runs could change places with
 plain's; it diverges only if no other choice of as many runs is set apart from the rest in as many tensors. By chance that
-happens at most once in ``comb(PLAIN_RUNS - 1 + RUNS, RUNS)`` such comparisons, 330, however many tensors vary, and in whatever way.
+happens at most once in ``comb(PLAIN_RUNS - 1 + RUNS, RUNS)`` such comparisons, 330, however many tensors vary, and in
+whatever way.
 """
 
 from __future__ import annotations
