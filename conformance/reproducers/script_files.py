@@ -46,6 +46,29 @@ def files(rows: Iterable[Row]) -> dict[str, str]:
     return {re.sub(r"\W", "-", row["impl"]) + f"-{row['law']}.py": row["program"] for row in standalone(rows)}
 
 
+def keeping_scripts(results: Path, header: Mapping[str, Any], rows: Sequence[Row]) -> list[Row]:
+    """The rows, with the scripts that a results file has for rows that are equal, fingerprints of the measured code included.
+
+    Reducing those again would run the same programs on the same code.
+    """
+    try:
+        earlier = results_file.read(results)
+    except (OSError, ValueError):
+        return list(rows)
+    if any(earlier.header.get(key) != header.get(key) for key in ("versions", "seed", "profile")):
+        return list(rows)
+    kept = {_key(row): row for row in earlier.rows if file_of(results, row) is not None}
+    return [{**row, "program": kept[_key(row)]["program"]} if _is_equal(row, kept.get(_key(row))) else row for row in rows]
+
+
+def _is_equal(row: Row, earlier: Row | None) -> bool:
+    """Whether two runs of the same code say the same about a law and an implementation."""
+    if earlier is None or "fingerprints" not in row:
+        return False
+    keys = (row.keys() | earlier.keys()) - {"program", "seconds"}
+    return all(row.get(key) == earlier.get(key) for key in keys)
+
+
 def complete(results: Path, header: Mapping[str, Any], rows: Iterable[Row], *, published: bool) -> list[Row]:
     """Reduce and write the scripts of a run, and write its results, after each implementation: an interruption loses few.
 
@@ -117,11 +140,12 @@ def reducible(rows: Iterable[Row], *, every_fault: bool) -> list[Row]:
 
 
 def reduce_scripts(rows: Sequence[Row], *, every_fault: bool, directory: Path | None = None) -> list[Row]:
-    """The rows with reduced scripts. Each takes some seconds, but for those that ``directory`` has from an earlier run.
+    """The rows with reduced scripts. Each takes some seconds, but for those that ``directory`` has as they are.
 
     With ``every_fault``, scripts of refusals are run as well: standard error names those that show nothing, or that stay long.
     """
     tasks = {_key(row): _task(row, directory) for row in reducible(rows, every_fault=every_fault)}
+    tasks = {key: task for key, task in tasks.items() if task.script != task.earlier}
     tasks |= {_key(row): Task(row["program"]) for row in rows if every_fault and _is_refusal(row)}
     reduced = _reduce(tasks)
     return [{**row, "program": reduced.get(_key(row), row["program"])} for row in rows]

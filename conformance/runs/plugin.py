@@ -230,6 +230,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
     header = results_file.header(options.seed, options.profile, options.device, origin.suite)
     header["versions"] |= _distributions(row["impl"] for row in rows)
     rows = [{**row, "fingerprints": measured_code.of_row(origin.sources, row, header)} for row in rows]
+    rows = script_files.keeping_scripts(path, header, rows) if published else rows
     results_file.write(path, header, rows)  # before what takes time, may be interrupted, or may fail
     if published and (other := torch_releases.counterpart(Results(path, header, tuple(rows), {}), _published_already())):
         rows = torch_releases.without_repeated_programs(rows, other)
@@ -259,12 +260,7 @@ def _tell_nothing_judged(reporter: pytest.TerminalReporter, exitstatus: int, con
 
 
 def _completed(
-    reporter: pytest.TerminalReporter,
-    path: Path,
-    header: Mapping[str, Any],
-    rows: list[Row],
-    *,
-    published: bool,
+    reporter: pytest.TerminalReporter, path: Path, header: Mapping[str, Any], rows: list[Row], *, published: bool
 ) -> list[Row]:
     """The rows with scripts as small as can be; sections and page are made anew where they are published."""
     if count := len(script_files.reducible(rows, every_fault=published)):

@@ -152,6 +152,41 @@ def test_what_is_not_needed_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None
     assert nothing == ""
 
 
+def _published(path: Path, **changes: Any) -> tuple[list[results_file.Row], list[results_file.Row]]:
+    """Rows that are published at a path with a script each, and as another run of the same code finds them."""
+    found = [fault("one", law) | {"fingerprints": {"law": "1"}, "seconds": 2.0} for law in "ab"]
+    scripts = [{**one, "program": one["program"] + "# small\n"} for one in found]
+    write_results(path, HEADER, naming_files(path, write(path, scripts, every_fault=False)))
+    return scripts, [{**one, "seconds": 3.0, **changes} for one in found]
+
+
+def test_equal_rows_of_equal_code_keep_their_scripts(tmp_path: Path) -> None:
+    path = tmp_path / "results" / "conformance-cpu.jsonl"
+    scripts, found = _published(path)
+    kept = script_files.keeping_scripts(path, HEADER, found)
+    assert [one["program"] for one in kept] == [one["program"] for one in scripts]
+    assert [one["seconds"] for one in kept] == [3.0, 3.0]
+    assert script_files.keeping_scripts(path, HEADER | {"seed": 5}, found) == found
+    assert script_files.keeping_scripts(tmp_path / "other.jsonl", HEADER, found) == found
+    assert script_files.keeping_scripts(path, HEADER, [{**found[0], "law": "c"}]) == [{**found[0], "law": "c"}]
+
+
+@pytest.mark.parametrize("changes", [{"fingerprints": {"law": "2"}}, {"detail": "other"}, {"cases": 9}])
+def test_rows_that_differ_get_scripts_anew(tmp_path: Path, changes: dict[str, Any]) -> None:
+    path = tmp_path / "results" / "conformance-cpu.jsonl"
+    _, found = _published(path, **changes)
+    assert script_files.keeping_scripts(path, HEADER, found) == found
+
+
+def test_a_script_that_is_there_already_is_not_reduced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks: list[Any] = []
+    monkeypatch.setattr(script_files, "_reduce", lambda given: tasks.extend(given) or {})
+    rows = [fault("one", "a"), fault("one", "b")]
+    (tmp_path / "one-a.py").write_text(rows[0]["program"])
+    assert reduce_scripts(rows, every_fault=True, directory=tmp_path) == rows
+    assert tasks == [("one", "b")]
+
+
 def test_an_interruption_loses_the_scripts_of_one_implementation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "results" / "conformance-cpu.jsonl"
     rows = [fault(name, law) for law in ("a", "b") for name in ("one", "other")]
