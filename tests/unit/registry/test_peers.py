@@ -13,7 +13,7 @@ import pytest
 import impls
 from impls import PEERS, Peer
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def test_names_of_peers_are_their_own() -> None:

@@ -88,7 +88,7 @@ def test_a_run_is_complete_with_every_law_as_declared(change: Any, complete: boo
 
 def test_what_one_worker_runs() -> None:
     assert group("conformance/laws/test_rng.py::test_masks[nested]") == "conformance/laws/test_rng.py::test_masks"
-    assert group("tests/suite/test_law.py::test_it[one]") == "tests/suite/test_law.py"
+    assert group("tests/suite/judging/test_law.py::test_it[one]") == "tests/suite/judging/test_law.py"
     mutants = "tests/mutants/test_mutants.py"
     assert group(f"{mutants}::test_it[a_law: a mutant]") == group(f"{mutants}::test_that[a_law: another]")
     assert group(f"{mutants}::test_it[a_law: a mutant]") != group(f"{mutants}::test_it[another_law: a mutant]")

@@ -98,7 +98,7 @@ def fingerprints() -> str:
 
 
 def test_the_same_seed_gives_the_same_programs_in_every_process() -> None:
-    text = "from tests.suite import test_programs_of_laws\nprint(test_programs_of_laws.fingerprints())\n"
+    text = "from tests.suite.programs import test_programs_of_laws\nprint(test_programs_of_laws.fingerprints())\n"
     other = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "7"}
     done = subprocess.run([sys.executable, "-c", text], env=other, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -15,7 +15,7 @@ from conformance.reproducers import findings
 from conformance.rows.results_file import ROOT
 from conformance.soak import command
 from reprise.command_line import main
-from tests.unit.test_installed import distribution
+from tests.unit.registry.test_installed import distribution
 
 MODULE = """
 from dataclasses import replace
