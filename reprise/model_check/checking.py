@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import statistics
 import warnings
@@ -27,7 +28,7 @@ from reprise.model_check.metering import Observations, measure
 from reprise.model_check.plain_runs import UNDECIDED, PlainRuns
 from reprise.model_check.regions import NoRegions
 from reprise.model_check.remedies import warned_of
-from reprise.model_check.report import Report, Result
+from reprise.model_check.report import NOT_TOLD_APART, Report, Result
 from reprise.model_check.run import Setting, run
 
 DEFAULT = ("torch-nonreentrant", "nested")
@@ -101,6 +102,7 @@ def _anew(build: Callable[[], Any]) -> Callable[[], Any]:
     """``build``, which is refused when it returns the model of its last call again."""
     last: list[weakref.ref[Any]] = []
 
+    @functools.wraps(build)
     def built() -> Any:
         made = build()
         model = made[0] if isinstance(made, tuple) and made else made
@@ -138,7 +140,7 @@ class _Checked:
         ]
         planner = Planner.measured(self.setting, plain, self.tell) if self.budget is not None else None
         if planner:
-            results = self._within_budget(planner, found, results)
+            results = self._within_budget(planner, plain, found, results)
         return Report(
             regions=tuple(one.name for one in plain.first.regions),
             plain_runs=len(plain),
@@ -158,7 +160,9 @@ class _Checked:
         except NO_VERDICT:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the verdict
-            result = Result(one.name, errors.verdict(error, one), error=errors.told(error), where=errors.place(error))
+            raiser = errors.raised_by(error, one, plain.first.sources)
+            verdict, where = errors.verdict(error, raiser), errors.place(error)
+            result = Result(one.name, verdict, error=errors.told(error), raised_by=raiser, where=where)
             error.__traceback__ = None  # its frames hold the model
         else:
             self.seconds[one.name] = [*seen.seconds, *judged.seconds]
@@ -198,7 +202,9 @@ class _Checked:
             return explain_undecided(self.setting, one.checkpoint, plain.first)
         return explain_divergence(self.setting, one.checkpoint, plain, result.comparison)
 
-    def _within_budget(self, planner: Planner, found: list[Implementation], results: list[Result]) -> list[Result]:
+    def _within_budget(
+        self, planner: Planner, plain: PlainRuns, found: list[Implementation], results: list[Result]
+    ) -> list[Result]:
         assert self.budget is not None
         refused: list[OverBudget] = []
         for place, (one, result) in enumerate(zip(found, results, strict=True)):
@@ -211,7 +217,9 @@ class _Checked:
                 except NO_VERDICT:
                     raise
                 except Exception as error:  # noqa: BLE001 - with some regions checkpointed: with all, it had none
-                    told = f"{errors.verdict(error, one)}{errors.place(error)}: {errors.told(error)}"
+                    raiser = errors.raised_by(error, one, plain.first.sources)
+                    told = f"{errors.verdict(error, raiser)}{errors.place(error)}: {errors.told(error)}"
+                    told += f"\n{NOT_TOLD_APART}" if raiser == "cannot be told" else ""
                     error.__traceback__ = None
                     results[place] = replace(result, budget_error=told)
         if len(refused) == len(results):

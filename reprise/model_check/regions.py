@@ -104,8 +104,7 @@ class RegionLog:
         checkpointed = self.checkpoint is not None and (self.only is None or key in self.only)
 
         def run(*args: Any, **kwargs: Any) -> Any:
-            with self._running(region, function, (args, kwargs), in_forward):
-                return function(*args, **kwargs)
+            return self.run_function(region, function, (args, kwargs), in_forward=in_forward)
 
         run.__name__ = run.__qualname__ = region.name  # as errors of implementations call it
         if checkpointed:
@@ -119,6 +118,14 @@ class RegionLog:
         if in_forward:
             self.output_requires_grad[key] = requires_grad(value)
         return value
+
+    def run_function(
+        self, region: Region, function: Callable[..., Any], arguments: tuple[Any, ...], *, in_forward: bool
+    ) -> Any:
+        """Run a region's function, in forward or again; in a traceback, what is below this is called by the model."""
+        with self._running(region, function, arguments, in_forward):
+            args, kwargs = arguments
+            return function(*args, **kwargs)
 
     def _name(self, function: Any) -> str:
         while isinstance(function, functools.partial):

@@ -12,10 +12,12 @@ from typing import Any, Literal
 
 from reprise.model_check.budgets.choice import Choice, RegionCosts
 from reprise.model_check.comparison import Comparison, TensorsCompared
+from reprise.model_check.errors import Raiser
 from reprise.model_check.metering import Costs
 from reprise.model_check.plain_runs import RUNS, SPREAD, UNDECIDED
 
 Verdict = Literal["agrees", "refuses", "diverges", "crashes", "cannot be told"]  # "hangs" is not detected: nothing ends a run
+NOT_TOLD_APART = "whether the implementation or the model raised this cannot be told: their code lies together"
 _ERROR_LINES = 4  # of an error at most, in text
 _SHOWN = 3  # names at most, in text; JSON has all
 
@@ -34,7 +36,7 @@ class Warned:
 class Result:
     """One implementation on the model; what could not be measured is None.
 
-    ``where`` an ``error`` was raised is `` at file:line`` of the user's, if it is known.
+    ``where`` an ``error`` was raised is `` at file:line`` of the user's, if it is known; ``raised_by`` is who raised it.
     ``undecided`` says why it cannot be told whether it agrees; what is in ``comparison`` then is of its first run.
     With a budget there is a ``choice``, or what is ``over_budget``, or how it ended with regions chosen, ``budget_error``;
     none of these if the implementation refuses or crashes with all regions.
@@ -43,6 +45,7 @@ class Result:
     implementation: str
     verdict: Verdict
     error: str = ""
+    raised_by: Raiser | Literal[""] = ""
     where: str = ""
     undecided: str = ""
     comparison: Comparison | None = None
@@ -138,6 +141,8 @@ def _told(one: Result) -> list[str]:
         first = f"{one.implementation} {one.verdict}"
         first += ", by rounding alone" if one.comparison is not None and one.comparison.is_rounding else ""
     lines = _shortened(f"{first}{one.where}: ", one.error) or [first]
+    if one.raised_by == "cannot be told":
+        lines.append(f"  {NOT_TOLD_APART}")
     if one.comparison is not None:
         lines += [f"  {line}" for line in differences(one.comparison)]
     return [*lines, *(f"  {line}" for line in one.explanation)]

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from reprise.model_check import errors
 from reprise.model_check.builder import Subject, build_subject
 from reprise.model_check.errors import BuildFails, NotAccepted, PlainFails
 from reprise.model_check.process_state import preserved, random_streams, seed_all
@@ -59,7 +60,7 @@ class FirstStep:
 class Run(FirstStep):
     """What a run left: its first step, losses, ``parameters`` and ``last_buffers`` after the last step.
 
-    ``seconds`` are those of steps without a probe.
+    ``seconds`` are those of steps without a probe; ``sources``, the files of the model's code.
     """
 
     losses: tuple[torch.Tensor, ...]
@@ -68,6 +69,7 @@ class Run(FirstStep):
     parameters: Tensors
     last_buffers: Tensors
     initial: Tensors
+    sources: frozenset[str]
 
 
 def copies(tensors: Mapping[str, torch.Tensor | None]) -> dict[str, torch.Tensor]:
@@ -132,6 +134,7 @@ def _run(setting: Setting, checkpoint: Checkpoint | None, steps: int, only: froz
                 parameters=copies(dict(model.named_parameters())),
                 last_buffers=copies(dict(model.named_buffers())),
                 initial=initial,
+                sources=errors.sources(model, setting.build),
             )
 
 
