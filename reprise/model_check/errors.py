@@ -47,6 +47,14 @@ class PlainFails(ValueError):
         super().__init__(f"the model fails without checkpointing{while_watched}{place(error)}: {told(error)}")
 
 
+class MeteringFails(Exception):
+    """An error of this package's in measuring a step; the model and the implementation are not to blame."""
+
+    def __init__(self, error: BaseException) -> None:
+        code, line = [(frame.f_code, line) for frame, line in _trace(error)][-1]
+        super().__init__(f"an error of reprise itself in measuring, at {code.co_filename}:{line}: {told(error)}")
+
+
 def told(error: BaseException) -> str:
     """Type and message."""
     return f"{type(error).__name__}: {str(error).strip()}".removesuffix(": ")

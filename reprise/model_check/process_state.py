@@ -49,8 +49,9 @@ def random_streams() -> dict[str, str]:
 def preserved() -> Iterator[None]:
     """Put back random numbers, grad mode, filters of warnings, and what ``_settings`` has.
 
-    An accelerator that was not used before has no streams yet. Its later ones begin at the seed that ``torch.manual_seed`` was
-    given last, or at PyTorch's default; a seed that was given to the accelerator alone before its first use is lost.
+    An accelerator that was not used before has no streams yet. Its later ones begin at the seed of PyTorch's generator on the
+    CPU, as after ``torch.manual_seed`` or without any seed; a seed that was given to the accelerator alone before its first use
+    is lost. Streams are not put back if the accelerator's module does not say whether it is in use, as that of MPS.
     """
     settings = _settings()
     with ExitStack() as stack:

@@ -15,7 +15,7 @@ from reprise.model_check import errors
 from reprise.model_check.builder import Subject, build_subject
 from reprise.model_check.errors import BuildFails, NotAccepted, PlainFails
 from reprise.model_check.process_state import preserved, random_streams, seed_all
-from reprise.model_check.regions import Key, NoRegions, Region, RegionLog, Watch, largest_modules, redirected
+from reprise.model_check.regions import Key, NoRegions, Region, RegionLog, Watch, largest_modules, redirected, uncalled
 
 Checkpoint = Callable[..., Any]
 Tensors = Mapping[str, torch.Tensor]
@@ -35,7 +35,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Probe:
-    """What looks on in the first step: a mode around it, something around each region's run, and a call after forward."""
+    """What observes the first step: a mode around it, a context around each region's run, and a call after forward."""
 
     mode: Callable[[nn.Module], AbstractContextManager[Any]]
     watch: Callable[[nn.Module], Watch | None]
@@ -54,6 +54,7 @@ class FirstStep:
     output_requires_grad: Mapping[Key, bool]
     calls: int
     recomputations: int
+    uncalled: Mapping[str, tuple[str, ...]]  # by glob, modules that it names and the step does not call
 
 
 @dataclass(frozen=True)
@@ -119,10 +120,10 @@ def _run(setting: Setting, checkpoint: Checkpoint | None, steps: int, only: froz
         ):
             for _ in range(steps):
                 optimizer.zero_grad()
-                looks_on = probe if first is None else None
-                loss, time_taken = _step(subject, log, looks_on)
+                observer = probe if first is None else None
+                loss, time_taken = _step(subject, log, observer)
                 losses.append(loss)
-                seconds += [time_taken] if looks_on is None else []
+                seconds += [time_taken] if observer is None else []
                 first = first or _first_step(model, log, setting.globs)
                 optimizer.step()
             assert first is not None
@@ -190,6 +191,7 @@ def _first_step(model: nn.Module, log: RegionLog, globs: tuple[str, ...]) -> Fir
         output_requires_grad=dict(log.output_requires_grad),
         calls=log.calls,
         recomputations=log.recomputations,
+        uncalled=uncalled(model, globs, log.called_modules),
     )
 
 
