@@ -99,7 +99,7 @@ class _StepMeter(TorchDispatchMode):
             storage = tensor.untyped_storage()
             self.known.setdefault(storage, 0)  # was there before the step
             if tensor is not overwritten:
-                self.read[storage._cdata, tensor.storage_offset()] = self.operators
+                self.read[storage._cdata, int(tensor.storage_offset())] = self.operators
 
     def _note_outputs(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         for storage in storages(result):
