@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import statistics
 import warnings
@@ -21,13 +22,13 @@ from reprise.model_check.budgets.choice import OverBudget, Planner, parse_budget
 from reprise.model_check.budgets.integer_program import require_scipy
 from reprise.model_check.builder import ACCEPTED
 from reprise.model_check.comparison import proves_something
-from reprise.model_check.errors import BuildFails, NotAccepted, PlainFails
+from reprise.model_check.errors import BuildFails, MeteringFails, NotAccepted, PlainFails
 from reprise.model_check.explanations.explain import explain_divergence, explain_spread, explain_undecided
 from reprise.model_check.metering import Observations, measure
 from reprise.model_check.plain_runs import UNDECIDED, PlainRuns
 from reprise.model_check.regions import NoRegions
 from reprise.model_check.remedies import warned_of
-from reprise.model_check.report import Report, Result
+from reprise.model_check.report import NOT_TOLD_APART, Report, Result
 from reprise.model_check.run import Setting, run
 
 DEFAULT = ("torch-nonreentrant", "nested")
@@ -70,7 +71,7 @@ def check(
     tell = progress or (lambda _: None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # each run would repeat the model's
-        return _Checked(setting, tell, explain, budget).report(found)
+        return _Check(setting, tell, explain, budget).report(found)
 
 
 def assert_equals_plain(
@@ -83,7 +84,7 @@ def assert_equals_plain(
 ) -> None:
     """Raise AssertionError with the report if an implementation diverges, refuses or crashes; arguments as in ``check``."""
     report = check(build, impl=impl, regions=regions, device=device, steps=steps)
-    if not report.agrees:
+    if not report.passes:
         raise AssertionError(f"checkpointing changes the step\n{report}")
 
 
@@ -101,6 +102,7 @@ def _anew(build: Callable[[], Any]) -> Callable[[], Any]:
     """``build``, which is refused when it returns the model of its last call again."""
     last: list[weakref.ref[Any]] = []
 
+    @functools.wraps(build)
     def built() -> Any:
         made = build()
         model = made[0] if isinstance(made, tuple) and made else made
@@ -114,7 +116,9 @@ def _anew(build: Callable[[], Any]) -> Callable[[], Any]:
 
 
 @dataclass(frozen=True)
-class _Checked:
+class _Check:
+    """One check: its setting, and what is asked for besides verdicts."""
+
     setting: Setting
     tell: Callable[[str], object]
     explain: bool
@@ -133,12 +137,14 @@ class _Checked:
         results = [self._result(one, plain) for one in found]
         ratios = self._times(found)
         results = [
-            replace(result, time_ratio=ratio, **self._metered(one, plain), explanation=self._explained(one, result, plain))
+            replace(
+                result, time_ratio=ratio, **self._metered(one, result, plain), explanation=self._explained(one, result, plain)
+            )
             for one, result, ratio in zip(found, results, ratios, strict=True)
         ]
         planner = Planner.measured(self.setting, plain, self.tell) if self.budget is not None else None
         if planner:
-            results = self._within_budget(planner, found, results)
+            results = self._within_budget(planner, plain, found, results)
         return Report(
             regions=tuple(one.name for one in plain.first.regions),
             plain_runs=len(plain),
@@ -148,6 +154,8 @@ class _Checked:
             plain=plain.costs,
             results=tuple(results),
             region_costs=planner.region_costs() if planner else (),
+            uncalled=plain.first.uncalled,
+            not_measured=plain.not_measured,
         )
 
     def _result(self, one: Implementation, plain: PlainRuns) -> Result:
@@ -158,7 +166,9 @@ class _Checked:
         except NO_VERDICT:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the verdict
-            result = Result(one.name, errors.verdict(error, one), error=errors.told(error), where=errors.place(error))
+            raiser = errors.raised_by(error, one, plain.first.sources)
+            verdict, where = errors.verdict(error, raiser), errors.place(error)
+            result = Result(one.name, verdict, error=errors.told(error), raised_by=raiser, where=where)
             error.__traceback__ = None  # its frames hold the model
         else:
             self.seconds[one.name] = [*seen.seconds, *judged.seconds]
@@ -173,16 +183,20 @@ class _Checked:
         gc.collect()
         return result
 
-    def _metered(self, one: Implementation, plain: PlainRuns) -> dict[str, Any]:
+    def _metered(self, one: Implementation, result: Result, plain: PlainRuns) -> dict[str, Any]:
+        """What a metered step adds to a result: its costs, or why there are none, and warnings."""
         self.tell(f"{one.name}, metered")
-        seen, costs = Observations(), None
+        seen, costs, reason = Observations(), None, ""
         try:
             costs, _ = measure(self.setting, one.checkpoint, seen)
         except BuildFails:
             raise
-        except Exception as error:  # noqa: BLE001 - told by the verdict, unless the meter is not borne: then there are no figures
+        except MeteringFails as error:
+            reason = str(error)
+        except Exception as error:  # noqa: BLE001 - told by the verdict, or here if it has the meter alone
+            reason = "" if result.error else f"the step fails while it is measured{errors.place(error)}: {errors.told(error)}"
             error.__traceback__ = None
-        return {"costs": costs, "warnings": warned_of(seen, plain.first)}
+        return {"costs": costs, "not_measured": reason, "warnings": warned_of(seen, plain.first)}
 
     def _spread_explained(self, plain: PlainRuns) -> tuple[str, ...]:
         if plain.spread.agrees:
@@ -198,7 +212,9 @@ class _Checked:
             return explain_undecided(self.setting, one.checkpoint, plain.first)
         return explain_divergence(self.setting, one.checkpoint, plain, result.comparison)
 
-    def _within_budget(self, planner: Planner, found: list[Implementation], results: list[Result]) -> list[Result]:
+    def _within_budget(
+        self, planner: Planner, plain: PlainRuns, found: list[Implementation], results: list[Result]
+    ) -> list[Result]:
         assert self.budget is not None
         refused: list[OverBudget] = []
         for place, (one, result) in enumerate(zip(found, results, strict=True)):
@@ -208,10 +224,12 @@ class _Checked:
                 except OverBudget as error:
                     refused.append(error)
                     results[place] = replace(result, over_budget=str(error))
-                except NO_VERDICT:
+                except (*NO_VERDICT, MeteringFails):
                     raise
                 except Exception as error:  # noqa: BLE001 - with some regions checkpointed: with all, it had none
-                    told = f"{errors.verdict(error, one)}{errors.place(error)}: {errors.told(error)}"
+                    raiser = errors.raised_by(error, one, plain.first.sources)
+                    told = f"{errors.verdict(error, raiser)}{errors.place(error)}: {errors.told(error)}"
+                    told += f"\n{NOT_TOLD_APART}" if raiser == "cannot be told" else ""
                     error.__traceback__ = None
                     results[place] = replace(result, budget_error=told)
         if len(refused) == len(results):

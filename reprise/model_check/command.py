@@ -90,4 +90,4 @@ def main(arguments: Sequence[str]) -> int:
         except OSError as error:
             print(f"reprise check: --json cannot be written: {error}", file=sys.stderr)
             return INVALID
-    return 0 if report.agrees else 1
+    return 0 if report.passes else 1

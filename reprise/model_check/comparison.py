@@ -188,7 +188,7 @@ def bits(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
 
 
-def look(tensor: torch.Tensor) -> str:
+def tensor_metadata(tensor: torch.Tensor) -> str:
     """Shape, dtype and strides."""
     strides = tensor.stride() if tensor.layout == torch.strided else tensor.layout
     return f"{tuple(tensor.shape)} {tensor.dtype} {strides}"
@@ -199,8 +199,8 @@ def digest(tensor: torch.Tensor) -> str:
     try:
         values = bits(tensor.detach().cpu()).numpy().tobytes()
     except (RuntimeError, NotImplementedError, TypeError, ValueError):
-        return f"{look(tensor)} values not read"
-    return f"{look(tensor)} {hashlib.blake2b(values, digest_size=8).hexdigest()}"
+        return f"{tensor_metadata(tensor)} values not read"
+    return f"{tensor_metadata(tensor)} {hashlib.blake2b(values, digest_size=8).hexdigest()}"
 
 
 def _units_apart(expected: torch.Tensor, seen: torch.Tensor) -> int | None:
@@ -257,8 +257,8 @@ def compare_runs(expected: Run, seen: Run) -> Comparison:
         loss=compare_tensors(one[0], other[0]),
         gradients=compare_tensors(expected.gradients, seen.gradients),
         buffers=compare_tensors(expected.buffers, seen.buffers),
-        random_streams=tuple(_other(expected.random, seen.random)),
-        training_flags=tuple(_other(expected.training, seen.training)),
+        random_streams=tuple(_names_that_differ(expected.random, seen.random)),
+        training_flags=tuple(_names_that_differ(expected.training, seen.training)),
         losses_of_later_steps=compare_tensors(one[1], other[1]),
         parameters_after_steps=compare_tensors(expected.parameters, seen.parameters),
         buffers_after_steps=compare_tensors(expected.last_buffers, seen.last_buffers),
@@ -274,7 +274,7 @@ def _losses(of: Run) -> tuple[Tensors, Tensors]:
     return {"step 1": first}, {f"step {number}": one for number, one in enumerate(later, 2)}
 
 
-def _other(expected: Mapping[str, object], seen: Mapping[str, object]) -> Iterator[str]:
+def _names_that_differ(expected: Mapping[str, object], seen: Mapping[str, object]) -> Iterator[str]:
     for name in {**expected, **seen}:
         if expected.get(name) != seen.get(name):
             yield name

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
+import inspect
+import os
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any, Literal
 
 import torch
 import torch.autograd.graph
 import torch.utils.checkpoint
+from torch import nn
 
 import impls
 from impls import Implementation
@@ -20,9 +24,8 @@ from reprise.model_check import regions
 
 REFUSALS = RuntimeError, TypeError, ValueError, NotImplementedError
 _ENGINE = {torch.autograd.__file__, torch.autograd.graph.__file__}  # an error of the engine's has no frame below these
-
-
 _INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+Raiser = Literal["implementation", "model", "cannot be told"]
 
 
 class BuildFails(ValueError):
@@ -44,6 +47,14 @@ class PlainFails(ValueError):
         super().__init__(f"the model fails without checkpointing{while_watched}{place(error)}: {told(error)}")
 
 
+class MeteringFails(Exception):
+    """An error of this package's in measuring a step; the model and the implementation are not to blame."""
+
+    def __init__(self, error: BaseException) -> None:
+        code, line = [(frame.f_code, line) for frame, line in _trace(error)][-1]
+        super().__init__(f"an error of reprise itself in measuring, at {code.co_filename}:{line}: {told(error)}")
+
+
 def told(error: BaseException) -> str:
     """Type and message."""
     return f"{type(error).__name__}: {str(error).strip()}".removesuffix(": ")
@@ -52,42 +63,105 @@ def told(error: BaseException) -> str:
 def place(error: BaseException) -> str:
     """`` at file:line``, the innermost line that is the user's own, else one of what is installed; "" if there is neither."""
     skipped = (*regions.INTERNAL, importlib.__file__, "<frozen")
-    lines = [(code.co_filename, line) for code, line in _trace(error) if not code.co_filename.startswith(skipped)]
+    frames = ((frame.f_code.co_filename, line) for frame, line in _trace(error))
+    lines = [(path, line) for path, line in frames if not path.startswith(skipped)]
     own = [one for one in lines if not one[0].startswith(_INSTALLED)]
     return next((f" at {path}:{line}" for path, line in reversed(own or lines)), "")
 
 
-def _trace(error: BaseException) -> Iterator[tuple[CodeType, int]]:
-    """The code and the line of each frame, outermost first."""
+def _trace(error: BaseException) -> Iterator[tuple[FrameType, int]]:
+    """Each frame and its line, outermost first."""
     trace = error.__traceback__
     while trace is not None:
-        yield trace.tb_frame.f_code, trace.tb_lineno
+        yield trace.tb_frame, trace.tb_lineno
         trace = trace.tb_next
 
 
-def verdict(error: BaseException, one: Implementation) -> Literal["refuses", "crashes"]:
-    """Whether the implementation refuses, or crashes.
+def verdict(error: BaseException, raiser: Raiser) -> Literal["refuses", "crashes"]:
+    """Whether the implementation refuses, by an error of the kinds in ``REFUSALS`` that it raises, or crashes, by any other."""
+    return "refuses" if raiser == "implementation" and isinstance(error, REFUSALS) else "crashes"
 
-    It refuses by an error of the kinds in ``REFUSALS`` that it raises itself, or that PyTorch's checkpoint or autograd's engine
-    raises for it: since plain had no error, what the engine cannot go on with is of the implementation's making. It crashes by
-    other errors, and by those that the model's code raises.
+
+def raised_by(error: BaseException, one: Implementation, sources: Set[str]) -> Raiser:
+    """Who raised an error, by where the frames of its traceback lie; ``sources`` are the files of the model's code.
+
+    PyTorch's checkpoint and autograd's engine raise for the implementation: since plain had no error, what the engine cannot go
+    on with is of the implementation's making. So does the implementation's package, unless the model's code lies there, too.
     """
-    raiser = _raiser(error)
-    own = {torch.utils.checkpoint.__file__, *_ENGINE, *_files_of(one)}
-    is_own = any(raiser == path or raiser.startswith(f"{path}/") for path in own)
-    return "refuses" if is_own and isinstance(error, REFUSALS) else "crashes"
+    frames = [frame for frame, _ in _trace(error)]
+    if not frames:
+        return "model"
+    raiser = frames[-1].f_code
+    if _lies_in(raiser.co_filename, {torch.utils.checkpoint.__file__, *_ENGINE, str(Path(impls.__file__).parent)}):
+        return "implementation"
+    function = _function(one)
+    home = function.__code__.co_filename if function is not None else ""
+    package = {home, *_package(one.checkpoint if function is None else function)}
+    if not _lies_in(raiser.co_filename, package):
+        return "model"
+    if not any(_lies_in(source, package) for source in sources):
+        return "implementation"
+    in_implementation = _in_implementation(frames)
+    if _is_inside(raiser, function):
+        return "implementation"
+    if _is_method_of_module(frames[-1]) and not in_implementation:
+        return "model"
+    is_home, is_source = raiser.co_filename == home, raiser.co_filename in sources
+    if is_home is not is_source:
+        return "implementation" if is_home else "model"
+    return "implementation" if in_implementation else "cannot be told"
 
 
-def _raiser(error: BaseException) -> str:
-    """The file of the frame that raised the error."""
-    return next((code.co_filename for code, _ in reversed([*_trace(error)])), "")
+def sources(model: nn.Module, build: Callable[[], Any]) -> frozenset[str]:
+    """The files that define the classes of a model's modules, and ``build``."""
+    modules = {sys.modules.get(type(one).__module__) for one in model.modules()}
+    files = {getattr(one, "__file__", None) or "" for one in modules}
+    return frozenset(files | {getattr(getattr(inspect.unwrap(build), "__code__", None), "co_filename", "")}) - {""}
 
 
-def _files_of(one: Implementation) -> Iterable[str]:
-    """The implementation's package, or its file where that lies in no package."""
-    function: Any = getattr(one.checkpoint, "func", one.checkpoint)
-    yield str(Path(impls.__file__).parent)
+def _lies_in(path: str, places: Iterable[str]) -> bool:
+    """Whether a file is one of these, or lies in a folder among them."""
+    return any(path == place or path.startswith(f"{place}{os.sep}") for place in places if place)
+
+
+def _function(one: Implementation) -> FunctionType | None:
+    """The function in Python that an implementation's ``checkpoint`` is, or that it calls."""
+    found: Any = one.checkpoint
+    while isinstance(found, functools.partial):
+        found = found.func
+    found = inspect.unwrap(found)
+    if not isinstance(found, FunctionType | MethodType):
+        found = inspect.getattr_static(type(found), "__call__", None)
+    found = getattr(found, "__func__", found)
+    return found if isinstance(found, FunctionType) else None
+
+
+def _package(function: Any) -> Iterator[str]:
+    """The folders of a function's package, or its file where that lies in no package."""
     module = sys.modules.get((getattr(function, "__module__", "") or "").partition(".")[0])
-    if module is not None and getattr(module, "__file__", None) and module.__name__ not in ("torch", "__main__"):
-        path = Path(module.__file__ or "")
-        yield str(path.parent if path.name == "__init__.py" else path)
+    if module is None or module.__name__ in ("torch", "__main__"):
+        return
+    yield from getattr(module, "__path__", None) or [getattr(module, "__file__", None) or ""]
+
+
+def _is_inside(code: CodeType, function: FunctionType | None) -> bool:
+    """Whether this is the code of a function, or of one that is defined in it."""
+    if function is None or code.co_filename != function.__code__.co_filename:
+        return False
+    return code is function.__code__ or code.co_qualname.startswith(f"{function.__code__.co_qualname}.<locals>.")
+
+
+def _in_implementation(frames: Sequence[FrameType]) -> bool:
+    """Whether the innermost frame runs in a call of the implementation, and in no region's function inside that call."""
+    inside = False
+    for frame in frames:
+        if frame.f_code is regions.RegionLog.call.__code__:
+            inside = True
+        elif frame.f_code is regions.RegionLog.run_function.__code__:
+            inside = False
+    return inside
+
+
+def _is_method_of_module(frame: FrameType) -> bool:
+    code = frame.f_code
+    return code.co_argcount > 0 and isinstance(frame.f_locals.get(code.co_varnames[0]), nn.Module)

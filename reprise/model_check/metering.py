@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,9 +21,12 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from reprise.model_check.comparison import difference
-from reprise.model_check.reachable import Known, Snapshot, changed_between, filled_again, snapshot
+from reprise.model_check.errors import MeteringFails
+from reprise.model_check.reachable import Known, Snapshot, State, changed_between, filled_again, snapshot
 from reprise.model_check.regions import Key, Region, RegionLog, RegionRun, Watch, current_run
 from reprise.model_check.run import Checkpoint, Probe, Run, Setting, Tensors, copies, run
+
+_OVERWRITE = {torch.ops.aten.copy_, torch.ops.aten.fill_, torch.ops.aten.zero_}  # do not read what they are given first
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,11 @@ class Costs:
 
 @dataclass
 class Observations:
-    """What was seen in the regions of a run; each maps a name to where it was seen."""
+    """What was seen in the regions of a run; most map a name to where it was seen.
+
+    ``updated_again`` are the buffers that recomputations changed, and that are not what they were after forward when backward
+    has ended: what a backward hook writes is not among them, and neither is what an implementation puts back.
+    """
 
     python_random: dict[str, str] = field(default_factory=dict)
     numpy_random: dict[str, str] = field(default_factory=dict)
@@ -50,104 +57,139 @@ class Observations:
     changed_outside: dict[str, str] = field(default_factory=dict)
     after_forward_of: dict[Key, tuple[Snapshot, Snapshot]] = field(default_factory=dict)  # before and after it
     buffers_after_forward: Tensors = field(default_factory=dict)
-    updated_in_backward: tuple[str, ...] = ()
+    changed_by_recomputations: set[str] = field(default_factory=set)  # buffers
+    updated_again: tuple[str, ...] = ()
     regions: tuple[Region, ...] = ()
     output_requires_grad: dict[Key, bool] = field(default_factory=dict)
 
 
 class _StepMeter(TorchDispatchMode):
-    """Storages that are alive and FLOPs, of the operators that run inside."""
+    """Storages that are alive, FLOPs, and what was read last when, of the operators that run inside.
+
+    An error of the meter's own does not end the step: it is kept in ``failure``, and nothing is measured from then on.
+    """
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.is_paused = False
+        self.failure: Exception | None = None
+        self.operators = 0
+        self.read: dict[tuple[int, int], int] = {}  # by storage and offset, the number of the last operator that read it
         self.alive = self.peak = self.kept = self.flops = self.forward_flops = self.again_flops = 0
         self.known: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-        for tensor in (*model.parameters(), *model.buffers()):
-            self.known[tensor.untyped_storage()] = 0
+        with self.own_work():
+            for tensor in (*model.parameters(), *model.buffers()):
+                self.known[tensor.untyped_storage()] = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if self.is_paused:
+        if self.is_paused or self.failure is not None:
             return func(*args, **kwargs)
-        for storage in storages((args, kwargs)):
-            self.known.setdefault(storage, 0)  # was there before the step
+        with self.own_work():
+            self._note_inputs(func, args, kwargs)
         result = func(*args, **kwargs)
+        with self.own_work():
+            self._note_outputs(func, args, kwargs, result)
+        return result
+
+    def _note_inputs(self, func: Any, args: Any, kwargs: Any) -> None:
+        self.operators += 1
+        overwritten = args[0] if func.overloadpacket in _OVERWRITE else None
+        for tensor in dense_tensors((args, kwargs)):
+            storage = tensor.untyped_storage()
+            self.known.setdefault(storage, 0)  # was there before the step
+            if tensor is not overwritten:
+                self.read[storage._cdata, int(tensor.storage_offset())] = self.operators
+
+    def _note_outputs(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         for storage in storages(result):
             if storage not in self.known:
                 self.known[storage] = size = storage.nbytes()
                 self.alive += size
                 weakref.finalize(storage, self._freed, size)
         self.peak = max(self.peak, self.alive)
-        if func._overloadpacket in flop_registry:
-            flops = int(flop_registry[func._overloadpacket](*args, **kwargs, out_val=result))
+        if func.overloadpacket in flop_registry:
+            flops = int(flop_registry[func.overloadpacket](*args, **kwargs, out_val=result))
             self.flops += flops
             self.again_flops += flops if (one := current_run()) and one.number else 0
-        return result
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Meanwhile operators are not counted: they are of this package."""
+    def own_work(self) -> Iterator[None]:
+        """Meanwhile operators are not counted, and an error is not the model's: they are of this package."""
         before, self.is_paused = self.is_paused, True
         try:
             yield
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is told once the step has ended
+            self.failure = self.failure or error
         finally:
             self.is_paused = before
+
+    def has_read(self, state: State, since: int) -> bool:
+        """Whether an operator after this one has read a tensor, or may have, if it is not dense."""
+        return state.memory is None or self.read.get((state.memory[0].cdata, state.memory[1]), 0) > since
 
     def _freed(self, size: int) -> None:
         self.alive -= size
 
 
 def storages(tree: Any) -> Iterator[Any]:
-    """The storages of the dense tensors in what an operator is given or returns: tensors, and containers of them."""
+    """The storages of the dense tensors in what an operator is given or returns."""
+    return (tensor.untyped_storage() for tensor in dense_tensors(tree))
+
+
+def dense_tensors(tree: Any) -> Iterator[torch.Tensor]:
+    """The dense tensors in what an operator is given or returns: tensors, and containers of them."""
     if isinstance(tree, torch.Tensor):
         if tree.layout == torch.strided:
-            yield tree.untyped_storage()
+            yield tree
     elif isinstance(tree, tuple | list | dict):
         for one in tree.values() if isinstance(tree, dict) else tree:
-            yield from storages(one)
+            yield from dense_tensors(one)
 
 
 def measure(
     setting: Setting, checkpoint: Checkpoint | None, seen: Observations, *, only: frozenset[Key] | None = None, steps: int = 1
 ) -> tuple[Costs, Run]:
-    """The costs of the first step, all regions or ``only`` these through ``checkpoint``. Raises what ``run`` does.
+    """The costs of the first step, all regions or ``only`` these through ``checkpoint``.
 
-    What is seen in regions that are checkpointed is put down as it happens.
+    What is seen in regions that are checkpointed is put down as it happens. Raises what ``run`` does, and MeteringFails for an
+    error of the meter's own.
     """
     meters: list[_StepMeter] = []
     peaks: list[int] = []
 
     def mode(model: nn.Module) -> AbstractContextManager[Any]:
-        meters.append(meter := _StepMeter(model))
-        stack = ExitStack()
+        stack, meter = ExitStack(), meters[-1]
+        with meter.own_work():
+            if (device := _accelerator(model)) is not None:
+                module = torch.get_device_module(device)
+                module.reset_peak_memory_stats(device)
+                stack.callback(lambda: peaks.append(module.max_memory_allocated(device)))
         stack.enter_context(meter)
-        if (device := _accelerator(model)) is not None:
-            module = torch.get_device_module(device)
-            module.reset_peak_memory_stats(device)
-            stack.callback(lambda: peaks.append(module.max_memory_allocated(device)))
         return stack
 
     def after_forward(model: nn.Module, log: RegionLog) -> None:
-        meter, device = meters[-1], _accelerator(model)
-        meter.kept, meter.forward_flops = meter.alive, meter.flops
-        if device is not None:
-            meter.kept = torch.get_device_module(device).memory_allocated(device)
         seen.regions, seen.output_requires_grad = tuple(log.regions.values()), dict(log.output_requires_grad)
-        with meter.paused():
+        meter = meters[-1]
+        with meter.own_work():
+            meter.kept, meter.forward_flops = meter.alive, meter.flops
+            if (device := _accelerator(model)) is not None:
+                meter.kept = torch.get_device_module(device).memory_allocated(device)
             seen.buffers_after_forward = copies(dict(model.named_buffers()))
 
     def watch(model: nn.Module) -> Watch | None:
-        if checkpoint is None:
-            return None
-        watched = _Watched.of(model)
-        return lambda one: _observed(seen, watched, one, meters[-1])
+        meters.append(meter := _StepMeter(model))
+        with meter.own_work():
+            watched = _Watched.of(model)
+        return None if checkpoint is None or meter.failure else lambda one: _observed(seen, watched, one, meter)
 
     result = run(setting, checkpoint, steps=steps, only=only, probe=Probe(mode, watch, after_forward))
-    meter, before = meters[-1], seen.buffers_after_forward
-    seen.updated_in_backward = tuple(
-        name for name, value in result.buffers.items() if name in before and difference(name, before[name], value)
-    )
+    meter = meters[-1]
+    with meter.own_work():
+        again = [name for name in result.buffers if name in seen.changed_by_recomputations]
+        seen.updated_again = tuple(_differing(seen.buffers_after_forward, result.buffers, again))
+    if meter.failure is not None:
+        raise MeteringFails(meter.failure) from meter.failure
     peak = peaks[-1] if peaks else meter.peak
     return Costs(meter.kept, peak, meter.peak, meter.flops, meter.forward_flops, meter.again_flops), result
 
@@ -164,13 +206,14 @@ _HOOKS_OF_TENSORS = "_backward_hooks", "_post_accumulate_grad_hooks"
 class _Watched:
     """A model's modules and parameters, looked up once: regions may run hundreds of times."""
 
+    model: nn.Module
     modules: Mapping[str, nn.Module]
     parameters: tuple[nn.Parameter, ...]
     known: Known
 
     @classmethod
     def of(cls, model: nn.Module) -> _Watched:
-        return cls(dict(model.named_modules()), tuple(model.parameters()), Known.of(model))
+        return cls(model, dict(model.named_modules()), tuple(model.parameters()), Known.of(model))
 
     def training(self) -> list[bool]:
         """Whether each module is in train()."""
@@ -183,34 +226,68 @@ class _Watched:
         return of_modules + sum(len(getattr(one, name, None) or ()) for one in tensors for name in _HOOKS_OF_TENSORS)
 
 
+@dataclass(frozen=True)
+class _Around:
+    """What a region's run must leave alone, at its begin or its end; buffers of recomputations alone."""
+
+    python: tuple[Any, ...]
+    numpy: tuple[Any, ...]
+    training: list[bool]
+    hooks: int
+    buffers: Tensors
+    reachable: Snapshot
+    operators: int  # that have run
+
+    @classmethod
+    def of(cls, watched: _Watched, one: RegionRun, meter: _StepMeter) -> _Around:
+        return cls(
+            random.getstate(),
+            _numpy_state(),
+            watched.training(),
+            watched.hooks(one),
+            copies(dict(watched.model.named_buffers())) if one.number else {},
+            snapshot(watched.known, one),
+            meter.operators,
+        )
+
+
 @contextmanager
 def _observed(seen: Observations, watched: _Watched, one: RegionRun, meter: _StepMeter) -> Iterator[None]:
-    """Compare what a region's run must leave alone before it and after it."""
-    python, numpy = random.getstate(), _numpy_state()
-    training, hooks = watched.training(), watched.hooks(one)
-    with meter.paused():
-        before = snapshot(watched.known, one)
+    """Watch one run of a region: compare what it must leave alone before it and after it."""
+    before: _Around | None = None
     finished = False
+    with meter.own_work():
+        before = _Around.of(watched, one, meter)
     try:
         yield
         finished = True
     finally:
-        name, line = one.region.name, one.region.line
-        if random.getstate() != python:
-            seen.python_random[name] = line
-        if _numpy_state() != numpy:
-            seen.numpy_random[name] = line
-        for module, before_it, after_it in zip(watched.modules, training, watched.training(), strict=True):
-            if before_it is not after_it:
-                seen.training_flags[module] = line
-        if watched.hooks(one) > hooks:
-            seen.hooks[name] = line
-        with meter.paused():
-            _compare_reachable(seen, one, (before, snapshot(watched.known, one)), finished)
+        if before is not None and meter.failure is None:
+            with meter.own_work():
+                after = _Around.of(watched, one, meter)
+                _compare_around(seen, watched, one, before, after)
+                _compare_reachable(seen, one, before, after, meter, finished=finished)
 
 
-def _compare_reachable(seen: Observations, one: RegionRun, around: tuple[Snapshot, Snapshot], finished: bool) -> None:
+def _compare_around(seen: Observations, watched: _Watched, one: RegionRun, before: _Around, after: _Around) -> None:
+    name, line = one.region.name, one.region.line
+    if before.python != after.python:
+        seen.python_random[name] = line
+    if before.numpy != after.numpy:
+        seen.numpy_random[name] = line
+    for module, before_it, after_it in zip(watched.modules, before.training, after.training, strict=True):
+        if before_it is not after_it:
+            seen.training_flags[module] = line
+    if after.hooks > before.hooks:
+        seen.hooks[name] = line
+    seen.changed_by_recomputations |= {*_differing(before.buffers, after.buffers, after.buffers)}
+
+
+def _compare_reachable(
+    seen: Observations, one: RegionRun, before: _Around, after: _Around, meter: _StepMeter, *, finished: bool
+) -> None:
     """Compare what a recomputation reaches with what forward did."""
+    around = before.reachable, after.reachable
     if one.number == 0:
         seen.after_forward_of[one.region.key] = around
     elif one.region.key in seen.after_forward_of:
@@ -218,8 +295,13 @@ def _compare_reachable(seen: Observations, one: RegionRun, around: tuple[Snapsho
         filled = dict.fromkeys(filled_again(forward, around, finished=finished), one.region.line)
         seen.filled |= filled
         for path in changed_between(forward, around):
-            if path not in filled:
+            if path not in filled and meter.has_read(around[0][path], before.operators):
                 seen.changed_outside[path] = one.region.line
+
+
+def _differing(before: Tensors, after: Tensors, names: Iterable[str]) -> Iterator[str]:
+    """The names of those tensors that are in both and differ."""
+    return (name for name in names if name in before and difference(name, before[name], after[name]))
 
 
 def _numpy_state() -> tuple[Any, ...]:

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
 from reprise.model_check.comparison import Comparison, Place, compare_runs, compare_tensors, widest
-from reprise.model_check.errors import PlainFails
+from reprise.model_check.errors import MeteringFails, PlainFails
 from reprise.model_check.metering import Costs, Observations, measure
 from reprise.model_check.regions import Key
 from reprise.model_check.run import Checkpoint, Run, Setting, run
@@ -26,13 +25,14 @@ from reprise.model_check.run import Checkpoint, Run, Setting, run
 PLAIN_RUNS, RUNS = 8, 4  # of plain and of an implementation, where a first run differs
 SPREAD = 4.0  # what is set apart differs by more than so many times what plain runs do
 UNDECIDED: Literal["cannot be told"] = "cannot be told"
+JudgedVerdict = Literal["agrees", "diverges", "cannot be told"]
 
 
 @dataclass(frozen=True)
 class Judged:
     """Whether an implementation's runs are plain's; what differs; and why it cannot be told, if so."""
 
-    verdict: Literal["agrees", "diverges", "cannot be told"]
+    verdict: JudgedVerdict
     comparison: Comparison
     undecided: str = ""
     seconds: tuple[float, ...] = ()  # of steps
@@ -45,7 +45,8 @@ class PlainRuns:
     setting: Setting
     tell: Callable[[str], object]
     first: Run
-    costs: Costs | None  # None if the model does not bear the meter
+    costs: Costs | None  # None if the model does not bear the meter, or that fails
+    not_measured: str  # why there are none
     initial_values_differ: tuple[str, ...]
     seconds: list[float]
     whole: list[Comparison]
@@ -57,15 +58,17 @@ class PlainRuns:
 
         If the metered run differs or fails, that may be the meter's doing, so the second run is another, without it.
         """
-        first, costs, other = run(setting, None), None, None
-        with suppress(PlainFails):
+        first, costs, other, reason = run(setting, None), None, None, ""
+        try:
             costs, other = measure(setting, None, Observations(), steps=setting.steps)
+        except (PlainFails, MeteringFails) as error:
+            reason = str(error)
         seconds = [*first.seconds, *(other.seconds if other else ())]
         if other is None or not compare_runs(first, other).agrees:
             other = run(setting, None)
             seconds += other.seconds
         initial = tuple(one.name for one in compare_tensors(first.initial, other.initial).differing)
-        return cls(setting, tell, first, costs, initial, seconds, [compare_runs(first, other)])
+        return cls(setting, tell, first, costs, reason, initial, seconds, [compare_runs(first, other)])
 
     @property
     def spread(self) -> Comparison:

@@ -15,9 +15,14 @@ import torch
 
 
 def _device_module() -> Any:
-    """The module of the accelerator in use, if there is one that was initialised."""
+    """The module of the accelerator that is available, such as ``torch.cuda``; None if there is none."""
     kind = torch.accelerator.current_accelerator()
-    module = torch.get_device_module(kind) if kind is not None and torch.accelerator.is_available() else None
+    return torch.get_device_module(kind) if kind is not None and torch.accelerator.is_available() else None
+
+
+def _initialized_device_module() -> Any:
+    """The module of the accelerator, if it is in use. To ask for a stream's state would initialise it."""
+    module = _device_module()
     return module if module is not None and getattr(module, "is_initialized", bool)() else None
 
 
@@ -35,7 +40,7 @@ def random_streams() -> dict[str, str]:
         "Python": repr(random.getstate()).encode(),
         "numpy": b"".join(np.asarray(part).tobytes() for part in tuple(np.random.get_state())[1:]),
     }
-    if (module := _device_module()) is not None:
+    if (module := _initialized_device_module()) is not None:
         states |= {f"device {i}": state.numpy().tobytes() for i, state in enumerate(module.get_rng_state_all())}
     return {name: hashlib.blake2b(state, digest_size=8).hexdigest() for name, state in states.items()}
 
@@ -44,24 +49,37 @@ def random_streams() -> dict[str, str]:
 def preserved() -> Iterator[None]:
     """Put back random numbers, grad mode, filters of warnings, and what ``_settings`` has.
 
-    Random numbers of an accelerator are put back only if it was initialised before.
+    An accelerator that was not used before has no streams yet. Its later ones begin at the seed of PyTorch's generator on the
+    CPU, as after ``torch.manual_seed`` or without any seed; a seed that was given to the accelerator alone before its first use
+    is lost. Streams are not put back if the accelerator's module does not say whether it is in use, as that of MPS.
     """
-    module = _device_module()
-    devices = module.get_rng_state_all() if module is not None else None
-    streams = torch.get_rng_state(), random.getstate(), np.random.get_state()
     settings = _settings()
     with ExitStack() as stack:
+        stack.enter_context(_random_numbers_preserved())
         stack.enter_context(warnings.catch_warnings())
         stack.enter_context(torch.set_grad_enabled(torch.is_grad_enabled()))
         try:
             yield
         finally:
-            torch.set_rng_state(streams[0])
-            random.setstate(streams[1])
-            np.random.set_state(streams[2])
-            if devices is not None:
-                module.set_rng_state_all(devices)
             _set(settings)
+
+
+@contextmanager
+def _random_numbers_preserved() -> Iterator[None]:
+    module = _initialized_device_module()
+    devices = module.get_rng_state_all() if module is not None else None
+    streams = torch.get_rng_state(), random.getstate(), np.random.get_state()
+    seed = torch.initial_seed()  # also that of an accelerator that begins later
+    try:
+        yield
+    finally:
+        torch.set_rng_state(streams[0])
+        random.setstate(streams[1])
+        np.random.set_state(streams[2])
+        if devices is not None:
+            module.set_rng_state_all(devices)
+        elif hasattr(later := _device_module(), "manual_seed_all"):
+            later.manual_seed_all(seed)  # at once if it is in use by now, else when it is
 
 
 @dataclass(frozen=True)
@@ -96,7 +114,7 @@ def _set(before: _Settings) -> None:
     torch.use_deterministic_algorithms(before.is_deterministic, warn_only=before.only_warns)
     torch.autograd.set_detect_anomaly(before.detects_anomalies, check_nan=before.checks_nan)
     if now.device != before.device:
-        torch.set_default_device(None if before.device.type == "cpu" else before.device)
+        torch.set_default_device(None if before.device == torch.device("cpu") else before.device)
     if now.threads != before.threads:
         torch.set_num_threads(before.threads)
     if now.precision != before.precision:

@@ -16,9 +16,10 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from reprise.model_check.comparison import digest
-from reprise.model_check.regions import RegionRun
+from reprise.model_check.regions import RegionLog, RegionRun
 
 DEPTH = 4
 WIDTH = 64  # elements of a container that are looked at
@@ -28,11 +29,12 @@ _OF_MODULES = frozenset(vars(nn.Module()))  # fields that every module has
 
 @dataclass(frozen=True)
 class State:
-    """A tensor or container at one time: which object it is, without keeping it alive, and its values or its length."""
+    """A tensor or container at one time: which object it is, not kept alive, and a digest of its values or its length."""
 
     identity: weakref.ref[torch.Tensor] | int
-    look: str
+    content: str
     is_tensor: bool
+    memory: tuple[StorageWeakRef, int] | None = None  # the storage of a dense tensor, and its offset
 
     def is_same_object(self, other: State) -> bool:
         """Whether both are of the same object, which is still there if it is a tensor."""
@@ -72,7 +74,9 @@ def snapshot(known: Known, one: RegionRun) -> Snapshot:
 
 def _state(value: Any) -> State:
     if isinstance(value, torch.Tensor):
-        return State(weakref.ref(value), digest(value), True)
+        is_dense = value.layout == torch.strided
+        memory = (StorageWeakRef(value.untyped_storage()), int(value.storage_offset())) if is_dense else None
+        return State(weakref.ref(value), digest(value), True, memory)
     return State(id(value), f"{type(value).__name__} of {len(value)}", False)
 
 
@@ -83,13 +87,13 @@ def filled_again(forward: tuple[Snapshot, Snapshot], again: tuple[Snapshot, Snap
     """
     for path, written in forward[1].items():
         before = forward[0].get(path)
-        if before is not None and before.look == written.look:
+        if before is not None and before.content == written.content:
             continue
         found, left = again[0].get(path), again[1].get(path)
         if found is None or left is None:
             continue
-        is_left = finished and left.is_tensor and left.look == found.look and left.is_same_object(found)
-        if is_left or left.look not in (found.look, written.look):
+        is_left = finished and left.is_tensor and left.content == found.content and left.is_same_object(found)
+        if is_left or left.content not in (found.content, written.content):
             yield path
 
 
@@ -97,7 +101,7 @@ def changed_between(forward: tuple[Snapshot, Snapshot], again: tuple[Snapshot, S
     """Tensors whose values are not those that forward left."""
     for path, left in forward[1].items():
         found = again[0].get(path)
-        if left.is_tensor and found is not None and found.look != left.look:
+        if left.is_tensor and found is not None and found.content != left.content:
             yield path
 
 
@@ -109,6 +113,8 @@ class _Walk:
     def value(self, value: Any, path: str, depth: int) -> None:
         """Take down a value, and what is reached from it."""
         if depth > DEPTH or id(value) in self.known or isinstance(value, ModuleType | type | str | int | float):
+            return
+        if isinstance(value, RegionLog):  # of this package, by way of a wrapped forward
             return
         self.known.add(id(value))
         if isinstance(value, torch.Tensor):

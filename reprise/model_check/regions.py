@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -90,6 +90,7 @@ class RegionLog:
         self.output_requires_grad: dict[Key, bool] = {}
         self.runs: Counter[Key] = Counter()
         self.calls = 0
+        self.called_modules: set[str] = set()  # of those that globs name
         self.places = iter(range(sys.maxsize))
 
     def call(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Any:
@@ -104,8 +105,7 @@ class RegionLog:
         checkpointed = self.checkpoint is not None and (self.only is None or key in self.only)
 
         def run(*args: Any, **kwargs: Any) -> Any:
-            with self._running(region, function, (args, kwargs), in_forward):
-                return function(*args, **kwargs)
+            return self.run_function(region, function, (args, kwargs), in_forward=in_forward)
 
         run.__name__ = run.__qualname__ = region.name  # as errors of implementations call it
         if checkpointed:
@@ -119,6 +119,14 @@ class RegionLog:
         if in_forward:
             self.output_requires_grad[key] = requires_grad(value)
         return value
+
+    def run_function(
+        self, region: Region, function: Callable[..., Any], arguments: tuple[Any, ...], *, in_forward: bool
+    ) -> Any:
+        """Run a region's function, in forward or again; in a traceback, what is below this is called by the model."""
+        with self._running(region, function, arguments, in_forward):
+            args, kwargs = arguments
+            return function(*args, **kwargs)
 
     def _name(self, function: Any) -> str:
         while isinstance(function, functools.partial):
@@ -211,7 +219,7 @@ def redirected(
         for name in matching(model, globs):
             module = model.get_submodule(name)
             wrapped.append((module, vars(module).get("forward")))
-            module.forward = functools.partial(_wrapped_forward, log, module.forward)
+            module.forward = functools.partial(_wrapped_forward, log, name, module.forward)
         _active.append(log)
         _TARGET.__code__ = _redirected.__code__
         yield log
@@ -225,7 +233,8 @@ def redirected(
                 module.__dict__["forward"] = own
 
 
-def _wrapped_forward(log: RegionLog, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _wrapped_forward(log: RegionLog, name: str, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    log.called_modules.add(name)
     return log.call(forward, args, kwargs, {})
 
 
@@ -235,9 +244,25 @@ def matching(model: nn.Module, globs: tuple[str, ...]) -> list[str]:
     for glob in globs:
         if not any(fnmatchcase(name, glob) for name in names):
             raise NoRegions(f"regions: {glob!r} matches no module; {largest_modules(model)}")
+    return _outermost(name for name in names if any(fnmatchcase(name, glob) for glob in globs))
+
+
+def uncalled(model: nn.Module, globs: tuple[str, ...], called: Set[str]) -> dict[str, tuple[str, ...]]:
+    """By glob, the modules that it names and that are in no region, as neither they nor a named module around is ``called``."""
+    regions = [name for name in matching(model, globs) if name in called]
+    found: dict[str, tuple[str, ...]] = {}
+    for glob in globs:
+        names = matching(model, (glob,))
+        if missing := tuple(name for name in names if not any(f"{name}.".startswith(f"{one}.") for one in regions)):
+            found[glob] = missing
+    return found
+
+
+def _outermost(names: Iterable[str]) -> list[str]:
+    """Names of modules, without those inside another; outer ones come first."""
     found: list[str] = []
     for name in names:
-        if any(fnmatchcase(name, glob) for glob in globs) and not any(name.startswith(f"{outer}.") for outer in found):
+        if not any(name.startswith(f"{outer}.") for outer in found):
             found.append(name)
     return found
 

@@ -46,7 +46,7 @@ WARNINGS = {
 
 def warned_of(seen: Observations, plain: Run) -> tuple[Warned, ...]:
     """The warnings due to what was seen in a run beside a plain one; the run may have failed in backward."""
-    twice = {name.rpartition(".")[0] or "the model itself": 0 for name in seen.updated_in_backward if name in plain.buffers}
+    twice = {name.rpartition(".")[0] or "the model itself": 0 for name in seen.updated_again if name in plain.buffers}
     made, kept = plain.output_requires_grad, seen.output_requires_grad
     lost = [one for one in seen.regions if made.get(one.key) and not (kept.get(one.key) or one.inputs_require_grad)]
     found = {

@@ -6,16 +6,18 @@ import dataclasses
 import json
 import math
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from reprise.model_check.budgets.choice import Choice, RegionCosts
 from reprise.model_check.comparison import Comparison, TensorsCompared
+from reprise.model_check.errors import Raiser
 from reprise.model_check.metering import Costs
 from reprise.model_check.plain_runs import RUNS, SPREAD, UNDECIDED
 
 Verdict = Literal["agrees", "refuses", "diverges", "crashes", "cannot be told"]  # "hangs" is not detected: nothing ends a run
+NOT_TOLD_APART = "whether the implementation or the model raised this cannot be told: their code lies together"
 _ERROR_LINES = 4  # of an error at most, in text
 _SHOWN = 3  # names at most, in text; JSON has all
 
@@ -34,7 +36,8 @@ class Warned:
 class Result:
     """One implementation on the model; what could not be measured is None.
 
-    ``where`` an ``error`` was raised is `` at file:line`` of the user's, if it is known.
+    ``where`` an ``error`` was raised is `` at file:line`` of the user's, if it is known; ``raised_by`` is who raised it.
+    ``not_measured`` says why there are no ``costs`` although there is no ``error``.
     ``undecided`` says why it cannot be told whether it agrees; what is in ``comparison`` then is of its first run.
     With a budget there is a ``choice``, or what is ``over_budget``, or how it ended with regions chosen, ``budget_error``;
     none of these if the implementation refuses or crashes with all regions.
@@ -43,12 +46,14 @@ class Result:
     implementation: str
     verdict: Verdict
     error: str = ""
+    raised_by: Raiser | Literal[""] = ""
     where: str = ""
     undecided: str = ""
     comparison: Comparison | None = None
     calls: int | None = None
     recomputations: int | None = None
     costs: Costs | None = None
+    not_measured: str = ""
     time_ratio: float | None = None
     warnings: tuple[Warned, ...] = ()
     explanation: tuple[str, ...] = ()
@@ -59,7 +64,11 @@ class Result:
 
 @dataclass(frozen=True)
 class Report:
-    """What a check found. ``spread`` is what differs between ``plain_runs``, ``initial_values_differ`` between two builds."""
+    """What a check found. ``spread`` is what differs between ``plain_runs``, ``initial_values_differ`` between two builds.
+
+    ``uncalled`` has, by glob, modules that it names and that are no regions, as the step does not call them. ``not_measured``
+    says why there are no figures of ``plain``, if so.
+    """
 
     regions: tuple[str, ...]
     plain_runs: int
@@ -69,19 +78,31 @@ class Report:
     plain: Costs | None
     results: tuple[Result, ...]
     region_costs: tuple[RegionCosts, ...] = ()
+    uncalled: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    not_measured: str = ""
 
     @property
     def agrees(self) -> bool:
-        """Whether every implementation does, as far as can be told, with all regions and with those chosen for a budget."""
-        within_budget = all(one.choice is None or one.choice.agrees for one in self.results)
+        """Whether every implementation agrees, with all regions and with those chosen for a budget."""
+        return self._has_only("agrees")
+
+    @property
+    def passes(self) -> bool:
+        """Whether every implementation agrees, or it cannot be told, with all regions and with those chosen for a budget."""
+        return self._has_only("agrees", UNDECIDED)
+
+    def _has_only(self, *verdicts: Verdict) -> bool:
+        within_budget = all(one.choice is None or one.choice.verdict in verdicts for one in self.results)
         fails = any(one.budget_error for one in self.results)
-        return within_budget and not fails and all(one.verdict in ("agrees", UNDECIDED) for one in self.results)
+        return within_budget and not fails and all(one.verdict in verdicts for one in self.results)
 
     def as_json(self) -> str:
         """Everything, for a program; a number that is not finite is null."""
         content = dataclasses.asdict(self)
         for stored, one in zip(content["results"], self.results, strict=True):
             stored["rounding_alone"] = one.comparison is not None and one.comparison.is_rounding
+            if one.choice is not None:
+                stored["choice"]["agrees"] = one.choice.agrees
         return json.dumps(_finite(content), indent=2, allow_nan=False)
 
     def __str__(self) -> str:
@@ -104,6 +125,10 @@ def _listed(names: Any) -> str:
 
 def _lines(report: Report) -> list[str]:
     lines = [f"regions: {len(report.regions)} in forward: {_listed(report.regions)}"]
+    for glob, names in report.uncalled.items():
+        lines.append(
+            f"--regions {shlex.quote(glob)} names modules that the step does not call, so no regions: {_listed(names)}"
+        )
     if not report.spread.agrees:
         told = (
             f"not deterministic: {report.plain_runs} plain runs differ, which is no fault of an implementation's. One diverges "
@@ -117,11 +142,14 @@ def _lines(report: Report) -> list[str]:
     if report.initial_values_differ:
         told = "build() does not depend on the seed alone; its initial values differ: "
         lines.append(told + _listed(report.initial_values_differ))
+    if report.not_measured:
+        lines.append(f"plain has no figures: {report.not_measured}")
     lines += _table(report)
     if report.region_costs:
         lines += _regions_table(report.region_costs)
     for one in report.results:
         lines += ["", *_told(one)]
+        lines += [f"  no figures, and no further warnings: {one.not_measured}"] if one.not_measured else []
         for warned in one.warnings:
             lines += [f"  warning: {warned.message}: {_listed(warned.places)}", f"    {warned.remedy}"]
         lines += _choice(one.choice, len(report.region_costs)) if one.choice else []
@@ -138,6 +166,8 @@ def _told(one: Result) -> list[str]:
         first = f"{one.implementation} {one.verdict}"
         first += ", by rounding alone" if one.comparison is not None and one.comparison.is_rounding else ""
     lines = _shortened(f"{first}{one.where}: ", one.error) or [first]
+    if one.raised_by == "cannot be told":
+        lines.append(f"  {NOT_TOLD_APART}")
     if one.comparison is not None:
         lines += [f"  {line}" for line in differences(one.comparison)]
     return [*lines, *(f"  {line}" for line in one.explanation)]
@@ -165,7 +195,9 @@ def _choice(choice: Choice, regions: int) -> list[str]:
         f"    peak {choice.executed:,} bytes, executed; predicted {choice.predicted:,} ({error:+.1%})",
         f"    time {choice.time_ratio:.2f} of plain's, with all regions {choice.time_ratio_of_all:.2f}",
     ]
-    if not choice.agrees:
+    if choice.verdict == UNDECIDED:
+        lines.append("    whether steps with these regions checkpointed are plain's cannot be told")
+    elif not choice.agrees:
         lines.append("    steps with these regions checkpointed are not plain's")
     if choice.globs:
         lines.append(f"    with the model's own checkpointing off: --regions {' '.join(map(shlex.quote, choice.globs))}")

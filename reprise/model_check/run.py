@@ -11,10 +11,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from reprise.model_check import errors
 from reprise.model_check.builder import Subject, build_subject
 from reprise.model_check.errors import BuildFails, NotAccepted, PlainFails
 from reprise.model_check.process_state import preserved, random_streams, seed_all
-from reprise.model_check.regions import Key, NoRegions, Region, RegionLog, Watch, largest_modules, redirected
+from reprise.model_check.regions import Key, NoRegions, Region, RegionLog, Watch, largest_modules, redirected, uncalled
 
 Checkpoint = Callable[..., Any]
 Tensors = Mapping[str, torch.Tensor]
@@ -34,7 +35,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Probe:
-    """What looks on in the first step: a mode around it, something around each region's run, and a call after forward."""
+    """What observes the first step: a mode around it, a context around each region's run, and a call after forward."""
 
     mode: Callable[[nn.Module], AbstractContextManager[Any]]
     watch: Callable[[nn.Module], Watch | None]
@@ -53,13 +54,14 @@ class FirstStep:
     output_requires_grad: Mapping[Key, bool]
     calls: int
     recomputations: int
+    uncalled: Mapping[str, tuple[str, ...]]  # by glob, modules that it names and the step does not call
 
 
 @dataclass(frozen=True)
 class Run(FirstStep):
     """What a run left: its first step, losses, ``parameters`` and ``last_buffers`` after the last step.
 
-    ``seconds`` are those of steps without a probe.
+    ``seconds`` are those of steps without a probe; ``sources``, the files of the model's code.
     """
 
     losses: tuple[torch.Tensor, ...]
@@ -68,6 +70,7 @@ class Run(FirstStep):
     parameters: Tensors
     last_buffers: Tensors
     initial: Tensors
+    sources: frozenset[str]
 
 
 def copies(tensors: Mapping[str, torch.Tensor | None]) -> dict[str, torch.Tensor]:
@@ -117,10 +120,10 @@ def _run(setting: Setting, checkpoint: Checkpoint | None, steps: int, only: froz
         ):
             for _ in range(steps):
                 optimizer.zero_grad()
-                looks_on = probe if first is None else None
-                loss, time_taken = _step(subject, log, looks_on)
+                observer = probe if first is None else None
+                loss, time_taken = _step(subject, log, observer)
                 losses.append(loss)
-                seconds += [time_taken] if looks_on is None else []
+                seconds += [time_taken] if observer is None else []
                 first = first or _first_step(model, log, setting.globs)
                 optimizer.step()
             assert first is not None
@@ -132,6 +135,7 @@ def _run(setting: Setting, checkpoint: Checkpoint | None, steps: int, only: froz
                 parameters=copies(dict(model.named_parameters())),
                 last_buffers=copies(dict(model.named_buffers())),
                 initial=initial,
+                sources=errors.sources(model, setting.build),
             )
 
 
@@ -187,6 +191,7 @@ def _first_step(model: nn.Module, log: RegionLog, globs: tuple[str, ...]) -> Fir
         output_requires_grad=dict(log.output_requires_grad),
         calls=log.calls,
         recomputations=log.recomputations,
+        uncalled=uncalled(model, globs, log.called_modules),
     )
 
 

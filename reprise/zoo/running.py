@@ -12,7 +12,8 @@ import torch
 
 from reprise.model_check.checking import check
 from reprise.model_check.comparison import Comparison, TensorsCompared
-from reprise.model_check.report import Report, Result
+from reprise.model_check.metering import Costs
+from reprise.model_check.report import Result
 from reprise.zoo import other_models, transformers_models
 from reprise.zoo.architecture import Architecture
 from reprise.zoo.torchvision_import import import_torchvision
@@ -49,23 +50,23 @@ def examined(architecture: Architecture) -> dict[str, Any]:
     row = {name: getattr(architecture, name) for name in ("name", "package", "kind", "switch")}
     try:
         report = check(architecture.build, impl=IMPLEMENTATIONS)
+        if report.plain is None:
+            raise ValueError(f"nothing was measured: {report.not_measured}")
+        return {
+            **row,
+            "error": "",
+            "regions": len(report.regions),
+            "deterministic": report.spread.agrees,
+            "kept": report.plain.kept_bytes,
+            "peak": report.plain.peak_bytes,
+            "implementations": {one.implementation: _of_result(one, report.plain) for one in report.results},
+        }
     except Exception as error:  # noqa: BLE001 - whatever it is, it is stored
         return {**row, "error": f"{type(error).__name__}: {error}"}
-    assert report.plain is not None
-    return {
-        **row,
-        "error": "",
-        "regions": len(report.regions),
-        "deterministic": report.spread.agrees,
-        "kept": report.plain.kept_bytes,
-        "peak": report.plain.peak_bytes,
-        "implementations": {one.implementation: _of_result(one, report) for one in report.results},
-    }
 
 
-def _of_result(one: Result, report: Report) -> dict[str, Any]:
-    compared, costs, plain = one.comparison, one.costs, report.plain
-    assert plain is not None
+def _of_result(one: Result, plain: Costs) -> dict[str, Any]:
+    compared, costs = one.comparison, one.costs
     diverges = one.verdict == "diverges"
     again = costs.again_flops / plain.forward_flops if costs and plain.forward_flops else None
     return {
@@ -99,11 +100,11 @@ def _first_differences(compared: Comparison) -> Iterator[str]:
 
 
 def budgeted(architecture: Architecture) -> dict[str, Any]:
-    """What was chosen for a model within the budget, as it is stored."""
+    """What was chosen for a model within the budget, as it is stored. Raises what keeps it from being chosen."""
     report = check(architecture.build, impl=BUDGETED_BY, budget=BUDGET, steps=1)
     chosen, plain = report.results[0].choice, report.plain
-    assert chosen is not None
-    assert plain is not None
+    if chosen is None or plain is None:
+        raise ValueError(report.not_measured or report.results[0].budget_error or str(report))
     return {
         "name": architecture.name,
         "package": architecture.package,
@@ -130,5 +131,9 @@ def measured(tell: Callable[[str], object]) -> dict[str, Any]:
     for one in models:
         if one.name in BUDGETED.get(one.package, ()):
             tell(f"{one.package} {one.name} within {BUDGET} of plain's peak")
-            budgets.append(budgeted(one))
+            try:
+                budgets.append(budgeted(one))
+            except Exception as error:  # noqa: BLE001 - whatever it is, the model's row tells it
+                row = rows[models.index(one)]
+                row["error"] = row["error"] or f"within {BUDGET}: {type(error).__name__}: {error}"
     return {"rows": rows, "budgets": budgets}

@@ -18,7 +18,7 @@ from reprise.model_check.budgets.integer_program import fastest, least
 from reprise.model_check.budgets.memory_model import Moment, moments_of, predicted_peak
 from reprise.model_check.budgets.memory_trace import MemoryTrace, trace
 from reprise.model_check.metering import Costs, Observations, measure
-from reprise.model_check.plain_runs import PlainRuns
+from reprise.model_check.plain_runs import JudgedVerdict, PlainRuns
 from reprise.model_check.regions import Key, RegionRun, Watch
 from reprise.model_check.run import Probe, Setting, now, run
 
@@ -43,8 +43,8 @@ class RegionCosts:
 class Choice:
     """Regions to checkpoint within a budget. ``globs`` name them; those without a module have none, and are in ``unnamed``.
 
-    Bytes are peaks. ``agrees``: steps with this choice are plain's, as far as can be told. FLOPs and times, as ratios to
-    plain's, are those of a step with this choice, and with all regions checkpointed.
+    Bytes are peaks. ``verdict`` is of steps with this choice, beside plain's. FLOPs and times, as ratios to plain's, are those
+    of a step with this choice, and with all regions checkpointed.
     """
 
     budget: int
@@ -52,11 +52,16 @@ class Choice:
     executed: int
     globs: tuple[str, ...]
     unnamed: tuple[str, ...]
-    agrees: bool
+    verdict: JudgedVerdict
     flops: int
     flops_of_all: int
     time_ratio: float
     time_ratio_of_all: float
+
+    @property
+    def agrees(self) -> bool:
+        """Whether steps with this choice are plain's; False if that cannot be told."""
+        return self.verdict == "agrees"
 
 
 class OverBudget(ValueError):
@@ -152,7 +157,7 @@ class Planner:
             executed=costs.storages_peak_bytes,
             globs=tuple(name for name in names if name in modules),
             unnamed=tuple(name for name in names if name not in modules),
-            agrees=self.plain.judge(one.checkpoint, seen, only=keys).verdict != "diverges",
+            verdict=self.plain.judge(one.checkpoint, seen, only=keys).verdict,
             flops=costs.flops,
             flops_of_all=every.flops,
             time_ratio=of_choice / plain,

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from reprise.model_check import errors, regions
-from reprise.model_check.comparison import digest, look
+from reprise.model_check.comparison import digest, tensor_metadata
 from reprise.model_check.errors import BuildFails
 from reprise.model_check.regions import Key, RegionRun, current_run, user_line
 from reprise.model_check.run import Checkpoint, Probe, Setting, run
@@ -131,7 +131,7 @@ class Recording(TorchDispatchMode):
         return self.origin.get(storage) or (of_region and f"{of_region} of the region")
 
     def _digest(self, tensor: torch.Tensor) -> str:
-        return look(tensor) if self.unwritten and _storage(tensor) in self.unwritten else digest(tensor)
+        return tensor_metadata(tensor) if self.unwritten and _storage(tensor) in self.unwritten else digest(tensor)
 
     def _note_writes(
         self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: list[torch.Tensor], line: str

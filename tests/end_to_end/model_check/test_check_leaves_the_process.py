@@ -16,9 +16,9 @@ from torch import nn
 from torch.nn.modules import module as module_hooks
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from reprise.model_check import regions
+from reprise.model_check import process_state, regions
 from reprise.model_check.checking import check
-from reprise.model_check.process_state import random_streams
+from reprise.model_check.process_state import preserved, random_streams
 from tests.support.checked_models import Model, built
 
 TARGET: Any = inspect.unwrap(torch.utils.checkpoint.checkpoint)
@@ -35,9 +35,12 @@ def state() -> tuple[Any, ...]:
         torch.is_autocast_enabled("cpu"),
         torch.is_anomaly_enabled(),
         torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+        torch.is_anomaly_check_nan_enabled(),
         torch.get_num_threads(),
         torch.get_float32_matmul_precision(),
         len(_get_current_dispatch_mode_stack()),
+        len(torch.overrides._get_current_function_mode_stack()),
         torch._C._autograd._top_saved_tensors_default_hooks(True),
         [len(hooks) for name, hooks in vars(module_hooks).items() if name.startswith("_global_") and isinstance(hooks, dict)],
         list(regions._active),
@@ -56,7 +59,65 @@ def draws(_: Any, x: torch.Tensor) -> torch.Tensor:
     torch.set_float32_matmul_precision("high")
     torch.autograd.set_detect_anomaly(True, check_nan=False)
     torch.set_default_dtype(torch.float32)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.set_default_device(torch.device("cpu", 0))
     return x
+
+
+CHANGES: list[Callable[[], object]] = [
+    lambda: torch.set_default_dtype(torch.float64),
+    lambda: torch.set_default_device("meta"),
+    lambda: torch.set_default_device(torch.device("cpu", 0)),
+    lambda: torch.use_deterministic_algorithms(True),
+    lambda: torch.use_deterministic_algorithms(True, warn_only=True),
+    lambda: torch.set_num_threads(torch.get_num_threads() % 2 + 1),
+    lambda: torch.set_float32_matmul_precision("high"),
+    lambda: torch.autograd.set_detect_anomaly(True),
+    lambda: torch.autograd.set_detect_anomaly(False, check_nan=False),
+    lambda: torch.set_grad_enabled(False),
+    lambda: torch.manual_seed(9),
+    lambda: random.seed(9),
+    lambda: np.random.seed(9),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_each_setting_that_a_run_changes_is_put_back(change: Callable[[], object]) -> None:
+    before = state()
+    with preserved():
+        change()
+        assert state() != before
+    assert state() == before
+
+
+class Accelerator:
+    """An accelerator that was not used yet, whose streams are at the seed that it was given last."""
+
+    in_use = False
+    seed: int | None = None
+
+    def is_initialized(self) -> bool:
+        return self.in_use
+
+    def manual_seed_all(self, seed: int) -> None:
+        self.seed = seed
+
+    def get_rng_state_all(self) -> list[torch.Tensor]:
+        return [torch.tensor([self.seed])]
+
+
+@pytest.mark.parametrize("is_used", [True, False])
+def test_an_accelerator_that_was_not_used_begins_at_the_users_seed(is_used: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = Accelerator()
+    monkeypatch.setattr(process_state, "_device_module", lambda: one)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(7)
+        with preserved():
+            process_state.seed_all(0)
+            one.manual_seed_all(0)  # as torch.manual_seed does to a real one
+            one.in_use = is_used
+        assert torch.initial_seed() == 7
+        assert one.seed == 7
 
 
 def interrupted_at(number: int, error: BaseException) -> tuple[Callable[[], Any], Iterator[int]]:

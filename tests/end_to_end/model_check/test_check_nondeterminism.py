@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from torch import nn
 
 import impls
 from impls import Implementation
+from reprise.model_check import plain_runs
 from reprise.model_check.checking import assert_equals_plain, check
 from reprise.model_check.plain_runs import PLAIN_RUNS, RUNS, UNDECIDED, PlainRuns, set_apart
 from reprise.model_check.report import Result
@@ -159,6 +161,8 @@ def test_what_cannot_be_told_says_so_and_names_the_operator() -> None:
 
 def test_the_assertion_lets_pass_what_cannot_be_told_and_not_a_fault() -> None:
     assert_equals_plain(noisy(in_values, 4), impl="nested", steps=1)
+    report = check(noisy(in_values, 4), impl="nested", steps=1)
+    assert (report.passes, report.agrees) == (True, False)
     own = Implementation("own", kind="checkpoint", summary="x", source="x", declared=False, checkpoint=halving)
     with pytest.raises(AssertionError, match="own diverges"):
         assert_equals_plain(noisy(in_values, 4), impl=own, steps=1)
@@ -183,6 +187,26 @@ def test_the_page_says_how_rare_a_false_accusation_is() -> None:
     page = (Path(__file__).parents[3] / "docs" / "checking-your-model.md").read_text(encoding="utf-8")
     assert f"at most once in {math.comb(PLAIN_RUNS - 1 + RUNS, RUNS)} such comparisons" in page
     assert f"plain runs {PLAIN_RUNS} times and the implementation {RUNS} times" in page
+
+
+def test_a_choice_that_cannot_be_told_does_not_agree_and_takes_a_comparison_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("scipy")
+    comparisons: list[int] = []
+
+    def counted(*runs: Any) -> Any:
+        comparisons.append(1)
+        return set_apart(*runs)
+
+    monkeypatch.setattr(plain_runs, "set_apart", counted)
+    report = check(noisy(in_values, 3), impl="nested", steps=1, budget="200%")
+    (result,) = report.results
+    assert result.choice is not None
+    assert (result.verdict, result.choice.verdict) == (UNDECIDED, UNDECIDED)
+    assert (json.loads(report.as_json())["results"][0]["choice"]["agrees"], report.passes) == (False, True)
+    assert "whether steps with these regions checkpointed are plain's cannot be told" in str(report)
+    page = (Path(__file__).parents[3] / "docs" / "checking-your-model.md").read_text(encoding="utf-8")
+    assert len(comparisons) == 2
+    assert "a check makes one for each implementation, and with `--budget` another for each" in page
 
 
 PLAIN: list[dict[tuple[str, str], float]] = [{}] * (PLAIN_RUNS - 1)

@@ -6,8 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+from torch.utils.checkpoint import checkpoint
 
 from reprise.zoo import publishing, running
+from reprise.zoo.architecture import Architecture
 
 OF_IMPLEMENTATION = {
     "verdict": "agrees",
@@ -74,6 +79,35 @@ def test_a_model_that_was_not_checked_is_in_the_table_and_fails_the_run() -> Non
     failing = content(row(error="ValueError: x"))
     assert "ValueError: x" in line(publishing.markdown(failing), "GPT-2")
     assert publishing.broken(failing) == ["GPT-2 of transformers: ValueError: x"]
+
+
+class Rejected(nn.Module):
+    """Fails when it is run under a dispatch mode, as a step is that is measured."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(2, 2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if _get_current_dispatch_mode_stack():
+            raise KeyError("not under a mode")
+        return checkpoint(self.layers, x, use_reentrant=False)
+
+
+def test_a_model_that_cannot_be_measured_has_a_row_that_says_why() -> None:
+    one = Architecture("own", "ours", "other", "", lambda: (Rejected(), torch.ones(1, 2)))
+    assert "KeyError: 'not under a mode'" in running.examined(one)["error"]
+
+
+def test_a_budget_that_fails_is_told_in_the_models_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_: Any) -> Any:
+        raise ValueError("over budget")
+
+    one = Architecture("GPT-2", "transformers", "decoder", "", lambda: None)
+    monkeypatch.setattr(running, "architectures", lambda: (one,))
+    monkeypatch.setattr(running, "examined", lambda _: {"error": ""})
+    monkeypatch.setattr(running, "budgeted", fails)
+    assert running.measured(lambda _: None) == {"rows": [{"error": "within 60%: ValueError: over budget"}], "budgets": []}
 
 
 BROKEN = [{"executed": 61}, {"predicted": 70}, {"agrees": False}, {"flops": 131}]

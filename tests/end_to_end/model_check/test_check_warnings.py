@@ -1,0 +1,127 @@
+"""reprise check: what is warned of was seen, what cannot be measured is said, and so is a glob that names no region."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from reprise.model_check import metering
+from reprise.model_check.checking import check
+from reprise.model_check.report import Report
+from tests.support.checked_models import Block, Model, built
+
+IMPL = "torch-nonreentrant"
+
+
+def warned(report: Report) -> dict[str, list[str]]:
+    """The places that are warned of, by kind, without their lines."""
+    return {one.kind: [place.partition(" (")[0] for place in one.places] for one in report.results[0].warnings}
+
+
+def counting_in_backward(after: Block = lambda _, x: x, extra: Callable[[], nn.Module] | None = None) -> Any:
+    """A model and inputs; a backward hook writes a buffer of the first layer."""
+    model: Any
+    model, x = built(after, extra)()
+
+    def count(*_: Any) -> None:
+        model.layers[0].count.add_(1)
+
+    model.last.register_full_backward_hook(count)
+    return model, x
+
+
+def test_a_buffer_that_a_backward_hook_writes_is_not_updated_by_the_recomputation() -> None:
+    report = check(counting_in_backward, impl=IMPL, steps=1)
+    assert report.agrees
+    assert warned(report) == {}
+
+
+def test_a_buffer_that_the_recomputation_updates_is_warned_of_beside_it() -> None:
+    def build() -> Any:
+        return counting_in_backward(lambda self, x: self.get_submodule("extra")(x), lambda: nn.BatchNorm1d(8))
+
+    assert warned(check(build, impl=IMPL, steps=1)) == {"buffers": ["layers.1.extra"]}
+
+
+class Twice(nn.Module):
+    """One layer, which is a region twice in a step, and does something with what it is passed."""
+
+    kept: torch.Tensor | None = None
+
+    def __init__(self, use: Callable[[Any, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.layer, self.use = nn.Linear(8, 8), use
+
+    def forward(self, x: torch.Tensor) -> Any:
+        for _ in range(2):
+            x = checkpoint(self.use, self, self.layer(x), use_reentrant=False)
+        return x
+
+
+def storing(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.kept = x.detach()
+    return x.sin().exp()
+
+
+def storing_in_place(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.kept = torch.zeros(4, 8) if self.kept is None else self.kept
+    self.kept.copy_(x.detach())
+    return x.sin().exp()
+
+
+def reading(self: Any, x: torch.Tensor) -> torch.Tensor:
+    before = torch.ones(4, 8) if self.kept is None else self.kept
+    self.kept = x.detach()
+    return x * before.sum()
+
+
+@pytest.mark.parametrize(("use", "kinds"), [(storing, set()), (storing_in_place, set()), (reading, {"outside tensors"})])
+def test_what_a_module_stores_is_warned_of_if_its_recomputation_reads_it(use: Any, kinds: set[str]) -> None:
+    report = check(lambda: (Twice(use), torch.randn(4, 8)), impl=IMPL, steps=1)
+    assert report.results[0].verdict == ("diverges" if kinds else "agrees")
+    assert {*warned(report)} >= kinds
+    assert kinds or not warned(report)
+
+
+class Unused(Model):
+    """A model with a module that no step calls."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda _, x: x, call=lambda layer, x: layer(x))
+        self.unused = nn.Sequential(nn.Linear(8, 8))
+
+
+def test_a_glob_whose_modules_the_step_does_not_call_is_reported() -> None:
+    report = check(lambda: (Unused(), torch.randn(4, 8)), regions=["layers.*", "unused*", "*.linear"], impl=IMPL, steps=1)
+    assert report.regions == ("layers.0", "layers.1", "layers.2")
+    assert report.uncalled == {"unused*": ("unused",)}
+    assert "--regions 'unused*' names modules that the step does not call, so no regions: unused\n" in str(report)
+    assert warned(report) == {}
+    assert json.loads(report.as_json())["uncalled"] == {"unused*": ["unused"]}
+
+
+def test_modules_inside_a_list_that_a_glob_names_are_reported_with_it() -> None:
+    report = check(lambda: (Unused(), torch.randn(4, 8)), regions=["l*", "layers.*"], impl=IMPL, steps=1)
+    assert report.regions == ("last",)
+    assert report.uncalled == {"l*": ("layers",), "layers.*": ("layers.0", "layers.1", "layers.2")}
+
+
+def breaks(*_: Any, **__: Any) -> Any:
+    raise KeyError("our own")
+
+
+@pytest.mark.parametrize("part", ["snapshot", "storages", "_accelerator"])
+def test_an_error_of_the_meter_is_told_as_ours(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metering, part, breaks)
+    report = check(built(), impl=IMPL, steps=1)
+    (result,) = report.results
+    assert (result.verdict, result.costs) == ("agrees", None)
+    assert result.not_measured.startswith(f"an error of reprise itself in measuring, at {__file__}:")
+    assert f"no figures, and no further warnings: {result.not_measured}" in str(report)
+    assert (report.plain is None) is (report.not_measured != "")
