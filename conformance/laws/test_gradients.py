@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from conformance.judging.judge import Case
 from conformance.judging.law import LAWS, law
-from conformance.judging.refusals import HOOKS, TRANSFORMS
+from conformance.judging.refusals import HOOKS, TRACERS, TRANSFORMS
 from conformance.judging.verdicts import Refuses
 from conformance.programs.generator.combinations import covering
 from conformance.programs.generator.operators import DIFFERENCE, NEGATIVE, SUM
 from conformance.programs.program import Program
-from conformance.programs.scenarios.regions.transforms import transforms
+from conformance.programs.scenarios.regions.transforms import traced, transforms
 from conformance.programs.strategies import CORE, named, programs
 from conformance.rows.for_readers import for_readers
 from impls import Implementation
@@ -271,6 +271,20 @@ _TRANSFORMS = {"transform": st.sampled_from(["grad", "vjp", "jvp", "vmap"]), "in
 @law(named(transforms, **_TRANSFORMS), recomputes=False, floor=4, about=TRANSFORMS)
 def test_transforms_of_functions(case: Case) -> None:
     """Under grad, vjp, jvp or vmap of torch.func, around a region or inside it, a gradient is plain's or it is refused."""
+    # An error keeps the law too.
+    try:
+        case.equals_plain()
+    except Refuses:
+        return
+
+
+_TRACED = {"body": st.sampled_from(["tensors", "list"]), "nested": st.booleans(), "mode": st.sampled_from(["real", "fake"])}
+
+
+@for_readers("advanced", "wrong gradient", "make_fx, torch.fx, FakeTensorMode, proxy tensors")
+@law(named(traced, **_TRACED), recomputes=False, floor=4, about=TRACERS)
+def test_steps_that_make_fx_traces(case: Case) -> None:
+    """A step with forward and backward that make_fx traces gives plain's gradients, called on other values, or is refused."""
     # An error keeps the law too.
     try:
         case.equals_plain()

@@ -14,8 +14,8 @@ import torch
 from impls.tensors.containers import GONE, Container, Contents, Parts, PassedContainer, flatten_once, unflatten
 from impls.tensors.other_names import find_other_name
 from impls.tensors.packed import Packed
-from impls.tensors.versions import VersionProbe, version_probe
-from impls.torch_private import disable_dispatch_modes, dispatch_mode_count, top_hooks
+from impls.tensors.versions import VersionProbe, hides_from_modes, version_probe
+from impls.torch_private import disable_dispatch_modes, top_hooks
 
 _ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size, torch.Generator})
 _TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
@@ -295,7 +295,7 @@ class Inputs:
     def restore(self) -> Call:
         """The arguments. Containers hold what they held at the call, whatever has happened to them since."""
         assert self.packed is not None
-        hides = self.owner is not None and dispatch_mode_count()
+        hides = self.owner is not None and hides_from_modes()
         tensors = [  # without a call of our own for each, which would be one more frame of Python a level of regions
             packed
             if isinstance(packed, torch.Tensor)

@@ -27,3 +27,28 @@ def transforms(checkpoint, note, device, *, transform, inside, nested):
     if y.requires_grad:
         y.backward(torch.ones_like(y))
     note("gradients 0", [p.grad])
+
+
+def traced(checkpoint, note, device, *, body, nested, mode):
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    p, q = (torch.randn(3, device=device) for _ in range(2))
+    def inner(h, w):
+        h = (h * w).cos()
+        return h.exp() * h
+    def outer(h, w):
+        h = h.sin()
+        h = (
+            (checkpoint(inner, h, w) if nested else inner(h, w)) if body == "tensors"
+            else checkpoint(lambda pair: inner(*pair), [h, w]) if nested
+            else inner(h, w)
+        )  # fmt: skip
+        return h * w
+    def step(x, w):
+        x, w = x.detach().requires_grad_(), w.detach().requires_grad_()
+        y = checkpoint(outer, x, w)
+        y.backward(torch.ones_like(y))
+        return y.detach(), x.grad, w.grad
+    graph = make_fx(step, tracing_mode=mode)(p, q)
+    for index in range(2):
+        note(f"step {index}", graph(p + index, q * (1 + index)))
