@@ -373,7 +373,8 @@ def decorated(checkpoint, note, device, *, kind, early, calls):
             """What it does."""
             return body(h, 3, debug)
     elif kind == "callable":
-        f = decorator(lambda h, *, debug: body(h, 3, debug))
+        named = decorator(lambda h, *, self, debug: body(h, self, debug))
+        f = lambda h, *, debug: named(h, self=3, debug=debug)
     else:
         class Layer:
             def __init__(self, factor):
