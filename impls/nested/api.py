@@ -233,7 +233,7 @@ def run_without_graph(
     """Call the function where grad mode is off, so that there will be no backward."""
     with forward_context:
         return function(*args, **kwargs)
-    raise CheckpointError(f"the context {forward_context!r} of context_fn swallowed an exception, so there is no value to return")
+    raise CheckpointError(f"the forward context {forward_context!r} of context_fn swallowed an exception")
 
 
 def _trace(

@@ -374,7 +374,8 @@ def decorated(checkpoint, note, device, *, kind, early, calls):
             return body(h, 3, debug)
     elif kind == "callable":
         named = decorator(lambda h, *, self, debug: body(h, self, debug))
-        f = lambda h, *, debug: named(h, self=3, debug=debug)
+        def f(h, *, debug):
+            return named(h, self=3, debug=debug)
     else:
         class Layer:
             def __init__(self, factor):
