@@ -240,11 +240,20 @@ class Inputs:
         return any(one.original is value and one.original_with(self._originals(one)) is value for one in self.containers)
 
     def drop_changed_containers(self) -> bool:
-        """Let go of containers that hold something else by now, which are made anew; whether others are left."""
+        """Let go of containers that hold something else by now; whether others are left.
+
+        They are made anew, but for those that hold no more than numbers besides, which may hold again what they held.
+        """
         if self.lent and self.first_changed() is not None:
             self.lent = {}  # one may be an output, which holds the region
-        self.containers = [one for one in self.containers if self._keeps(one)]
         self.changed = [one for one in self.changed if one.other_name and self._keeps_itself(one, one.other_name.find())]
+        containers, self.containers = self.containers, []
+        for one in containers:
+            value = one.original
+            if self._keeps(one):
+                self.containers.append(one)
+            elif one.other_name is None and self._keeps_itself(one, value):
+                self.changed.append(one)
         if self.lent:
             kept = {child for one in (*self.containers, *self.changed) for child in one.children if type(child) is _Position}
             self.lent = {position: one for position, one in self.lent.items() if position in kept}

@@ -29,7 +29,7 @@ def transforms(checkpoint, note, device, *, transform, inside, nested):
     note("gradients 0", [p.grad])
 
 
-def traced(checkpoint, note, device, *, body, nested, mode):
+def traced(checkpoint, note, device, *, nested, mode):
     from torch.fx.experimental.proxy_tensor import make_fx
 
     p, q = (torch.randn(3, device=device) for _ in range(2))
@@ -38,11 +38,7 @@ def traced(checkpoint, note, device, *, body, nested, mode):
         return h.exp() * h
     def outer(h, w):
         h = h.sin()
-        h = (
-            (checkpoint(inner, h, w) if nested else inner(h, w)) if body == "tensors"
-            else checkpoint(lambda pair: inner(*pair), [h, w]) if nested
-            else inner(h, w)
-        )  # fmt: skip
+        h = checkpoint(inner, h, w) if nested else inner(h, w)
         return h * w
     def step(x, w):
         x, w = x.detach().requires_grad_(), w.detach().requires_grad_()
