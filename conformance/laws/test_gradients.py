@@ -14,7 +14,7 @@ from conformance.judging.verdicts import Refuses
 from conformance.programs.generator.combinations import covering
 from conformance.programs.generator.operators import DIFFERENCE, NEGATIVE, SUM
 from conformance.programs.program import Program
-from conformance.programs.scenarios.regions.transforms import traced, transforms
+from conformance.programs.scenarios.regions.transforms import gradients_inside, traced, transforms
 from conformance.programs.strategies import CORE, named, programs
 from conformance.rows.for_readers import for_readers
 from impls import Implementation
@@ -276,6 +276,16 @@ def test_transforms_of_functions(case: Case) -> None:
         case.equals_plain()
     except Refuses:
         return
+
+
+_INSIDE = {"body": st.sampled_from(["tanh", "sigmoid", "product"]), "then": st.booleans(), "around": st.booleans()}
+
+
+@for_readers("advanced", "poor error", "autograd.grad, create_graph, gradient penalty, forces, PINN")
+@law(named(gradients_inside, **_INSIDE), floor=3)
+def test_gradients_that_a_function_takes(case: Case) -> None:
+    """A function may take a gradient of what it computes, to be differentiated: gradients and dispatch modes are plain's."""
+    case.equals_plain()
 
 
 _TRACED = {"nested": st.booleans(), "mode": st.sampled_from(["real", "fake"])}

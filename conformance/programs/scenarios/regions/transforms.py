@@ -48,3 +48,24 @@ def traced(checkpoint, note, device, *, nested, mode):
     graph = make_fx(step, tracing_mode=mode)(p, q)
     for index in range(2):
         note(f"step {index}", graph(p + index, q * (1 + index)))
+
+
+def gradients_inside(checkpoint, note, device, *, body, then, around):
+    from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
+
+    class Mode(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            return func(*args, **(kwargs or {}))
+
+    p = torch.randn(2, 2, device=device, requires_grad=True)
+    note("leaves", (p,))
+    def f(h):
+        h = h * 1
+        y = h.tanh() if body == "tanh" else h.sigmoid() if body == "sigmoid" else h.sin() * h
+        gradient = torch.autograd.grad(y.sum(), h, create_graph=True)[0]
+        return gradient.exp() if then else gradient
+    y = checkpoint(f, p * 1)
+    with Mode() if around else torch.enable_grad():
+        y.backward(torch.ones_like(y))
+        note("modes", len(_get_current_dispatch_mode_stack()))
+    note("gradients 0", [p.grad])
