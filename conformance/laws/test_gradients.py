@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from conformance.judging.judge import Case
 from conformance.judging.law import LAWS, law
-from conformance.judging.refusals import HOOKS, TRACERS, TRANSFORMS
+from conformance.judging.refusals import HOOKS, REQUIRES_GRAD, TRACERS, TRANSFORMS
 from conformance.judging.verdicts import Refuses
 from conformance.programs.generator.combinations import covering
 from conformance.programs.generator.operators import DIFFERENCE, NEGATIVE, SUM
@@ -282,7 +282,7 @@ _INSIDE = {"body": st.sampled_from(["tanh", "sigmoid", "product"]), "then": st.b
 
 
 @for_readers("advanced", "poor error", "autograd.grad, create_graph, gradient penalty, forces, PINN")
-@law(named(gradients_inside, **_INSIDE), floor=3)
+@law(named(gradients_inside, **_INSIDE), needs=["higher-order"], floor=3, about=REQUIRES_GRAD)
 def test_gradients_that_a_function_takes(case: Case) -> None:
     """A function may take a gradient of what it computes, to be differentiated: gradients and dispatch modes are plain's."""
     case.equals_plain()

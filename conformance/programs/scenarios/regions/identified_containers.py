@@ -57,7 +57,7 @@ def identified_and_changed(checkpoint, note, device, *, kind, holds, change, nes
     y = checkpoint(outer, p, box)
     if change == "by the caller":
         put(box, 2)
-        checkpoint(lambda others: others[0].cos(), [p])
+        checkpoint(lambda h, others: h.cos(), p, [1.0])
         if kind == "dataclass":
             box.count = 0
         else:
