@@ -241,9 +241,11 @@ def forgets_containers_that_change_for_a_while(copy: Copy) -> None:
 
     def changed(drop: Any, self: Any) -> bool:
         before = self.changed
-        drop(self)
-        self.changed = [one for one in self.changed if any(one is each for each in before)]
-        return bool(self.containers or self.changed)
+        left = drop(self)
+        for one in self.changed:
+            if all(one is not each for each in before):
+                one.other_name = None  # nothing leads to it any more
+        return left
 
     copy.call_instead("nested.inputs", "Inputs.drop_changed_containers", changed)
 
