@@ -14,7 +14,6 @@ from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import torch.utils.checkpoint
-from torch.compiler import is_compiling as is_compiling
 
 from impls.torch_private import SelectivePolicyContext, run_frames_untraced
 
@@ -22,6 +21,11 @@ Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _INSTEAD = "Leave the option out, or the call out of what is compiled"
+
+
+def is_compiling() -> bool:
+    """Whether this very call is traced. ``torch.compiler.is_compiling`` says so of whatever runs meanwhile in any thread."""
+    return torch.compiler.is_dynamo_compiling() or torch.compiler.is_exporting()
 
 
 def traced_or_eager(checkpoint: Function) -> Function:

@@ -105,6 +105,8 @@ try:
     function_mode_at = torch._C._get_function_stack_at
     # The dispatch modes that are active, to refuse one inside itself.
     dispatch_modes = torch.utils._python_dispatch._get_current_dispatch_mode_stack
+    # Puts a dispatch mode on top, without what entering it does besides.
+    push_dispatch_mode = torch.utils._python_dispatch._push_mode
     # A context without the user's dispatch modes, for what is no operator of the user's function.
     disable_dispatch_modes = torch.utils._python_dispatch._disable_current_modes
     # Contexts in which subclasses and modes see no operator, for what an implementation does by itself.

@@ -27,6 +27,7 @@ CAPTURE = frozenset({"capture", "captured", "preserve_rng_state"})
 HOOKS = frozenset({"hook", "hooks"})
 INFERENCE = frozenset({"inference"})
 REQUIRES_GRAD = frozenset({"require grad", "require gradient", "requires grad", "requires_grad", "grad_fn"})
+TRACERS = frozenset({"make_fx", "trace", "traced", "tracing"})
 TRACING = frozenset({"torch.compile", "compile", "compiled", "compiling", "Dynamo", "graph break"})
 TRANSFORMS = frozenset({"functorch", "torch.func", "vmap", "vmapped"})
 TYPES = frozenset({"type", "types", "non-tensor"})  # of an argument, a word that is in Python's errors for a lost one, too

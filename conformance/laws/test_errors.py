@@ -170,7 +170,7 @@ def test_a_function_runs_inside_of_its_context(case: Case) -> None:
 
 @for_readers("adversarial", "wrong gradient", "context_fn, suppress")
 @law(
-    named(errors.swallowed, before=st.integers(0, 5)),
+    named(errors.swallowed, before=st.integers(0, 5), grad=st.booleans()),
     needs=["context-fn"],
     context_fn=contexts.swallowing,
 )

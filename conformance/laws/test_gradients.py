@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from conformance.judging.judge import Case
 from conformance.judging.law import LAWS, law
-from conformance.judging.refusals import HOOKS, TRANSFORMS
+from conformance.judging.refusals import HOOKS, REQUIRES_GRAD, TRACERS, TRANSFORMS
 from conformance.judging.verdicts import Refuses
 from conformance.programs.generator.combinations import covering
 from conformance.programs.generator.operators import DIFFERENCE, NEGATIVE, SUM
 from conformance.programs.program import Program
-from conformance.programs.scenarios.regions.transforms import transforms
+from conformance.programs.scenarios.regions.transforms import gradients_inside, traced, transforms
 from conformance.programs.strategies import CORE, named, programs
 from conformance.rows.for_readers import for_readers
 from impls import Implementation
@@ -271,6 +271,30 @@ _TRANSFORMS = {"transform": st.sampled_from(["grad", "vjp", "jvp", "vmap"]), "in
 @law(named(transforms, **_TRANSFORMS), recomputes=False, floor=4, about=TRANSFORMS)
 def test_transforms_of_functions(case: Case) -> None:
     """Under grad, vjp, jvp or vmap of torch.func, around a region or inside it, a gradient is plain's or it is refused."""
+    # An error keeps the law too.
+    try:
+        case.equals_plain()
+    except Refuses:
+        return
+
+
+_INSIDE = {"body": st.sampled_from(["tanh", "sigmoid", "product"]), "then": st.booleans(), "around": st.booleans()}
+
+
+@for_readers("advanced", "poor error", "autograd.grad, create_graph, gradient penalty, forces, PINN")
+@law(named(gradients_inside, **_INSIDE), needs=["higher-order"], floor=3, about=REQUIRES_GRAD)
+def test_gradients_that_a_function_takes(case: Case) -> None:
+    """A function may take a gradient of what it computes, to be differentiated: gradients and dispatch modes are plain's."""
+    case.equals_plain()
+
+
+_TRACED = {"nested": st.booleans(), "mode": st.sampled_from(["real", "fake"])}
+
+
+@for_readers("advanced", "wrong gradient", "make_fx, torch.fx, FakeTensorMode, proxy tensors")
+@law(named(traced, **_TRACED), recomputes=False, floor=3, about=TRACERS)
+def test_steps_that_make_fx_traces(case: Case) -> None:
+    """A step with forward and backward that make_fx traces gives plain's gradients, called on other values, or is refused."""
     # An error keeps the law too.
     try:
         case.equals_plain()

@@ -52,7 +52,7 @@ class _Decorated(nested._Decorated):
     """A function that is called through this checkpoint each time."""
 
     @traced_or_eager
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         run = nested._trace if is_compiling() else _run
         return run(self._function, args, kwargs, *self._options)
 
@@ -89,8 +89,7 @@ def _run(
     if forward_context is not NO_CONTEXT or respect_saved_tensors_hooks is not None:
         set_respect_hooks(forward_context, respect_saved_tensors_hooks)
     if not torch.is_grad_enabled():
-        with forward_context:
-            return function(*args, **kwargs)
+        return nested.run_without_graph(function, args, kwargs, forward_context)
     override, logged = nested._overrides.get()
     region = extension.begin_region(function, args, kwargs, recompute_context, determinism_check == "default",
                                     early_stop if override is None else override, preserve_rng_state)  # fmt: skip

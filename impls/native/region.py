@@ -306,7 +306,7 @@ class _Comparison(Recomputation):
     def end(self) -> None:
         """The run is over."""
         if self.stop_mode is not None:
-            self.stop_mode.__exit__(None, None, None)
+            self.stop_mode.leave()
             self.stop_mode = None
 
 

@@ -131,7 +131,7 @@ class _Decorated:
         self._function, self._options = function, options
 
     @traced_or_eager
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         run = _trace if is_compiling() else _run
         return run(self._function, args, kwargs, *self._options)
 
@@ -191,8 +191,7 @@ def _run(
     if forward_context is not NO_CONTEXT or respect_saved_tensors_hooks is not None:
         set_respect_hooks(forward_context, respect_saved_tensors_hooks)
     if not torch.is_grad_enabled():
-        with forward_context:
-            return function(*args, **kwargs)
+        return run_without_graph(function, args, kwargs, forward_context)
     region = Region(function, args, kwargs, recompute_context)
     region.check = determinism_check == "default"
     override, logged = _overrides.get()
@@ -226,6 +225,15 @@ def _run(
     left = modes.process_wide()
     region.modes_after = left if left != region.modes.process_wide else None
     return output
+
+
+def run_without_graph(
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], forward_context: AbstractContextManager[Any]
+) -> Any:
+    """Call the function where grad mode is off, so that there will be no backward."""
+    with forward_context:
+        return function(*args, **kwargs)
+    raise CheckpointError(f"the forward context {forward_context!r} of context_fn swallowed an exception")
 
 
 def _trace(

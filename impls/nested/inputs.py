@@ -14,8 +14,8 @@ import torch
 from impls.tensors.containers import GONE, Container, Contents, Parts, PassedContainer, flatten_once, unflatten
 from impls.tensors.other_names import find_other_name
 from impls.tensors.packed import Packed
-from impls.tensors.versions import VersionProbe, version_probe
-from impls.torch_private import disable_dispatch_modes, dispatch_mode_count, top_hooks
+from impls.tensors.versions import VersionProbe, hides_from_modes, version_probe
+from impls.torch_private import disable_dispatch_modes, top_hooks
 
 _ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size, torch.Generator})
 _TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
@@ -240,11 +240,20 @@ class Inputs:
         return any(one.original is value and one.original_with(self._originals(one)) is value for one in self.containers)
 
     def drop_changed_containers(self) -> bool:
-        """Let go of containers that hold something else by now, which are made anew; whether others are left."""
+        """Let go of containers that hold something else by now; whether others are left.
+
+        They are made anew, but for those that hold no more than numbers besides, which may hold again what they held.
+        """
         if self.lent and self.first_changed() is not None:
             self.lent = {}  # one may be an output, which holds the region
-        self.containers = [one for one in self.containers if self._keeps(one)]
         self.changed = [one for one in self.changed if one.other_name and self._keeps_itself(one, one.other_name.find())]
+        containers, self.containers = self.containers, []
+        for one in containers:
+            value = one.original
+            if self._keeps(one):
+                self.containers.append(one)
+            elif one.other_name is None and self._keeps_itself(one, value):
+                self.changed.append(one)
         if self.lent:
             kept = {child for one in (*self.containers, *self.changed) for child in one.children if type(child) is _Position}
             self.lent = {position: one for position, one in self.lent.items() if position in kept}
@@ -295,7 +304,7 @@ class Inputs:
     def restore(self) -> Call:
         """The arguments. Containers hold what they held at the call, whatever has happened to them since."""
         assert self.packed is not None
-        hides = self.owner is not None and dispatch_mode_count()
+        hides = self.owner is not None and hides_from_modes()
         tensors = [  # without a call of our own for each, which would be one more frame of Python a level of regions
             packed
             if isinstance(packed, torch.Tensor)

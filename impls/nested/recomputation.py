@@ -22,8 +22,10 @@ from impls.tensors.versions import TensorMetadata, any_tensor_metadata, describe
 from impls.torch_private import (
     TorchDispatchMode,
     dispatch_mode_count,
+    dispatch_modes,
     next_sequence_number,
     pop_hooks,
+    push_dispatch_mode,
     set_grad_enabled,
     set_version_counters,
 )
@@ -76,6 +78,12 @@ class _StopAfterOperator(TorchDispatchMode):
         if next_sequence_number() != self.run.node:
             self.run.stop()
         return func(*args, **(kwargs or {}))
+
+    def leave(self) -> None:
+        """Leave it, also where it was entered in a backward inside the run, which has put back the modes that it found."""
+        if all(mode is not self for mode in dispatch_modes()):
+            push_dispatch_mode(self)
+        self.__exit__(None, None, None)
 
 
 class Recomputation(HookOwner):
@@ -304,7 +312,7 @@ class Recomputation(HookOwner):
             self.failed = self.runs_on  # its tail is of no use, but it has not set modes back
         finally:
             if self.stop_mode is not None:
-                self.stop_mode.__exit__(None, None, None)
+                self.stop_mode.leave()
             set_grad_enabled(graded)
             pop_hooks()
             self.user_hooks = None

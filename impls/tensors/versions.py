@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import torch
 
-from impls.torch_private import disable_dispatch_modes, dispatch_mode_count, make_subclass
+from impls.torch_private import disable_dispatch_modes, dispatch_mode_count, dispatch_modes, make_subclass
 
 _EMPTY = torch.empty(0)
 _ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
@@ -66,10 +66,22 @@ class _WeakVersionProbe:
         return self.last
 
 
+def hides_from_modes() -> bool:
+    """Whether there are dispatch modes of the user, which are not to see what is no operator of the function.
+
+    One of torch's own that traces, such as that of ``make_fx``, has to: a tensor that it has not seen made is a constant to it.
+    """
+    return bool(dispatch_mode_count()) and not any(mode.is_infra_mode() for mode in dispatch_modes())
+
+
 def detach_without_modes(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor detached, which no dispatch mode of the user gets to see: it is no operator of the function."""
-    if not dispatch_mode_count():
+    if not hides_from_modes():
         return tensor.detach()
+    return _detach_unseen(tensor)
+
+
+def _detach_unseen(tensor: torch.Tensor) -> torch.Tensor:
     if type(tensor) in _ORDINARY:
         return make_subclass(torch.Tensor, tensor)  # detaches with all modes set aside
     with disable_dispatch_modes():
@@ -84,7 +96,7 @@ def version_probe(tensor: torch.Tensor) -> VersionProbe:
     """
     if type(tensor) in _ORDINARY:
         # The modes are counted here too, as a call takes longer.
-        alias = detach_without_modes(tensor) if dispatch_mode_count() else tensor.detach()
+        alias = _detach_unseen(tensor) if dispatch_mode_count() else tensor.detach()
         try:
             alias.data = _EMPTY
         except RuntimeError:  # sparse, meta and quantised tensors do not take another storage

@@ -132,7 +132,7 @@ def refused(checkpoint: Any, note: Any, device: str, *, wrong: Any, names: Any) 
     note("gradients 0", [p.grad])
 
 
-def swallowed(checkpoint: Any, note: Any, device: str, *, before: int) -> None:
+def swallowed(checkpoint: Any, note: Any, device: str, *, before: int, grad: bool) -> None:
     p = torch.randn(2, 2, device=device, requires_grad=True)
     note("leaves", (p,))
 
@@ -143,7 +143,8 @@ def swallowed(checkpoint: Any, note: Any, device: str, *, before: int) -> None:
 
     y = checkpoint(lambda h: h.exp().cos(), p * 1)
     try:
-        checkpoint(fails, p * 1)
+        with torch.set_grad_enabled(grad):
+            checkpoint(fails, p * 1)
         note("a value came back", True)
     except (ValueError, RuntimeError):
         note("a value came back", False)

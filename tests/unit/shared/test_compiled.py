@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any
@@ -131,6 +132,29 @@ def test_without_fullgraph_a_call_with_such_an_option_runs_eagerly(options: dict
     step = torch.compile(lambda x: blocks.forward(region, x, block), backend="aot_eager")
     assert_equal(blocks.gradients(lambda: step(blocks.input)), due)
     assert seen == [False] * 6
+
+
+@ours
+def test_a_call_while_another_thread_compiles_is_not_traced(checkpoint: Checkpoint) -> None:
+    inside, over = threading.Event(), threading.Event()
+
+    def backend(graph: Callable[..., Any], inputs: Any) -> Callable[..., Any]:
+        inside.set()
+        over.wait(300)
+        return graph
+
+    thread = threading.Thread(target=lambda: torch.compile(torch.sin, backend=backend)(torch.ones(3)))
+    thread.start()
+    try:
+        assert inside.wait(300)
+        x = torch.ones(3, requires_grad=True)
+        y = checkpoint(lambda x: x.sin().exp(), x, preserve_rng_state=False)  # which a graph cannot keep
+    finally:
+        over.set()
+        thread.join()
+    y.sum().backward()
+    assert x.grad is not None
+    assert torch.equal(x.grad, x.detach().cos() * x.detach().sin().exp())
 
 
 @exact

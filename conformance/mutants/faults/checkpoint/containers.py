@@ -235,6 +235,21 @@ def makes_changed_containers_anew(copy: Copy) -> None:
     copy.replace("tensors.containers", "Container.keep_itself", lambda self, value, atoms, others: False)
 
 
+@mutant("nested.inputs", "structure", "containers_that_the_function_identifies_and_changes")
+def forgets_containers_that_change_for_a_while(copy: Copy) -> None:
+    """A container that holds something else while another region is called is made anew, whatever it holds later."""
+
+    def changed(drop: Any, self: Any) -> bool:
+        before = self.changed
+        left = drop(self)
+        for one in self.changed:
+            if all(one is not each for each in before):
+                one.other_name = None  # nothing leads to it any more
+        return left
+
+    copy.call_instead("nested.inputs", "Inputs.drop_changed_containers", changed)
+
+
 @mutant("tensors.containers", "lifetimes", "what_a_function_puts_into_its_arguments_is_freed")
 def keeps_containers_that_hold_results(copy: Copy) -> None:
     """A container that the function has put a result into is kept, and holds the graph that holds it."""

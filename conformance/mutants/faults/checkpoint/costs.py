@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -147,7 +147,8 @@ def waits_in_every_operator(copy: Copy) -> None:
 @mutant("nested.recomputation", "costs", "nothing_runs_after_the_operator_that_saves_last")
 def waits_for_another_operator_that_saves(copy: Copy) -> None:
     """Where the operator that saves last has a buffer to write, a recomputation ends at the next one that saves anything."""
-    copy.set_before("nested.recomputation", "Recomputation.stop_after_operator", stop_mode=lambda _: nullcontext())
+    nothing = SimpleNamespace(leave=lambda: None)
+    copy.set_before("nested.recomputation", "Recomputation.stop_after_operator", stop_mode=lambda _: nothing)
 
 
 @mutant("tensors.versions", "costs", "no_operators_are_seen_but_the_functions")

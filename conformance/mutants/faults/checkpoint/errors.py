@@ -132,6 +132,17 @@ def swallows_what_its_context_swallows(copy: Copy) -> None:
     copy.set_before("nested.region", "Region.end_forward", complete=lambda _: True)
 
 
+@mutant("nested.api", "errors", "a_context_that_swallows_is_refused")
+def swallows_where_grad_mode_is_off(copy: Copy) -> None:
+    """A region that is called with grad mode off returns None if its forward context swallowed an exception."""
+
+    def run(function: Any, args: Any, kwargs: Any, context: Any) -> Any:
+        with context:
+            return function(*args, **kwargs)
+
+    copy.replace("nested.api", "run_without_graph", run)
+
+
 @mutant("nested.recomputation", "errors", "selective_checkpointing")
 def enters_no_context_when_it_recomputes(copy: Copy) -> None:
     """The recomputation context of context_fn is not entered."""

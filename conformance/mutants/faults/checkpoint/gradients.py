@@ -424,3 +424,15 @@ def numbers_tensors_in_six_bits(copy: Copy) -> None:
 def recomputes_after_vmap(copy: Copy) -> None:
     """A region that was called under vmap is recomputed after it is over."""
     copy.replace("nested.region", "_is_from_ended_vmap", lambda tensor: False)
+
+
+@mutant("tensors.versions", "gradients", "steps_that_make_fx_traces")
+def hides_from_what_traces(copy: Copy) -> None:
+    """A mode that traces does not see how autograd hands over the arguments of an inner region."""
+    copy.replace("tensors.versions", "hides_from_modes", lambda: bool(torch.utils._python_dispatch._len_torch_dispatch_stack()))
+
+
+@mutant("nested.recomputation", "gradients", "gradients_that_a_function_takes")
+def leaves_a_mode_that_is_not_there(copy: Copy) -> None:
+    """The mode that ends a recomputation after an operator is left where a backward inside has taken it off."""
+    copy.replace("nested.recomputation", "_StopAfterOperator.leave", lambda self: self.__exit__(None, None, None))

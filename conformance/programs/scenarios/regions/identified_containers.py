@@ -49,11 +49,19 @@ def identified_and_changed(checkpoint, note, device, *, kind, holds, change, nes
         else:
             box.append(value)
     def f(h, box):
-        put(box, 2 if change == "a number" else h.cos())
+        if change != "by the caller":
+            put(box, 2 if change == "a number" else h.cos())
         return (h * factors.get(box if kind == "dataclass" else id(box), 1.0)).sin().exp()
     def outer(h, box):
         return (checkpoint(f, h.cos(), box) if nested else f(h.cos(), box)).exp()
     y = checkpoint(outer, p, box)
+    if change == "by the caller":
+        put(box, 2)
+        checkpoint(lambda h, others: h.cos(), p, [1.0])
+        if kind == "dataclass":
+            box.count = 0
+        else:
+            box.pop(*(1,) if kind == "dict" else ())
     note("forward", y)
     for number in range(2):
         y.backward(torch.ones_like(y), retain_graph=True)

@@ -373,7 +373,9 @@ def decorated(checkpoint, note, device, *, kind, early, calls):
             """What it does."""
             return body(h, 3, debug)
     elif kind == "callable":
-        f = decorator(lambda h, *, debug: body(h, 3, debug))
+        named = decorator(lambda h, *, self, debug: body(h, self, debug))
+        def f(h, *, debug):
+            return named(h, self=3, debug=debug)
     else:
         class Layer:
             def __init__(self, factor):
