@@ -150,7 +150,8 @@ struct Region {
       const auto& node = tensor.grad_fn();
       if (!node || node->sequence_nr() >= first_sequence_number) return {};
     }
-    if (!tensor.has_storage()) return {};
+    // One of symbolic sizes, which a compiler traces, has no memory to tell it by.
+    if (!tensor.has_storage() || tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) return {};
     if (!is_result && contains(object)) {
       if (is_leaf) {  // which may be given other data; its Origin is made if it has been
         records[index].has_origin = 1;

@@ -429,7 +429,8 @@ def recomputes_after_vmap(copy: Copy) -> None:
 @mutant("tensors.versions", "gradients", "steps_that_make_fx_traces")
 def hides_from_what_traces(copy: Copy) -> None:
     """A mode that traces does not see how autograd hands over the arguments of an inner region."""
-    copy.replace("tensors.versions", "hides_from_modes", lambda: bool(torch.utils._python_dispatch._len_torch_dispatch_stack()))
+    versions = copy["tensors.versions"]
+    copy.replace("tensors.versions", "hides_from_modes", lambda: bool(versions.dispatch_mode_count()))
 
 
 @mutant("nested.recomputation", "gradients", "gradients_that_a_function_takes")
