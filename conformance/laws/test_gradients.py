@@ -288,7 +288,7 @@ def test_gradients_that_a_function_takes(case: Case) -> None:
     case.equals_plain()
 
 
-_TRACED = {"nested": st.booleans(), "mode": st.sampled_from(["real", "fake"])}
+_TRACED = {"nested": st.booleans(), "mode": st.sampled_from(["real", "fake", "symbolic"])}
 
 
 @for_readers("advanced", "wrong gradient", "make_fx, torch.fx, FakeTensorMode, proxy tensors")
