@@ -73,8 +73,8 @@ IMPLEMENTATION = Implementation(
     )
     | known(
         "crashes",
-        "the recomputation gets detached copies: where the function asks which tensor an argument is, it saves more than in "
-        "forward, and that ends in an IndexError about a list",
+        "each argument is detached by itself: one that is passed twice comes as two, so a function that asks whether they are "
+        "one saves more than in forward, and that ends in an IndexError about a list",
         _SEEN,
         "arguments_that_hooks_copy_stay_the_callers",
     )
