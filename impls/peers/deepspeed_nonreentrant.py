@@ -51,6 +51,7 @@ IMPLEMENTATION = Implementation(
         "device_context_is_forwards",
         "deterministic_flags_are_forwards",
         "explicit_generators_are_replayed",
+        "hooks_that_a_function_replaces_inside_another",
         "hooks_see_inputs_in_containers",
         "hooks_see_repeated_inputs_once",
         "lists_that_outputs_are_appended_to",
@@ -69,6 +70,12 @@ IMPLEMENTATION = Implementation(
         _SEEN,
         "arguments_look_the_same",
         "attributes_of_arguments_are_there",
+    )
+    | known(
+        "crashes",
+        "each argument is detached by itself: one that is passed twice comes as two, so a function that asks whether they are "
+        "one saves more than in forward, and that ends in an IndexError about a list",
+        _SEEN,
         "arguments_that_hooks_copy_stay_the_callers",
     )
     | known(
@@ -77,6 +84,7 @@ IMPLEMENTATION = Implementation(
         "that it registers is on the copy",
         _SEEN,
         "hooks_that_a_function_replaces_on_its_argument",
+        "hooks_that_a_function_registers_anew_at_its_end",
     )
     | known(
         "diverges",
@@ -85,6 +93,35 @@ IMPLEMENTATION = Implementation(
         "default_dtype_is_forwards",
         "other_saved_tensors_are_reported",
         "train_and_eval_flipped_before_backward",
+    )
+    | known(
+        "diverges",
+        "under torch.compile forward runs compiled and the recomputation does not: it saves a mask that is scaled, forward one "
+        "that is not, and they are taken for each other",
+        _SEEN,
+        "compiled_autograd_changes_no_number",
+        "graph_breaks_change_no_number",
+    )
+    | known(
+        "crashes",
+        "under torch.compile forward runs compiled and the recomputation does not: it saves tensors in another order, which "
+        "are not compared, and an operator complains of their shapes",
+        _SEEN,
+        "compiled_inside_or_around",
+    )
+    | known(
+        "crashes",
+        "a choice of kernels is not restored, and another kernel of attention saves other tensors, which are not compared: an "
+        "operator complains of their shapes",
+        _SEEN,
+        "contexts_around_forward_alone",
+    )
+    | known(
+        "crashes",
+        "a jagged tensor that is made anew has offsets of its own, which are not compared with forward's: autograd complains "
+        "of a gradient's shape",
+        _SEEN,
+        "jagged_tensors_with_offsets_of_their_own",
     )
     | known(
         "diverges",
@@ -129,6 +166,7 @@ IMPLEMENTATION = Implementation(
         "an_error_leaves_modes_as_they_were",
         "an_error_leaves_hooks_and_grad_mode",
         "another_thread_goes_on_after_an_error",
+        "settings_of_the_process_are_left_alone",
         "steps_leave_nothing_behind",
     )
     | known(
@@ -151,6 +189,9 @@ IMPLEMENTATION = Implementation(
         _SEEN,
         "an_error_leaves_autocast",
         "autocast_is_forwards_on_another_thread",
+        "the_same_function_under_another_autocast",
+        "weights_that_are_replaced_under_autocast",
+        "weights_with_the_same_values_under_autocast",
     )
     | known(
         "diverges",
@@ -192,6 +233,8 @@ IMPLEMENTATION = Implementation(
         "containers_that_nested_regions_empty",
         "containers_that_the_function_empties",
         "containers_that_the_function_identifies",
+        "containers_that_the_function_identifies_and_changes",
+        "containers_whose_tensors_are_watched",
     )
     | known(
         "diverges",
@@ -229,6 +272,13 @@ IMPLEMENTATION = Implementation(
         "a list comes back as a tuple, a container of one as what it holds, a dict as its keys",
         _SEEN,
         "containers_as_outputs",
+    )
+    | known(
+        "diverges",
+        "one of torch.return_types comes back as a plain tuple",
+        _SEEN,
+        "containers_that_are_unusual",
+        seed=0,
     )
     | known(
         "diverges",

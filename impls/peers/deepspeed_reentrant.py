@@ -86,6 +86,18 @@ IMPLEMENTATION = Implementation(
         "hooks_that_another_thread_registers_meanwhile",
         "containers_that_the_function_identifies",
         "objects_that_clean_up_at_their_end",
+        "a_module_is_left_with_nothing",
+        "a_retry_after_an_error_in_backward",
+        "containers_that_the_function_identifies_and_changes",
+        "functions_of_layers",
+        "gradients_that_a_function_retains_on_its_argument",
+        "gradients_that_come_in",
+        "hooks_that_a_function_registers_anew_at_its_end",
+        "hooks_that_a_function_replaces_inside_another",
+        "layers_with_dropout",
+        "modules_that_are_layers",
+        "outputs_that_are_changed_in_place",
+        "work_of_python_grows_in_proportion",
     )
     | known(
         "diverges",
@@ -157,6 +169,12 @@ IMPLEMENTATION = Implementation(
         _SEEN,
         "containers_that_nested_regions_empty",
         seed=0,
+    )
+    | known(
+        "diverges",
+        "containers among the arguments are built anew, in forward too, so the caller's own are not recognised",
+        _SEEN,
+        "containers_whose_tensors_are_watched",
     )
     | known(
         "crashes",
