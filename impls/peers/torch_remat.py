@@ -113,8 +113,8 @@ IMPLEMENTATION = Implementation(
     )
     | known(
         "crashes",
-        "the determinism check is off unless it is asked for: other tensors than forward saved get to operators, which complain "
-        "of their shapes",
+        "the determinism check is off unless it is asked for: operators get other tensors than forward saved, and complain of "
+        "their shapes",
         "seen here, torch_remat 0.2.2",
         "contexts_around_forward_alone",
         "jagged_tensors_with_offsets_of_their_own",
