@@ -94,7 +94,14 @@ IMPLEMENTATION = Implementation(
         "another path gives one",
         "seen here, fairscale 0.4.13",
         "containers_as_arguments",
+        "containers_that_are_unusual",
         seed=0,
+    )
+    | known(
+        "crashes",
+        "what it wraps is a module, whose call has a parameter self: an argument of that name is given twice",
+        "seen here, fairscale 0.4.13",
+        "arguments_of_any_name",
     )
     | known(
         "diverges",

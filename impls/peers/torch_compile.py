@@ -85,6 +85,7 @@ _TRACED: dict[str, Known] = {
         "contexts that only make a policy become marks in the graph; others end in an error of the compiler",
         _SEEN,
         "selective_checkpointing",
+        "policies_keep_what_they_say_when_compiled",
         "a_policy_takes_no_hooks_for_the_users",
         "what_is_drawn_after_what_a_policy_keeps",
     ),
@@ -111,6 +112,19 @@ _TRACED |= known(
     "what runs is what the compiler made of the function, detached tensors among it",
     _SEEN,
     "no_operators_are_seen_but_the_functions",
+)
+_TRACED |= known(
+    "diverges",
+    "a hook in the function, or a Function's backward, is traced with it: an error that it would raise later never comes",
+    _SEEN,
+    "a_retry_after_an_error_in_backward",
+)
+_TRACED |= known(
+    "agrees",
+    "in a graph what is saved and recomputed is as due: what does not happen is that the function is called again",
+    _SEEN,
+    "compiled_regions_save_what_they_are_passed",
+    "compiled_regions_are_recomputed_once",
 )
 
 if not LACKING:
@@ -167,6 +181,14 @@ _UNTRACED |= known(
     "a scripted function is not traced; the stop is an exception, of which TorchScript's interpreter makes a RuntimeError",
     _SEEN,
     "scripted_functions",
+    "callables_that_are_not_pythons",
+)
+_UNTRACED |= known(
+    "crashes",
+    "a scripted function is not traced; the stop is an exception, of which TorchScript's interpreter makes a RuntimeError",
+    _SEEN,
+    "functions_that_are_scripted_inside",
+    seed=0,
 )
 _UNTRACED |= known(
     "diverges",
@@ -189,6 +211,14 @@ _UNTRACED |= known(
     _SEEN,
     "hooks_that_a_function_replaces_on_its_argument",
     "hooks_that_a_function_registers_on_its_arguments_node",
+)
+_UNTRACED |= known(
+    "diverges",
+    "a function that takes off a hook is not traced: what it takes off when it runs again stays off, also if it is stopped "
+    "before it registers another",
+    _SEEN,
+    "hooks_that_a_function_replaces_inside_another",
+    "hooks_that_a_function_registers_anew_at_its_end",
 )
 _UNTRACED |= known(
     "diverges",
@@ -291,6 +321,13 @@ _CHANGED: dict[str, Known] = {
         "a weight whose data is swapped before backward is read as it is by then: nothing compares what it was",
         _SEEN,
         "weights_and_buffers_that_are_replaced",
+        "weights_that_are_replaced_under_autocast",
+    ),
+    **known(
+        "crashes",
+        "a weight whose data is swapped before backward is read as it is by then, and an operator complains of another dtype",
+        _SEEN,
+        "modules_that_are_given_other_weights",
     ),
     **known(
         "diverges",

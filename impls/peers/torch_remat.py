@@ -8,7 +8,7 @@ from typing import Any
 import torch_remat
 
 from impls.implementation import CAPABILITIES, Implementation, known
-from impls.known_failures import DRAWS_ANEW, RUNS_TO_THE_END, without
+from impls.known_failures import CAPTURED, DRAWS_ANEW, RUNS_TO_THE_END, WITHIN_BUDGET, without
 from impls.peers.torch_limits import TORCH_NONREENTRANT
 
 _SOURCE = "https://pypi.org/project/torch-remat/0.2.2/"
@@ -55,20 +55,44 @@ IMPLEMENTATION = Implementation(
         "attributes_of_arguments_are_there",
         "attributes_that_are_tensors_are_freed",
         "gradients_that_a_function_retains_on_its_argument",
-        "arguments_that_hooks_copy_stay_the_callers",
         "changed_outputs",
         "device_context_is_forwards",
+        "nested_tensors",
         "transforms_of_functions",
         "wrong_arguments_are_refused",
         "what_a_function_switches_back_on_a_module",
         "what_is_drawn_after_what_a_policy_keeps",
     )
     | DRAWS_ANEW
+    | CAPTURED
+    | WITHIN_BUDGET
+    | known(
+        "agrees",
+        "compiled, a region is PyTorch's: it takes options, and the graph draws masks again alike, whatever is said of random "
+        "numbers",
+        "seen here, torch_remat 0.2.2",
+        "masks_of_compiled_regions_are_replayed",
+        "policies_keep_what_they_say_when_compiled",
+    )
+    | known(
+        "diverges",
+        "under hooks that copy, the function runs again on another object of the same node: ``retain_grad`` on that takes the "
+        "gradient away from the caller's",
+        "seen here, torch_remat 0.2.2",
+        "arguments_that_hooks_copy_stay_the_callers",
+    )
     | known(
         "diverges",
         "an output comes back as another object, without the attributes that the function gave it",
         "seen here",
         "attributes_of_arguments_are_there",
+        "buffers_among_the_outputs",
+    )
+    | known(
+        "refuses",
+        "an output is a view from a custom Function, which autograd lets nobody change in place",
+        "autograd's own error; seen here, torch_remat 0.2.2",
+        "outputs_that_are_changed_in_place",
     )
     | RUNS_TO_THE_END
     | known("diverges", "a recomputation runs to its end", _SOURCE, "requests_for_a_subset_recompute_what_they_need")
@@ -86,6 +110,14 @@ IMPLEMENTATION = Implementation(
         "default_dtype_is_forwards",
         "other_saved_tensors_are_reported",
         "train_and_eval_flipped_before_backward",
+    )
+    | known(
+        "crashes",
+        "the determinism check is off unless it is asked for: operators get other tensors than forward saved, and complain of "
+        "their shapes",
+        "seen here, torch_remat 0.2.2",
+        "contexts_around_forward_alone",
+        "jagged_tensors_with_offsets_of_their_own",
     )
     | known(
         "diverges",
@@ -119,6 +151,7 @@ IMPLEMENTATION = Implementation(
         "a region returns a tensor, or a tuple or list of tensors",
         _SOURCE,
         "containers_as_outputs",
+        "containers_that_are_unusual",
     )
     | known(
         "diverges",

@@ -61,6 +61,15 @@ _ONCE: dict[str, Known] = known(
     "keyword_arguments",
     "containers_as_arguments",
 )
+_ONCE |= known(
+    "refuses",
+    "a recomputation takes what was saved for it out of the store, so one backward alone may pass a region that saved any",
+    "its own error, 'Trying to backward an extra time'; seen here, torch 2.13",
+    "functions_of_layers",
+    "gradients_of_a_batch_of_seeds",
+    "gradients_that_come_in",
+    seed=0,
+)
 
 _KEPT: dict[str, Known] = known(
     "diverges",
@@ -75,6 +84,23 @@ _KEPT: dict[str, Known] = known(
     "a_retained_backward_keeps_nothing",
     "a_differentiable_backward_keeps_nothing",
     "a_backward_that_is_refused_keeps_nothing",
+    "compiled_regions_save_what_they_are_passed",
+)
+
+# Recurrent layers change products, in forward and in backward alike.
+_RECURRENT: dict[str, Known] = known(
+    "diverges",
+    "a GRU changes a kept product in place, by parts of it that have version counters of their own: nobody notices that the "
+    "recomputation gets it as changed",
+    "seen here, torch 2.13",
+    "modules_that_are_layers",
+    seed=0,
+) | known(
+    "crashes",
+    "an LSTM changes a kept product in place, and the error of that names neither the layer nor what may be done",
+    "its own error, 'Tensor cached during selective activation checkpoint has been mutated'; seen here, torch 2.13",
+    "layers_with_dropout",
+    seed=0,
 )
 
 _COUNTED: dict[str, Known] = known(
@@ -119,6 +145,7 @@ IMPLEMENTATION = Implementation(
     | WITHIN_BUDGET
     | _KEPT
     | _COUNTED
+    | _RECURRENT
     | known(
         "diverges",
         "an operator may save a buffer that it writes later; the stop comes before that, and garbage is used",
@@ -135,11 +162,18 @@ IMPLEMENTATION = Implementation(
         "containers_that_the_function_changes_around_regions",
     )
     | known(
+        "diverges",
+        "a function that is stopped early has removed its hook and registers none",
+        "seen here",
+        "hooks_that_a_function_registers_anew_at_its_end",
+    )
+    | known(
         "crashes",
         "the stop is an exception, of which TorchScript's interpreter makes a RuntimeError that says nothing of checkpointing",
         "seen here",
         "scripted_functions",
         "callables_that_are_not_pythons",
+        "functions_that_are_scripted_inside",
     )
     | known(
         "diverges",
@@ -167,5 +201,11 @@ IMPLEMENTATION = Implementation(
         "its own error, 'debug=True is incompatible with non-default context_fn'; seen here, torch 2.13",
         "debug_lists_the_operators_of_both_runs",
         "debug_lists_what_the_function_called_alone",
+    )
+    | known(
+        "agrees",
+        "Dynamo lets an option be given twice and takes the last, so that in a graph another context_fn is no TypeError",
+        "seen here, torch 2.13",
+        "policies_keep_what_they_say_when_compiled",
     ),
 )
