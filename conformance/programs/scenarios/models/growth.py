@@ -18,17 +18,20 @@ def more_of_it(checkpoint, note, device, *, what, count):  # noqa: C901 - of its
                 h = h * other
             return h
         return checkpoint(f, p, *arguments)
+    def backward(y, **options):
+        p.grad = None  # so that an error leaves no sum of those before it
+        y.sum().backward(**options)
     def step(number):
         if what == "saved tensors":
-            return forward(number).sum().backward()
+            return backward(forward(number))
         if what == "arguments":
-            return forward(1, *[p * 1 for _ in range(number)]).sum().backward()
+            return backward(forward(1, *[p * 1 for _ in range(number)]))
         if what == "regions":
-            return sum(forward(1) for _ in range(number)).sum().backward()
+            return backward(sum(forward(1) for _ in range(number)))
         if what == "backward passes":
-            y = forward(1).sum()
-            return [y.backward(retain_graph=True) for _ in range(number)]
-        return [forward(1).sum().backward() for _ in range(number)]  # steps, one after the other
+            y = forward(1)
+            return [backward(y, retain_graph=True) for _ in range(number)]
+        return [backward(forward(1)) for _ in range(number)]  # steps, one after the other
     def calls(number):
         made = []
         def profile(frame, event, arg):
