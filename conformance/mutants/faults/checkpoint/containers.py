@@ -99,15 +99,10 @@ def compares_keys_by_value(copy: Copy) -> None:
     copy.replace("tensors.containers", "_same_form", lambda one, other: bool(one == other))
 
 
-@mutant("tensors.containers", "structure", "containers_that_the_function_changes_around_regions")
-def puts_back_what_is_still_kept(copy: Copy) -> None:
-    """A container that was let go of during the recomputation is not put back."""
-    gone = copy["tensors.containers"].GONE
-    copy.call_instead(
-        "tensors.containers",
-        "Container.refill",
-        lambda refill, self, value, children: self.original is not gone and refill(self, value, children),
-    )
+@mutant("nested.inputs", "structure", "containers_that_the_function_changes_around_regions")
+def does_not_put_back_what_it_filled(copy: Copy) -> None:
+    """A container that the function changes is as the early stop found it after the recomputation."""
+    copy.replace("nested.inputs", "states_to_fill", lambda filled: [])
 
 
 @mutant("tensors.other_names", "structure", "containers_that_the_function_reads_by_another_name")
