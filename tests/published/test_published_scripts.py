@@ -149,7 +149,7 @@ def test_what_is_left_of_a_program_gets_the_verdict_of_the_law(path: Path) -> No
     gc.disable()  # as a run does
     try:
         for one in (row for row in standalone(read(path).rows) if row["law"] in LAWS):
-            implementation = replace(impls.get(one["impl"]), known={})
+            implementation = replace(impls.find(one["impl"], one["subject"]), known={})
             with suppress(NeedsMore):
                 tries = (explorer.judge(LAWS[one["law"]], _program(one["program"]), implementation) for _ in range(10))
                 same = any(
