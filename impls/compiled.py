@@ -24,7 +24,11 @@ _INSTEAD = "Leave the option out, or the call out of what is compiled"
 
 
 def is_compiling() -> bool:
-    """Whether this very call is traced. ``torch.compiler.is_compiling`` says so of whatever runs meanwhile in any thread."""
+    """Whether this call is traced by Dynamo, or any thread exports.
+
+    While one thread compiles, ``torch.compiler.is_compiling`` is true in all of them. So is PyTorch's flag of an export, which
+    is all that tells of one without Dynamo.
+    """
     return torch.compiler.is_dynamo_compiling() or torch.compiler.is_exporting()
 
 

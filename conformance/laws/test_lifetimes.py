@@ -304,14 +304,17 @@ def test_lists_that_outputs_are_appended_to(case: Case) -> None:
     floor=4,
 )
 def test_containers_that_nested_regions_empty(case: Case) -> None:
-    """Where regions inside each other take the tensor out of a container, as many are alive in backward as the plan allows."""
+    """Where nested regions take the tensor out of a container, no more are alive in backward than the plan allows."""
     storages = Storages()
     case.seen = case.run(storages)
     case.equals_plain()
     layers = int(dict(cast(Named, case.program).arguments)["layers"])
     allowed = interpret(_halves(0, layers), unit_chain(layers)).peak
-    for moment in storages.moments:
-        if moment.note.role is Role.DUE and len(moment.kept) > allowed:
+    due = [moment for moment in storages.moments if moment.note.role is Role.DUE]
+    if len({moment.label for moment in due}) != layers:
+        raise Diverges(f"hooks of {len(due)} layers were called in backward, expected {layers}", None)
+    for moment in due:
+        if len(moment.kept) > allowed:
             count = f"{len(moment.kept)} storages are alive that the program does not hold"
             told = f"at '{moment.label}' {count}, expected at most {allowed}"
             raise Diverges(told, Measured("alive", ((moment.label, allowed),), at_most=True))

@@ -128,8 +128,8 @@ class Inputs:
     Reached are positional and keyword arguments, containers that pytree knows, and dataclasses that are all in their
     attributes; what is there several times is one object in the recomputation, too. A container of Python's own that still
     holds what it held, and no tensor that comes back as another object, is given as it is. So is one that the function has
-    changed, if it finds it by another name, too, or holds no more than numbers besides: it holds for the run what it held at
-    the call. Others are made anew. Other objects are kept as they are: a tensor inside one is not watched.
+    changed, or its caller since, if it finds it by another name, too, or holds no more than numbers besides: it holds for the
+    run what it held at the call. Others are made anew. Other objects are kept as they are: a tensor inside one is not watched.
     """
 
     __slots__ = ("__weakref__", "args", "around", "captured", "changed", "containers", "enclosing", "generators",
