@@ -25,7 +25,7 @@ from conformance.reports import report
 from conformance.rows import torch_releases
 from conformance.rows.results_file import ROOT, Results, Row, read_all
 
-COLUMNS = {"implementation": "impl", "law": "law"}  # of a row, by the fingerprint that is about it
+COLUMNS = {"implementation": "impl", "declaration": "impl", "law": "law"}  # of a row, by the fingerprint that is about it
 TABLES = (
     *("compare-*.json", "compiled-*.json", "ranks-*.json", "overhead-*.json", "budget.json"),
     *("layer-*.json", "offload-*.json", "zoo-*.json", "papers/*.json"),

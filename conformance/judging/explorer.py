@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gc
+import json
 import math
 import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import islice
 from typing import Any
 
@@ -25,12 +26,21 @@ from conformance.judging.result import Result
 from conformance.judging.verdicts import CALL_REFUSED, Verdict
 from conformance.programs.nesting_switch import nesting
 from conformance.programs.sums import Comparable
+from conformance.rows import results_file
 from impls import Implementation, Kind
 
 
 def _claimed(claims: Implementation) -> tuple[Any, ...]:
     """What programs may depend on."""
     return claims.name, claims.capabilities, frozenset((law, limit.verdict) for law, limit in claims.known.items())
+
+
+def declaration(law: Law, claims: Implementation) -> str:
+    """A digest of what the row of a law depends on in a declaration: the limits under other laws only if programs do."""
+    limit = claims.known.get(law.name)
+    others = sorted((name, one.verdict) for name, one in claims.known.items()) if callable(law.programs) else []
+    own = claims.expected(law.name, law.needs), None if limit is None else asdict(limit)
+    return results_file.digest(json.dumps([claims.name, sorted(claims.capabilities), claims.share, own, others]))[:12]
 
 
 def _worst(outcomes: Iterable[Outcome]) -> Verdict:
@@ -222,6 +232,7 @@ class Explorer:
             seconds=0.0,
             measured=shown.measured,
             known=known,
+            declaration=declaration(law, claims),
             units=shown.units,
             cause=shortened(vacuous) if agrees else shown.cause,
             unproven=reasons,

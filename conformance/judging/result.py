@@ -37,6 +37,7 @@ class Result:
     cause: Cause = NONE  # the kind of thing that was observed
     unproven: Counter[str] = field(default_factory=Counter)  # of a vacuous result, why how many cases prove nothing
     beyond: str = ""  # in what a divergence is another one than the declared effect
+    declaration: str = ""  # a digest of what this depends on in what was declared
 
     @property
     def cases(self) -> int:
@@ -80,6 +81,7 @@ class Result:
             "as_declared": self.as_declared,
             "declared": self.implementation.declared,
             "known": None if self.known is None else {"reason": self.known.reason, "source": self.known.source},
+            "declaration": self.declaration,
             "options": self.written_options(),
             "seconds": round(self.seconds, 3),
         }

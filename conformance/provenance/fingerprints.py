@@ -3,7 +3,7 @@
 Comments, docstrings and formatting are no part of it, nor is the version of Python that reads the code. A definition refers
 to the names in its text, annotations among them, for they say whose methods are called; to attributes of modules; to what it
 imports where it is needed; and to imports in the text of programs. A law refers also to laws that it names. What is
-``SEPARATE`` is left out.
+``SEPARATE`` is left out, and so are, in ``Sources.undeclared``, the known failures that implementations declare.
 
 A root is a module (``"impls.nested"``), a definition (``"conformance.judging.explorer:Explorer"``) or an entry of a dict
 (``"benches.models.workloads:KINDS[chain]"``).
@@ -12,9 +12,11 @@ A root is a module (``"impls.nested"``), a definition (``"conformance.judging.ex
 from __future__ import annotations
 
 import ast
+import copy
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from pathlib import Path
 
 from conformance.provenance.syntax_trees import Module, Target, canonical, chains, entries, evaluated, imports, parsed
@@ -53,11 +55,29 @@ class Sources:
         self._compiled = {path.relative_to(root): path.read_text(encoding="utf-8") for path in compiled}
         self._paths = {_dotted(path): path for path in self._texts}
         self._ours = {one for name in self._paths for one in _with_packages(name)}  # also packages without a file
+        self._declares = True
+        self._begin()
+
+    def _begin(self) -> None:
         self._modules: dict[str, Module] = {}
         self._statements: dict[Item, list[ast.AST]] = {}
         self._references: dict[Item, frozenset[Item]] = {}
         self._hashes: dict[Item, str] = {}
         self._fingerprints: dict[tuple[tuple[str, ...], tuple[str, ...]], str] = {}
+
+    @cached_property
+    def undeclared(self) -> Sources:
+        """The same code without the known failures that implementations declare: what they do, not what is said of it."""
+        other = copy.copy(self)
+        other._declares = False
+        other._begin()
+        return other
+
+    def declaration(self, module: str) -> str:
+        """The fingerprint of the known failures alone that a module declares; raises as ``fingerprint`` does."""
+        rest = self.undeclared
+        without = rest.closure([module])
+        return self.hashed(one for one in self.closure([module]) if one not in without or self._hash(one) != rest._hash(one))
 
     def differing(self, other: Sources) -> list[str]:
         """The files that are not the same in other sources."""
@@ -127,7 +147,8 @@ class Sources:
 
     def _parsed(self, name: str, path: Path) -> Module:
         try:
-            return parsed(name, self._texts[path], is_package=path.name == "__init__.py", without=SEPARATE)
+            package = path.name == "__init__.py"
+            return parsed(name, self._texts[path], is_package=package, without=SEPARATE, declares=self._declares)
         except SyntaxError as error:
             raise ValueError(f"{path} is no Python: {error}") from error
 

@@ -1,7 +1,8 @@
 """Where results come from: the checkout that was measured, and the fingerprints of the code in it.
 
-A row of a conformance run has two, of its implementation and of its law. A table of a bench has them for each of its
-contenders, workloads and so on, with the roots from which they are made, so that nothing else is needed to make them again.
+A row of a conformance run has three: of its implementation, of what that declares, and of its law. A table of a bench has them
+for each of its contenders, workloads and so on, with the roots from which they are made, so that nothing else is needed to
+make them again.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def _few(names: Sequence[str]) -> str:
 
 
 def of_row(sources: Sources, row: Row, header: Mapping[str, Any]) -> dict[str, str]:
-    """The fingerprints of a row: of its law, and of its implementation if that is one of ours or of the peers.
+    """The fingerprints of a row: of its law, and of its implementation and declaration if that is ours or a peer.
 
     Raises ValueError when the code of either is not there.
     """
@@ -70,13 +71,14 @@ def of_row(sources: Sources, row: Row, header: Mapping[str, Any]) -> dict[str, s
 
 
 def of_implementation(sources: Sources, row: Row, header: Mapping[str, Any]) -> dict[str, str]:
-    """The fingerprint of a row's implementation, as ``of_row`` has it."""
+    """The fingerprints of a row's implementation, as ``of_row`` has them: of what it does, and of what it declares."""
     name = row["impl"]
     if name not in (*impls.names(), *impls.COMPILED, *impls.PEERS):
         return {}
     module = impls.module_of(name)
     compiled = sources.compiled(module) if name in impls.COMPILED else []
-    return {"implementation": sources.fingerprint([module], [*packages([name], header["versions"]), *compiled])}
+    done = sources.undeclared.fingerprint([module], [*packages([name], header["versions"]), *compiled])
+    return {"implementation": done, "declaration": sources.declaration(module)}
 
 
 def of_law(sources: Sources, row: Row, header: Mapping[str, Any]) -> dict[str, str]:
@@ -84,7 +86,7 @@ def of_law(sources: Sources, row: Row, header: Mapping[str, Any]) -> dict[str, s
     name = f"test_{row['law']}"
     apart = () if row["impl"] in impls.names() else APART
     profile = f"conformance.judging.law:PROFILES[{header['profile']}]"
-    return {"law": sources.fingerprint([f"{sources.holding(LAWS, name)}:{name}", profile, *JUDGE, *apart])}
+    return {"law": sources.undeclared.fingerprint([f"{sources.holding(LAWS, name)}:{name}", profile, *JUDGE, *apart])}
 
 
 def packages(names: Iterable[str], versions: Mapping[str, str]) -> list[str]:
@@ -101,6 +103,7 @@ def of_roots(
     Of definitions that are to stand ``alone`` nothing is followed: they only choose what is measured.
     Raises ValueError for a root that is not there.
     """
+    sources = sources.undeclared
     items = sources.closure(roots) | sources.items(alone)
     ours = frozenset(filter(_is_implementation, items))
     found: dict[str, Any] = {"of": [*roots], "alone": [*alone], "packages": [*requirements]}

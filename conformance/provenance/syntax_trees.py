@@ -139,15 +139,50 @@ def _bound(statement: ast.stmt) -> list[str]:
     return list(dict.fromkeys([*inside, *stored]))
 
 
-def parsed(name: str, text: str, *, is_package: bool, without: Collection[str] = ()) -> Module:
+def parsed(name: str, text: str, *, is_package: bool, without: Collection[str] = (), declares: bool = True) -> Module:
     """A module of this name and text. Raises SyntaxError.
 
-    ``without`` methods such as ``"pkg.mod:Class.method"`` and calls of decorators such as ``"pkg.mod:decorator"``.
+    ``without`` methods such as ``"pkg.mod:Class.method"`` and calls of decorators such as ``"pkg.mod:decorator"``. A module
+    that ``declares`` nothing is without the known failures of its implementation, and what nothing but those uses.
     """
     made = Module(name, is_package)
-    for statement in ast.parse(text).body:
+    tree = ast.parse(text)
+    for statement in tree.body if declares else _undeclared(tree):
         made.add(statement, without)
     return made
+
+
+def _undeclared(tree: ast.Module) -> list[ast.stmt]:
+    """The statements of a module without its known failures: ``known`` of what makes an ``Implementation``."""
+    declared: list[ast.AST] = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(ast.Name("Implementation")):
+                declared += [one.value for one in node.keywords if one.arg == "known"]
+                node.keywords = [one for one in node.keywords if one.arg != "known"]
+    left, unused = [*tree.body], _used(declared)
+    while True:
+        kept = [one for one in left if not _is_unused(one, unused, left)]
+        if len(kept) == len(left):
+            return left
+        unused |= _used(one for one in left if one not in kept)
+        left = kept
+
+
+def _is_unused(statement: ast.stmt, names: Collection[str], among: Iterable[ast.stmt]) -> bool:
+    """Whether a statement binds nothing but some of these names, which no other statement uses; of an import, those are cut."""
+    used = _used(one for one in among if one is not statement and not isinstance(one, Import))
+    if isinstance(statement, Import):
+        gone = [one for one in statement.names if (name := one.asname or one.name) in names and name not in used]
+        statement.names = [one for one in statement.names if one not in gone]
+        return not statement.names
+    bound = _bound(statement)
+    return bool(bound) and all(name in names and name not in used for name in bound)
+
+
+def _used(trees: Iterable[ast.AST]) -> set[str]:
+    names = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Name))
+    return {node.id for node in names if isinstance(node.ctx, ast.Load)}
 
 
 def entries(statement: ast.AST, key: str) -> Iterator[ast.AST]:

@@ -16,7 +16,7 @@ from conformance.provenance.staleness import OLDER, note
 from conformance.reports.ranking import effect, guide
 from conformance.reproducers import script_files
 from conformance.reproducers.script_syntax import OURS, imports
-from conformance.rows.results_file import Results, Row, is_unexpected
+from conformance.rows.results_file import Results, Row, is_unexpected, kept
 
 T = TypeVar("T", bound=Hashable)
 THIS_PROJECT = "this project"
@@ -259,7 +259,7 @@ def measured_on(head: Mapping[str, Any]) -> str:
     commit = f"suite at {suite['commit'][:10]}" + (" with uncommitted changes" if suite["dirty"] else "")
     drawn = [f"{name} {head[name]}" for name in ("profile", "seed") if name in head]
     made = datetime.fromisoformat(head["date"]).astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    return " · ".join(part for part in [*where, *versions, *drawn, commit, made] if part)
+    return " · ".join(part for part in [*where, *versions, *drawn, commit, made, kept(head)] if part)
 
 
 def distinct(values: Iterable[T]) -> list[T]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from conformance.provenance.staleness import MARK, MEANING, count, marked, note
 from conformance.reports import ranking
-from conformance.rows.results_file import VERDICTS, Results, Row, is_unexpected
+from conformance.rows.results_file import VERDICTS, Results, Row, is_unexpected, kept
 from conformance.rows.torch_releases import by_subject, release
 
 SYMBOLS: Mapping[str, str] = {"agrees": "✓", "refuses": "–", "diverges": "≠", "crashes": "!", "hangs": "∞"}
@@ -125,7 +125,8 @@ def _measured_on(head: Mapping[str, Any], device: str) -> str:
     commit = suite["commit"][:10] + (" with uncommitted changes" if suite["dirty"] else "")
     return (
         f"Device `{device}` on {', '.join(part for part in where if part)}; {with_versions}; "
-        f"profile {head['profile']}, seed {head['seed']}, suite at {commit}, {head['date'][:10]}."
+        f"profile {head['profile']}, seed {head['seed']}, suite at {commit}, {head['date'][:10]}"
+        f"{f'; {told}' if (told := kept(head)) else ''}."
     ) + (marked(f" {MARK} {gone}.") if (gone := note(head)) else "")
 
 

@@ -34,6 +34,7 @@ FORMAT = 1
 ROOT = Path(__file__).resolve().parents[2]
 NVIDIA = Path("/sys/module/nvidia/version")
 UNKNOWN = "unknown"  # the commit where there is no git repository
+KEPT = "kept"  # in a header, how many rows are of earlier runs on the same code
 
 Row = Mapping[str, Any]
 
@@ -62,6 +63,11 @@ def is_untested(row: Row) -> bool:
 def claim(row: Row) -> str:
     """What to call the expected verdict: "declared", or "claimed" if it is judged by another implementation's claims."""
     return "declared" if row.get("declared", True) else "claimed"
+
+
+def kept(header: Mapping[str, Any]) -> str:
+    """How many rows were measured by earlier runs on the same code, in words; "" if none were."""
+    return f"{header[KEPT]} rows of earlier runs on the same code" if header.get(KEPT) else ""
 
 
 def totals(rows: Iterable[Row]) -> dict[str, int]:

@@ -87,6 +87,13 @@ def merged_path(text: str) -> str:
     return text
 
 
+def declared_in(stem: str, chosen: Iterable[str], name: str) -> str:
+    """The name of the file for a declaration, with the implementation's once: that of the results may end with all chosen."""
+    slugs = [re.sub(r"\W+", "_", one) for one in (stem, *chosen, name)]
+    kept = slugs[0].removesuffix("_" + "_".join(slugs[1:-1]))
+    return f"{kept}_{slugs[-1]}_declared.py"
+
+
 def _is_script(path: Path) -> bool:
     return subject(path.read_text(encoding="utf-8", errors="replace")) is not None
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import argparse
 import functools
 import os
-import re
 import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -33,17 +31,21 @@ from conformance.reproducers import script_files
 from conformance.rows import results_file, torch_releases
 from conformance.rows.option_values import gibibytes, natural
 from conformance.rows.results_file import Results, Row, is_unexpected, is_untested
-from conformance.runs import destination, device_check, interrupts, option_probe
+from conformance.runs import destination, device_check, interrupts, kept_rows, option_probe
+from conformance.runs.completeness import all_held, distributions, not_judged
+from conformance.runs.kept_rows import KeptRows
 from conformance.runs.progress import Live
 from conformance.runs.row_collector import PROPERTY, RowCollector
 from conformance.runs.selection import DEFAULT, Subject, left_out, subjects
 from conformance.runs.xdist_scheduler import scheduler
+from impls import Implementation
 
 COLLECTOR = pytest.StashKey[RowCollector]()
 CHOSEN = pytest.StashKey[list[Subject]]()
 WARNINGS = pytest.StashKey[list[str]]()
 LEFT_OUT = pytest.StashKey[dict[str, str]]()
 ORIGIN = pytest.StashKey[Origin]()
+KEPT = pytest.StashKey[KeptRows]()
 INTERRUPTED = pytest.StashKey[str]()
 NOTHING = "interrupted before the first verdict: nothing is written"
 
@@ -77,6 +79,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="GIB",
         help=f"memory that code that is not built in may use, on Linux; {Setting.memory:g} by default",
     )
+    told = "judge only what is of older code in the published results, and publish it with the rest, on the CPU"
+    group.addoption("--older", action="store_true", help=told)
     told = "write the results to this file; by default below results/runs, or where they are published"
     group.addoption("--results", type=_read_by(destination.results_path), help=told)
 
@@ -108,8 +112,20 @@ def pytest_configure(config: pytest.Config) -> None:
             config.stash[ORIGIN] = measured_code.begin()  # before workers import what they run
             config.pluginmanager.register(config.stash[COLLECTOR])
             config.stash[WARNINGS] = [warning for one in config.stash[CHOSEN] for warning in one.smoke()]
+        config.stash[KEPT] = _kept(config)
+        config.pluginmanager.register(config.stash[KEPT])
     except ValueError as error:
         raise pytest.UsageError(str(error)) from error
+
+
+def _kept(config: pytest.Config) -> KeptRows:
+    """The rows of published results that are not judged again. Raises ValueError where the run replaces no such results."""
+    if not config.getoption("--older") or hasattr(config, "workerinput"):  # which the controller tells
+        return KeptRows()
+    if not _is_whole(config) or config.option.keyword or config.getoption("--device") != "cpu":
+        raise ValueError(f"--older is for {kept_rows.ACCEPTED}")
+    header = _header(config, [one.name for one in _implementations(config)])
+    return kept_rows.kept_rows(_published_path(config), header, config.stash[ORIGIN].sources, config.stash[CHOSEN])
 
 
 @pytest.hookimpl(wrapper=True)
@@ -213,23 +229,23 @@ def _unexpected(row: Row, expectation: str) -> str:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:
     config.stash[COLLECTOR].display.stop()
     rows = config.stash[COLLECTOR].rows
-    if not rows:
+    interrupted = exitstatus == pytest.ExitCode.INTERRUPTED
+    kept = config.stash[KEPT]
+    if not rows and (interrupted or not kept.rows):
         _tell_nothing_judged(terminalreporter, exitstatus, config)
         return
-    interrupted = exitstatus == pytest.ExitCode.INTERRUPTED
+    rows = kept.joined(rows, [one.name for one in _implementations(config)])
     if interrupted:
         _announce(terminalreporter, "\ninterrupted: what was judged is written; interrupt again to end without it")
     for name, reason in config.stash[LEFT_OUT].items():
         terminalreporter.write_line(f"left out: {name}: {reason}")
-    for law, lacking in _not_judged(config).items():
+    for law, lacking in not_judged(_implementations(config), config.getoption("--device")).items():
         terminalreporter.write_line(f"not judged here: {law}: it takes {lacking}")
     if config.option.verbose > 0:
         _tell_all(terminalreporter, rows)
     path, published, fault = _destination(config, rows)
-    options, origin = config.option, config.stash[ORIGIN]
-    header = results_file.header(options.seed, options.profile, options.device, origin.suite)
-    header["versions"] |= _distributions(row["impl"] for row in rows)
-    rows = [{**row, "fingerprints": measured_code.of_row(origin.sources, row, header)} for row in rows]
+    header = _header(config, [row["impl"] for row in rows]) | ({results_file.KEPT: len(kept.rows)} if kept.rows else {})
+    rows = [{"fingerprints": measured_code.of_row(config.stash[ORIGIN].sources, row, header), **row} for row in rows]
     rows = script_files.keeping_scripts(path, header, rows) if published else rows
     results_file.write(path, header, rows)  # before what takes time, may be interrupted, or may fail
     if published and (other := torch_releases.counterpart(Results(path, header, tuple(rows), {}), _published_already())):
@@ -359,10 +375,16 @@ def _announce(reporter: pytest.TerminalReporter, told: str) -> None:
     reporter.flush()
 
 
-def _distributions(names: Iterable[str]) -> dict[str, str]:
-    """The versions of the packages that these implementations come from, where they are peers."""
-    needed = {impls.PEERS[name].distribution for name in names if name in impls.PEERS} - {""}
-    return {name: metadata.version(name) for name in sorted(needed)}
+def _header(config: pytest.Config, names: Iterable[str]) -> dict[str, Any]:
+    """The header of a run that judges implementations of these names. Of an accelerator it asks, so the laws come first."""
+    options = config.option
+    header = results_file.header(options.seed, options.profile, options.device, config.stash[ORIGIN].suite)
+    header["versions"] |= distributions(names)
+    return header
+
+
+def _published_path(config: pytest.Config) -> Path:
+    return destination.published_path(config.getoption("--device"), peers=_peers(config), torch=torch.__version__)
 
 
 def _destination(config: pytest.Config, rows: list[Row]) -> tuple[Path, bool, str]:
@@ -376,8 +398,8 @@ def _destination(config: pytest.Config, rows: list[Row]) -> tuple[Path, bool, st
     whole = _is_whole(config) and _complete(config, rows)
     fault = config.stash[ORIGIN].fault() if whole else ""
     if whole and not fault:
-        return destination.published_path(device, peers=peers, torch=torch.__version__), True, ""
-    chosen, some = config.getoption("--impl"), not _all_held(config, rows)
+        return _published_path(config), True, ""
+    chosen, some = config.getoption("--impl"), not all_held(_implementations(config), device, rows)
     like = config.getoption("--like")
     profile = config.getoption("--profile")
     return destination.path_of_run(profile, device, chosen, peers=peers, some=some, like=like), False, fault
@@ -388,34 +410,13 @@ def _complete(config: pytest.Config, rows: list[Row]) -> bool:
     device = config.getoption("--device")
     if any(name not in impls.PEERS or impls.PEERS[name].runs_on(device) for name in config.stash[LEFT_OUT]):
         return False
-    if any(LAWS[name].packages for name in _not_judged(config)):  # they could be judged here, with another package
+    if any(LAWS[name].packages for name in not_judged(_implementations(config), device)):  # another package is all it takes
         return False
-    return _all_held(config, rows) and not any(map(is_unexpected, rows))
+    return all_held(_implementations(config), device, rows) and not any(map(is_unexpected, rows))
 
 
-def _all_held(config: pytest.Config, rows: list[Row]) -> bool:
-    """Whether every law there is was held for every implementation that was chosen."""
-    all_laws()
-    chosen = [one.implementation for one in config.stash[CHOSEN]]
-    laws = [law for law in LAWS.values() if not law.lacks(config.getoption("--device"))]
-    due = {(law.name, one.name) for law in laws for one in chosen if one.kind == law.kind}
-    return {(row["law"], row["impl"]) for row in rows} == due
-
-
-def _not_judged(config: pytest.Config) -> dict[str, str]:
-    """Laws about this type of device and these implementations that it takes more to judge than is here, and what."""
-    all_laws()
-    device = config.getoption("--device")
-    kind, kinds = torch.device(device).type, {one.implementation.kind for one in config.stash[CHOSEN]}
-    about = [law for law in LAWS.values() if kind in law.devices and law.kind in kinds]
-    return {law.name: law.lacks(device) for law in about if law.lacks(device)}
-
-
-def _declared_in(stem: str, chosen: Iterable[str], name: str) -> str:
-    """The name of the file for a declaration, with the implementation's once: that of the results may end with all chosen."""
-    slugs = [re.sub(r"\W+", "_", one) for one in (stem, *chosen, name)]
-    kept = slugs[0].removesuffix("_" + "_".join(slugs[1:-1]))
-    return f"{kept}_{slugs[-1]}_declared.py"
+def _implementations(config: pytest.Config) -> list[Implementation]:
+    return [one.implementation for one in config.stash[CHOSEN]]
 
 
 def _declare(reporter: pytest.TerminalReporter, config: pytest.Config, path: Path, rows: Sequence[Row]) -> list[str]:
@@ -433,7 +434,7 @@ def _declare(reporter: pytest.TerminalReporter, config: pytest.Config, path: Pat
             told.append(f"no declaration of {name}: that takes a run of all {due} laws, and this one judged by {len(mine)}")
             continue
         _announce(reporter, f"making a declaration for {name}: some laws are judged again by what it claims")
-        beside = path.with_name(_declared_in(path.stem, [one.implementation.name for one in config.stash[CHOSEN]], name))
+        beside = path.with_name(destination.declared_in(path.stem, [one.name for one in _implementations(config)], name))
         beside.write_text(subject.declaration(mine), encoding="utf-8")
         told.append(f"declaration of {name}: {beside}; judge by it: {_judging(config, beside)}")
     return told

@@ -11,7 +11,7 @@ import torch.utils.checkpoint
 
 from impls.implementation import Implementation, Known, known
 from impls.known_failures import CAPTURED, WITHIN_BUDGET
-from impls.peers.torch_limits import LACKING
+from impls.peers.torch_options import LACKING
 
 
 def _region(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

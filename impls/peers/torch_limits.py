@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
-
 import torch
-import torch.utils.checkpoint
 
 from impls.implementation import Known, known
 from impls.known_failures import CACHED, CHANGED_AGAIN, KEPT_DRAWS, LEFT_EARLY, REPLACED, RUN_TWICE, SPECIALISED
+from impls.peers.torch_options import OPTIONS
 
 # PyTorch's reentrant checkpoint, and those that began as copies of it.
 TORCH_REENTRANT: dict[str, Known] = {
@@ -335,10 +333,7 @@ TORCH_NONREENTRANT: dict[str, Known] = {
     ),
 }
 
-# What its signature shows to be there: since torch 2.14.
-_OPTIONS = inspect.signature(torch.utils.checkpoint.checkpoint).parameters
-LACKING: frozenset[str] = frozenset() if _OPTIONS["function"].default is None else frozenset({"decorator"})
-if "respect_saved_tensors_hooks" not in _OPTIONS:
+if "respect_saved_tensors_hooks" not in OPTIONS:  # since torch 2.14
     TORCH_NONREENTRANT |= known(
         "refuses",
         "the option came with torch 2.14; before, it is passed on to the function",

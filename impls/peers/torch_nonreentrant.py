@@ -8,7 +8,8 @@ import torch.utils.checkpoint
 
 from impls.implementation import CAPABILITIES, Implementation, known
 from impls.known_failures import CAPTURED, WITHIN_BUDGET
-from impls.peers.torch_limits import LACKING, TORCH_NONREENTRANT
+from impls.peers.torch_limits import TORCH_NONREENTRANT
+from impls.peers.torch_options import LACKING
 
 IMPLEMENTATION = Implementation(
     name="torch-nonreentrant",

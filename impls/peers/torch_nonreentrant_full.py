@@ -8,7 +8,8 @@ import torch.utils.checkpoint
 
 from impls.implementation import CAPABILITIES, Implementation, known
 from impls.known_failures import CACHED, CAPTURED, LEFT_EARLY, RUNS_TO_THE_END, WITHIN_BUDGET, without
-from impls.peers.torch_limits import LACKING, TORCH_NONREENTRANT
+from impls.peers.torch_limits import TORCH_NONREENTRANT
+from impls.peers.torch_options import LACKING
 
 IMPLEMENTATION = Implementation(
     name="torch-nonreentrant-full",

@@ -10,7 +10,7 @@ import torch
 from conformance.judging.causes import MEASURED, Cause, left_behind, noted, raised, unexpected
 from conformance.judging.verdicts import Crashes, Diverges, Judged, Measured, difference, freeze, from_error
 from conformance.programs.notes import read
-from conformance.runs.plugin import _declared_in
+from conformance.runs.destination import declared_in
 
 ONE, OTHER = torch.tensor([0.5, 1e-3]), torch.tensor([0.25, 0.0])
 
@@ -104,4 +104,4 @@ def test_anything_else_is_told_by_what_decided_it_or_without_its_numbers(judged:
     ],
 )
 def test_a_declaration_has_the_name_of_what_it_is_about_once(stem: str, chosen: list[str], name: str, due: str) -> None:
-    assert _declared_in(stem, chosen, name) == due
+    assert declared_in(stem, chosen, name) == due
