@@ -17,7 +17,6 @@ from impls.schedules import Keep, Plan, Region, kept
 
 Function = Callable[[Tensor], Tensor]
 Forward = Callable[[Tensor], Tensor]
-APART = frozenset({"torch-compile"})  # peers that compile: benches.compare.compiled has what is compiled
 
 
 @dataclass(frozen=True)
@@ -146,7 +145,7 @@ def offered(device: str) -> dict[str, Make]:
         if name == "nested":
             made["nested-full"] = functools.partial(_built_in, name, "nested-full", early_stop=False)
     for name, peer in impls.PEERS.items():
-        if peer.kind == "checkpoint" and name not in APART:
+        if peer.kind == "checkpoint":
             made[name] = functools.partial(_peer, name, "cpu" if device == FAKE else device)
     for name in ("graph", "torch-graph"):
         made[f"{name}-save_on_cpu"] = functools.partial(on_host, f"{name}-save_on_cpu", impls.get(name).provides, name)

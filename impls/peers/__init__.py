@@ -46,7 +46,6 @@ class Peer:
 PEERS: Mapping[str, Peer] = MappingProxyType(
     {
         "torch-selective": Peer("checkpoint", "torch_selective"),
-        "torch-compile": Peer("checkpoint", "torch_compile"),
         "torch-remat": Peer("checkpoint", "torch_remat", "torch_remat", "torch-remat"),
         "fairscale": Peer("checkpoint", "fairscale_checkpoint", "fairscale", "fairscale"),
         "deepspeed-reentrant": Peer("checkpoint", "deepspeed_reentrant", "deepspeed", "deepspeed"),

@@ -142,6 +142,6 @@ def test_every_implementation_in_the_menu_has_a_summary(browser: Browser, publis
     browser.visit(published)
     browser.one(".menu summary").click()
     names, told = ([one.text for one in browser.all(f".menu .options {tag}")] for tag in ("b", "small"))
-    assert {"fairscale", "torch-remat", "deepspeed-reentrant", "torch-compile"} <= {*names}
+    assert {"fairscale", "torch-remat", "deepspeed-reentrant", "torch-selective"} <= {*names}
     assert len(told) == len(names)
     assert all(told)

@@ -42,8 +42,3 @@ def test_what_a_distribution_brings_is_compared_by_its_name(monkeypatch: pytest.
     }.items():
         with pytest.raises(ValueError, match=re.escape(told) if ".*" not in told else told):
             contenders("cpu", names=[name])
-
-
-def test_what_compiles_is_compared_apart() -> None:
-    found, missing = contenders("cpu")
-    assert "torch-compile" not in {one.name for one in found} | {one.name for one in missing}

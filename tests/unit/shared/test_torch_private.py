@@ -14,8 +14,6 @@ import impls
 from impls import torch_private
 
 ROOT = Path(impls.__file__).parents[1]
-# Adapters may reach for what they adapt: this one counts the graphs that the compiler makes.
-PEERS = {"impls/peers/torch_compile.py"}
 _BY_NAME = ("getattr", "hasattr", "setattr")
 _NOT_OF_TORCH = ("torch", "sys", "copyreg")  # what attribute chains start at that name no object of torch
 
@@ -103,7 +101,7 @@ def test_public_names_and_private_ones_of_others_are_no_private_names_of_torch()
 
 
 def test_one_module_alone_names_what_is_private_in_torch() -> None:
-    assert {path for path, source in _modules().items() if _private_names(source)} == {"impls/torch_private.py", *PEERS}
+    assert {path for path, source in _modules().items() if _private_names(source)} == {"impls/torch_private.py"}
 
 
 def test_private_attributes_of_objects_are_listed_and_the_list_has_no_others() -> None:
