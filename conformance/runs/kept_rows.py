@@ -90,7 +90,10 @@ def kept_rows(path: Path, header: Mapping[str, Any], sources: Sources, subjects:
 def _fingerprints(row: Row, header: Mapping[str, Any], sources: Sources, subject: Subject) -> dict[str, str]:
     """The present fingerprints of a row that would come out as it is; none if it might not, or has no script of its own."""
     law = LAWS.get(row["law"])
-    if law is None or is_unexpected(row) or "program_in" in row or row.get("declaration") != declaration(law, subject.claims):
+    if law is None or is_unexpected(row) or "program_in" in row:
+        return {}
+    told = law.statement, law.family, declaration(law, subject.claims)
+    if told != (row["statement"], row["family"], row.get("declaration")):
         return {}
     present, then = measured_code.of_row(sources, row, header), row.get("fingerprints", {})
     compared = "implementation", "law"  # and not the declaration, of which what concerns this law was just compared

@@ -36,7 +36,8 @@ CHOSEN: Any = [SimpleNamespace(implementation=one, claims=one) for one in map(im
 def judged(law: str, impl: str) -> dict[str, Any]:
     """A row as a run of the present code gives it."""
     claims = impls.get(impl)
-    one = row(law, impl) | {"as_declared": True, "declaration": declaration(all_laws()[law], claims)}
+    its = all_laws()[law]
+    one = row(law, impl, statement=its.statement, family=its.family, as_declared=True, declaration=declaration(its, claims))
     return {**one, "fingerprints": measured_code.of_row(SOURCES, one, HEADER)}
 
 
@@ -75,6 +76,8 @@ def test_where_a_row_was_measured_stays_when_it_is_kept_again(path: Path) -> Non
         lambda one: {"fingerprints": {**one["fingerprints"], "implementation": "older"}},
         lambda one: {"fingerprints": {}},
         lambda one: {"declaration": "another"},
+        lambda one: {"statement": "Another statement."},
+        lambda one: {"family": "another"},
         lambda one: {"as_declared": False},
         lambda one: {"program_in": "conformance-cpu.jsonl"},
         lambda one: {"law": "a_law_that_is_no_more"},
