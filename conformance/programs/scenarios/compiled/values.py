@@ -187,26 +187,34 @@ def in_place_under_a_policy(checkpoint: Any, note: Any, device: str, *, backend:
 
 def with_compiled_autograd(checkpoint: Any, note: Any, device: str, *, backend: str, passes: int, random: bool) -> None:
     from torch._dynamo import config
+    from torch._dynamo.utils import counters
 
     p = torch.randn(3, 3, device=device, requires_grad=True)
 
     def f(h):
         return torch.nn.functional.dropout(h.sin(), 0.5) if random else h.sin()
 
-    def seeded(run):
+    def step(run):
+        y = run(p)
+        y.backward(torch.ones_like(y))  # inside of what is compiled, or compiled autograd does not see it
+        return y
+
+    def seeded(called):
         torch.manual_seed(1)
         for _ in range(passes):
-            y = run(p)
-            y.backward(torch.ones_like(y))
+            y = called()
         found = [y, p.grad]
         p.grad = None
         return found
 
-    due = seeded(f)
+    due = seeded(lambda: step(f))
     note("expected call", due)
     note("gradients 0", [due[1]])
+    before = counters["compiled_autograd"]["captures"]
     with config.patch(compiled_autograd=True):
-        note("seen call", seeded(torch.compile(lambda h: checkpoint(f, h), backend=backend)))
+        note("seen call", seeded(torch.compile(lambda: step(lambda h: checkpoint(f, h)), backend=backend)))
+    note("expected a captured backward", [True])
+    note("seen a captured backward", [counters["compiled_autograd"]["captures"] > before])
 
 
 def hooked(checkpoint: Any, note: Any, device: str, *, backend: str, change: bool) -> None:
