@@ -160,7 +160,7 @@ def test_nothing_runs_after_the_operator_that_saves_last(case: Case) -> None:
 @law(
     named(
         visible_operators.operators,
-        body=st.sampled_from(("simple", "normed", "dropped", "in place", "noisy")),
+        body=st.sampled_from(("simple", "normed", "dropped", "in place", "noisy", "hooked")),
         computed=st.booleans(),
         nested=st.booleans(),
         retain=st.booleans(),

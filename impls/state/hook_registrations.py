@@ -20,6 +20,8 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.hooks import RemovableHandle
 
+from impls.torch_private import disable_dispatch_modes
+
 Hooks = dict[int, Callable[..., Any]]
 
 _NO_CONTEXT = nullcontext()
@@ -165,7 +167,8 @@ def _hooks_of_node(tensor: torch.Tensor) -> list[Hooks]:
     """The hooks on the node that a tensor came from, or that accumulates its gradient, before and after it runs."""
     if not tensor.requires_grad:
         return []
-    node: Any = torch.autograd.graph.get_gradient_edge(tensor).node
+    with disable_dispatch_modes():  # that of a leaf is found by an operator
+        node: Any = torch.autograd.graph.get_gradient_edge(tensor).node
     found = []
     for register in (node.register_hook, node.register_prehook):
         handle = register(_do_nothing)  # nothing but a handle leads to them

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -201,3 +202,9 @@ def looks_past_one_cleared_slot(copy: Copy) -> None:
 def hands_arguments_over_in_sight_of_modes(copy: Copy) -> None:
     """A mode sees how autograd hands the arguments of an inner region over."""
     copy.replace("nested.inputs", "Inputs._unpack_hidden", lambda self, packed, version: packed.unpack(version))
+
+
+@mutant("state.hook_registrations", "costs", "no_operators_are_seen_but_the_functions")
+def looks_for_nodes_in_sight_of_modes(copy: Copy) -> None:
+    """A mode sees how the node of a leaf is found, on which a recomputation may have registered hooks."""
+    copy.replace("state.hook_registrations", "disable_dispatch_modes", nullcontext, only_here=True)

@@ -29,6 +29,8 @@ def operators(
     note("leaves", (x, w))
 
     def inner(h):
+        if body == "hooked" and h.requires_grad:
+            h.register_hook(lambda grad: grad * 2)
         h = (
             torch.nn.functional.layer_norm(h * w, (3,)) if body == "normed"
             else torch.nn.functional.dropout(h * w) if body == "dropped"
