@@ -9,7 +9,15 @@ import torch
 
 from impls.compiled import is_compiling, traced_or_eager
 from impls.implementation import Implementation, known
-from impls.known_failures import AUTOCAST_LOST, DRAWS_ANEW, PEAKS_WITH_OUTPUTS, RUNS_TO_THE_END, SINGLE_NODE, TWO_DTYPES
+from impls.known_failures import (
+    AUTOCAST_LOST,
+    DRAWS_ANEW,
+    PEAKS_WITH_OUTPUTS,
+    RUNS_TO_THE_END,
+    SINGLE_NODE,
+    TRACED_BACKWARD,
+    TWO_DTYPES,
+)
 from impls.leaf_arguments import restore_arguments, save_arguments
 from impls.sequential import sequential
 from impls.single_node import (
@@ -92,6 +100,7 @@ IMPLEMENTATION = Implementation(
     source="PyTorch 0.4, pull request 6467",
     capabilities=frozenset({"hidden-saves", "nesting", "recomputes"}),
     known=SINGLE_NODE
+    | TRACED_BACKWARD
     | RUNS_TO_THE_END
     | known("diverges", "forward runs without grad mode", "see grad_mode_is_forwards", "backward_in_inference_mode")
     | DRAWS_ANEW

@@ -17,6 +17,7 @@ from impls.known_failures import (
     RUNS_TO_THE_END,
     SINGLE_NODE,
     STATISTICS_REQUIRE_GRAD,
+    TRACED_BACKWARD,
     WITHIN_BUDGET,
 )
 from impls.leaf_arguments import detach_variable, restore_arguments, save_arguments
@@ -189,6 +190,7 @@ IMPLEMENTATION = Implementation(
         }
     ),
     known=SINGLE_NODE
+    | TRACED_BACKWARD
     | STATISTICS_REQUIRE_GRAD
     | RUNS_TO_THE_END
     | PEAKS_WITH_OUTPUTS

@@ -30,7 +30,13 @@ from impls.state.threads import current_thread
 from impls.tensors.origins import Origin, _Layout, find_origin, find_outside, keep_storages, make_result_origin
 from impls.tensors.packed import Packed
 from impls.tensors.versions import TensorMetadata, describe, detach_without_modes, tensor_metadata
-from impls.torch_private import code_of_hooked_call, current_graph_exec_group, queue_callback, remove_thread_object
+from impls.torch_private import (
+    code_of_hooked_call,
+    current_graph_exec_group,
+    queue_callback,
+    remove_thread_object,
+    run_frames_untraced,
+)
 
 extension: Any = None  # the module in C++, once it is there
 _FIRST = threading.Lock()
@@ -77,6 +83,9 @@ def recompute_locked(region: Any, task: int, slot: Any, disturbed: bool) -> torc
     tensor: torch.Tensor = _recompute_values(region, task, slot, disturbed=disturbed).pop(slot.index)
     around.clear()
     return tensor
+
+
+run_frames_untraced(recompute_locked.__code__)  # which compiled autograd calls
 
 
 def recompute_around(region: Any, task: int) -> list[Any]:

@@ -52,6 +52,7 @@ from impls.torch_private import (
     is_batched_tensor,
     next_sequence_number,
     queue_callback,
+    run_frames_untraced,
     top_hooks,
 )
 
@@ -325,6 +326,9 @@ class Region(HookOwner):
             message += format_log("Operators in forward", self.operator_log)
             message += format_log("Operators in recomputation", recomputed)
         raise CheckpointError(message)
+
+
+run_frames_untraced(Region.unpack.__code__)  # which compiled autograd calls
 
 
 def _is_from_ended_vmap(tensor: torch.Tensor) -> bool:

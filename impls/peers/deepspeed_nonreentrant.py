@@ -297,5 +297,11 @@ IMPLEMENTATION = Implementation(
         "containers among the arguments are built anew, in forward too, so the caller's own is not filled",
         _SEEN,
         "containers_that_the_function_reads_by_another_name",
+    )
+    | known(
+        "crashes",
+        "in a backward that is compiled, an operator gets another saved tensor than its own, such as dropout's mask for a weight",
+        _SEEN,
+        "compiled_autograd_changes_no_number",
     ),
 )

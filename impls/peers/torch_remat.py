@@ -160,6 +160,12 @@ IMPLEMENTATION = Implementation(
         "leaves_frozen_or_unfrozen_before_backward",
     )
     | known(
+        "crashes",
+        "what make_fx traces is taken for torch.compile, where PyTorch's checkpoint asserts that contexts are dispatch modes",
+        "seen here, torch_remat 0.2.2",
+        "steps_that_make_fx_traces",
+    )
+    | known(
         "refuses",
         "the package passes debug to PyTorch's checkpoint itself, so a user's own is given twice",
         "its TypeError, 'got multiple values for argument'; seen here, torch_remat 0.2.2",

@@ -185,34 +185,41 @@ def in_place_under_a_policy(checkpoint: Any, note: Any, device: str, *, backend:
     note("seen call", once(torch.compile(lambda h: checkpoint(f, h, context_fn=policy), backend=backend, fullgraph=True)))
 
 
-def with_compiled_autograd(checkpoint: Any, note: Any, device: str, *, backend: str, passes: int, random: bool) -> None:
+def with_compiled_autograd(
+    checkpoint: Any, note: Any, device: str, *, backend: str, passes: int, random: bool, eager: bool
+) -> None:
     from torch._dynamo import config
     from torch._dynamo.utils import counters
 
     p = torch.randn(3, 3, device=device, requires_grad=True)
+    w = torch.randn(3, 3, device=device, requires_grad=True)
 
     def f(h):
-        return torch.nn.functional.dropout(h.sin(), 0.5) if random else h.sin()
+        h = torch.nn.functional.gelu(h @ w)
+        return torch.nn.functional.dropout(h, 0.5) if random else h.sin()
 
-    def step(run):
-        y = run(p)
-        y.backward(torch.ones_like(y))  # inside of what is compiled, or compiled autograd does not see it
+    def backward(y):  # it must be called in what is compiled, or compiled autograd does not see it
+        y.backward(torch.ones_like(y))
         return y
 
-    def seeded(called):
+    def seeded(step):
         torch.manual_seed(1)
         for _ in range(passes):
-            y = called()
-        found = [y, p.grad]
-        p.grad = None
+            y = step()
+        found = [y, p.grad, w.grad]
+        p.grad = w.grad = None
         return found
 
-    due = seeded(lambda: step(f))
+    due = seeded(lambda: backward(f(p)))
     note("expected call", due)
-    note("gradients 0", [due[1]])
+    note("gradients 0", due[1:])
     before = counters["compiled_autograd"]["captures"]
     with config.patch(compiled_autograd=True):
-        note("seen call", seeded(torch.compile(lambda: step(lambda h: checkpoint(f, h)), backend=backend)))
+        if eager:
+            compiled = torch.compile(backward, backend=backend)
+            note("seen call", seeded(lambda: compiled(checkpoint(f, p))))
+        else:
+            note("seen call", seeded(torch.compile(lambda: backward(checkpoint(f, p)), backend=backend)))
     note("expected a captured backward", [True])
     note("seen a captured backward", [counters["compiled_autograd"]["captures"] > before])
 
