@@ -97,7 +97,7 @@ class SavedTensors:
         return handle.version <= tensor._version <= handle.version + handle.pending_writes
 
     def expect_version_change(self, handle: Handle, count: int) -> None:
-        """An operator writes ``count`` tensors beside the elements of a handle. Their counter may tell so, but only later."""
+        """An operator writes ``count`` tensors, but none of a handle's elements. Their counter may rise even so, and later."""
         if self.untouched(handle):
             handle.version, handle.pending_writes = self.original[handle]._version, count
 
