@@ -62,7 +62,7 @@ def _patience() -> Iterator[None]:
 
 
 def most(events: Sequence[Event], thread: int) -> tuple[int, int]:
-    """The most within the step of what a thread has allocated outside of collectives, and what of it was not seen to go."""
+    """The most that a thread holds in the step of what it allocated outside of collectives, and the bytes never seen freed."""
     mine = sorted((event for event in events if event.get("tid") == thread), key=lambda event: event["ts"])
     inside = [_span(event) for event in mine if event["name"].startswith("c10d::") and "dur" in event]
     begin, end = next(_span(event) for event in mine if event["name"] == STEP and "dur" in event)
