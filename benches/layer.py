@@ -78,7 +78,7 @@ def measured(shape: Shape, device: str, rounds: int, clock: Callable[[], float] 
             if rows and not expected:
                 raise RuntimeError("there is nothing to compare with, for none was not measured")
             one, found, again, saved = _tried(shape, Technique(recompute=name), device)
-        except (RuntimeError, NotImplementedError) as error:  # of these is the one that says that memory is over
+        except (RuntimeError, NotImplementedError) as error:  # torch.OutOfMemoryError is one
             told = (str(error).strip() or "without a message").splitlines()[0]
             rows[name] = replace(row, status=RAISES, detail=f"{type(error).__name__}: {told[:300]}")
             continue

@@ -167,7 +167,7 @@ def measured(
     for way in ways:
         try:
             one, found, again, moved = _tried(way, made, device)
-        except (RuntimeError, NotImplementedError) as error:  # of these is the one that says that memory is over
+        except (RuntimeError, NotImplementedError) as error:  # torch.OutOfMemoryError is one
             told = (str(error).strip() or "without a message").splitlines()[0]
             rows[way.name] = Row(way.name, RAISES, f"{type(error).__name__}: {told[:300]}")
             continue

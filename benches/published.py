@@ -17,7 +17,7 @@ class PublishedSection:
     """A generated section of a page in ``docs``, made from one file of results.
 
     ``about`` is what the section has, in the words of an error; ``nothing`` stands there if nothing is published. ``bench`` is
-    the command that measures it, which else has the name of the section.
+    the command that measures it, if that is not the section's name.
     """
 
     section: Section

@@ -1,4 +1,4 @@
-"""Which published results are not of the code that is there, what makes each anew, and marks at them on the pages.
+"""Which published results are older than the code, what measures each anew, and marks at them on the pages.
 
 Such results were measured on older code, with changes that are not committed, at a commit that is not in the history of this
 checkout, or under fewer laws than there are.
@@ -72,7 +72,7 @@ def _faults_of_run(run: Results) -> Iterator[str]:
 
 
 def _not_judged(rows: Sequence[Row]) -> list[str]:
-    """Laws about the kinds and devices of these rows under which some of their implementations were not judged."""
+    """Laws about the kinds and devices of these rows by which some of their implementations were not judged."""
     there = {(row["law"], row["impl"], row["device"]) for row in rows}
     judged = {(row["impl"], row["device"], row.get("subject", "checkpoint")) for row in rows}
     due = [(law, impl, device) for law in all_laws().values() for impl, device, kind in judged if law.kind == kind]
@@ -155,7 +155,7 @@ def _measured_anew(path: Path, content: Mapping[str, Any]) -> str:
 
 
 def mark(root: Path = ROOT) -> None:
-    """Write generated sections and pages anew, with the marks that are due; those that are no longer due go.
+    """Write generated sections and pages anew, with the marks that are due now, and no others.
 
     Raises OSError and ValueError when a part cannot be made.
     """

@@ -55,7 +55,7 @@ _MODULES: dict[str, tuple[Kind, str]] = {
     "torch-graph": ("graph", "impls.peers.torch_graph"),
     "offload": ("offload", "impls.offload"),
 }
-# Built in, but in C++, so they are there only where they can be built. ``names`` does not have them, and ``find`` does.
+# Built in, but written in C++, so available only where they can be built. ``names`` leaves them out; ``find`` has them.
 COMPILED: Mapping[str, tuple[Kind, str]] = MappingProxyType({"native": ("checkpoint", "impls.native.api")})
 
 
@@ -80,9 +80,9 @@ def names(kind: Kind | None = None) -> tuple[str, ...]:
 
 
 def get(name: str) -> Implementation:
-    """The implementation of that name, built in or a peer. What is in ``COMPILED`` is had by :func:`find`.
+    """The implementation of that name, built in or a peer. For those in ``COMPILED`` call :func:`find`.
 
-    Raises ValueError, which lists the names, when there is none, and which says what to do when a peer is not installed.
+    Raises ValueError for an unknown name, with a list of the names, and for a peer that is not installed, with what to do.
     """
     if name in PEERS:
         try:
@@ -109,7 +109,7 @@ def module_of(name: str) -> str:
 
 
 def installed() -> Mapping[str, str]:
-    """What installed distributions bring: names to references ``"pkg.mod:attr"``, none of which is imported here.
+    """The implementations of installed distributions: names to references ``"pkg.mod:attr"``, none of which is imported here.
 
     They are the entry points of the group ``reprise.implementations``. Raises ValueError, which names the distributions,
     when one has the name of a built-in implementation or a peer, or two have the same name for different things.
@@ -139,7 +139,7 @@ def find(name: str, kind: Kind = "checkpoint") -> Implementation:
     if name in COMPILED:
         package = importlib.import_module(COMPILED[name][1].rpartition(".")[0])
         try:
-            package.load_extension()  # no more: what a device is asked for, is asked for when it is there
+            package.load_extension()  # no more than that: a device is asked for what it has only once it is there
         except RuntimeError as error:
             raise ValueError(str(error)) from error
         implementation: Implementation = package.IMPLEMENTATION

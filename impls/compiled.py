@@ -1,9 +1,9 @@
-"""A checkpoint that ``torch.compile`` traces: PyTorch's own takes its place, since that is the one that the compiler knows.
+"""Checkpoints inside what ``torch.compile`` traces: PyTorch's own, the one that the compiler knows, takes their place.
 
-What it makes of that is marks in the graph, by which the partitioner recomputes. An option that marks cannot express is
-refused by name, never dropped: with ``fullgraph=True`` the refusal is an error, and else a graph break, and the call runs
-eagerly as it stands. So does every call that the compiler does not trace; what it calls is not traced either, because a
-recomputation has to do what forward did.
+The compiler turns it into marks in the graph, which tell the partitioner what to recompute. An option that marks cannot express
+is refused by name, never dropped: with ``fullgraph=True`` the refusal is an error; otherwise it is a graph break, and the call
+runs eagerly. A call that the compiler does not trace runs eagerly, too, and so does all that it calls, because a recomputation
+has to do what forward did.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _INSTEAD = "Leave the option out, or the call out of what is compiled"
 
 
 def is_compiling() -> bool:
-    """Whether this call is traced by Dynamo, or any thread exports.
+    """Whether Dynamo traces this call, or any thread exports.
 
-    While one thread compiles, ``torch.compiler.is_compiling`` is true in all of them. So is PyTorch's flag of an export, which
-    is all that tells of one without Dynamo.
+    ``torch.compiler.is_compiling`` would not do: while one thread compiles, it is true in all of them. So is PyTorch's flag of
+    an export, but nothing else tells of an export without Dynamo.
     """
     return torch.compiler.is_dynamo_compiling() or torch.compiler.is_exporting()
 

@@ -1,7 +1,7 @@
 """Known limits under the laws that take ranks, by the names of implementations.
 
-They stand beside the implementations and not in them: rows of laws that one process judges are no older for a limit that was
-found under ranks.
+They are not in the implementations' own modules, so that a limit found under ranks does not make results of laws that take one
+process out of date.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from impls.implementation import Known, known
 
-# Whatever runs the function again: what that does besides giving a result, it does twice.
+# Of all that run the function again: its side effects happen twice.
 RUN_TWICE = known(
     "diverges",
     "the function runs again, and averages its statistics over ranks once more",
@@ -19,7 +19,7 @@ RUN_TWICE = known(
     "statistics_over_ranks_are_updated_once",
 )
 
-# Whatever does not compare values: collectives of recomputations meet in the order in which each rank comes to them.
+# Of all that do not compare values: collectives of recomputations are matched in the order in which each rank issues them.
 MIXED_UP = known(
     "diverges",
     "a collective that only forward has runs in the recomputation, too; where ranks come to their regions in another order, "
@@ -82,7 +82,7 @@ DRAWS_ANEW = known(
     "masks_of_dtensors_are_replayed",
 )
 
-# Of nested: what is saved for a leaf may not be something else in the recomputation.
+# Of nested: where forward saved a leaf, the recomputation may not save something else, nor the other way round.
 LEAF_AGAIN = known(
     "refuses",
     "in forward the wrapper passes a leaf on through a node of its own, and in the recomputation, when the parameters are "

@@ -48,7 +48,7 @@ GRAPH_CAPABILITIES: Mapping[str, str] = MappingProxyType(
         "stream-settings": "what backward does about streams that do not match can be set",
     }
 )
-# What may be missing from a namespace of kind graph, by the capability that it cannot claim then.
+# The names that may be missing from a namespace of kind graph, by the capability that it cannot claim without them.
 OPTIONAL_NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "end-of-backward": ("queue_callback",),
@@ -122,9 +122,9 @@ class Implementation:
     ``share`` is how many of a profile's cases it is held to: less than 1 for what takes long for each of them, and
     then it has as much more time for each before it counts as hanging.
 
-    Raises ValueError for a name that can be none of a file, a kind or a capability that does not exist, a share that is
-    not in (0, 1], something in ``known`` that is no ``Known``, and when what the kind asks for is not given.
-    It is not checked that it works.
+    Raises ValueError for a name that cannot be part of a file's name, a kind or a capability that does not exist, a share that
+    is not in (0, 1], something in ``known`` that is no ``Known``, and when what the kind asks for is not given. It is not
+    checked that it works.
     """
 
     name: str

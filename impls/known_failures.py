@@ -303,7 +303,7 @@ SINGLE_NODE: dict[str, Known] = {
     **RUN_TWICE,
 }
 
-# Of a node, too, where operators with several results may be called: shows with one that returns statistics besides.
+# Also of a node with a backward of its own: an operator that returns statistics besides its result shows it.
 STATISTICS_REQUIRE_GRAD: dict[str, Known] = known(
     "diverges",
     "a floating point output of a node requires grad, also the statistics that a normalization returns without one",
@@ -379,7 +379,7 @@ MOVED_BY_AN_ERROR: dict[str, Known] = known(
     "an_error_leaves_the_stream_of_random_numbers",
 )
 
-# On devices with an allocator that tells its peak, seen on the simulated one by those that come with the testbed.
+# On devices whose allocator tells its peak. For the implementations of this testbed it was seen on the simulated device.
 PEAKS_WITH_OUTPUTS: dict[str, Known] = known(
     "diverges",
     "the recomputed outputs live until the node's own backward has ended, so the peak is higher than that of the plan",

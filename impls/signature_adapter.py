@@ -1,6 +1,6 @@
-"""What is called in another way, as ``checkpoint(function, *args, **kwargs)``.
+"""Adapters for checkpoints with another signature, to be called as ``checkpoint(function, *args, **kwargs)``.
 
-One that takes something else before the function needs no helper: ``functools.partial(yours, something)``.
+A checkpoint that takes something else before the function needs no adapter: ``functools.partial(yours, something)``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class _Function(nn.Module):
 
 
 def decorator(decorate: Callable[..., Any]) -> Callable[..., Any]:
-    """The checkpoint of a decorator, of which ``decorate(function)`` is the checkpointed function."""
+    """A checkpoint made of a decorator: ``decorate(function)`` is the checkpointed function."""
 
     def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return decorate(function)(*args, **kwargs)
@@ -32,5 +32,5 @@ def decorator(decorate: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def wrapper_of_modules(wrap: Callable[..., Any]) -> Callable[..., Any]:
-    """The checkpoint of a wrapper, of which ``wrap(module)`` is the checkpointed module; a function becomes a module."""
+    """A checkpoint made of a wrapper of modules: ``wrap(module)`` is the checkpointed module; a function becomes a module."""
     return decorator(lambda function: wrap(function if isinstance(function, nn.Module) else _Function(function)))

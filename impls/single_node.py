@@ -110,7 +110,7 @@ def recomputation_context() -> Iterator[None]:
 
 
 def run_backward(ctx: Any, value: Any, gradients: Gradients, inputs: tuple[Any, ...]) -> Gradients:
-    """Send gradients through a recomputed value; the inputs' gradients, of one that occurs twice at its first place.
+    """Send gradients through a recomputed value; returns those of the inputs, of one that occurs twice at its first place.
 
     Raises RuntimeError when the recomputation returned another number of values, or none that requires grad.
     """

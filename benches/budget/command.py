@@ -1,4 +1,4 @@
-"""A network that exceeds memory budgets plain, trained within them by plans and by segments: measured, shown and stored."""
+"""A network too large for memory budgets, trained within them by plans and by segments: measured, shown and stored."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HEADINGS = "peak, MiB", "extra time", "layers run again", "extra FLOPs"
 
 
 def broken(content: Mapping[str, Any]) -> list[str]:
-    """What measurements say against the point of the example: each budget is exceeded plain and kept by the plan for it."""
+    """Where measurements contradict the example, in which plain exceeds each budget and the plan for it keeps within."""
     rows = _rows(content)
     found = [f"plain takes {rows[0].peak} bytes, which fit {budget}" for budget in content["budgets"] if rows[0].peak <= budget]
     missed = (row for row in rows if row.budget is not None and row.peak > row.budget)

@@ -112,7 +112,7 @@ def training(model: nn.Sequential, plan: Plan) -> Step:
 
 
 def measured(*, rounds: int = ROUNDS) -> dict[str, Any]:
-    """All that is measured, as it is stored; times are quartiles of so many rounds, all ways in each of them.
+    """All that is measured, as it is stored; times are quartiles over ``rounds`` rounds, each of which times all ways.
 
     Raises RuntimeError when a gradient is not plain autograd's to the last bit.
     """
@@ -192,7 +192,7 @@ def _allocated(step: Step) -> int:
 def _times(steps: Mapping[str, Step], rounds: int) -> dict[str, Sequence[float]]:
     """Quartiles of the time of each step as ratio to the first one's. Each round begins with another step.
 
-    Time is the process's on CPUs, so that what else a machine does is less of it; on one thread that is a step's whole time.
+    Time is the process's CPU time, which other load disturbs less; on one thread it is the whole time of a step.
     """
     names = list(steps)
     ratios: dict[str, list[float]] = {name: [] for name in names}

@@ -1,6 +1,6 @@
 """Time, memory and work of implementations on workloads, beside plain and the ideal: measured, shown and stored.
 
-Nothing is asserted except that gradients are plain's: a row is void unless they are.
+A row is void unless its gradients are plain's. On CUDA, ``nested`` must also reach the limits of ``benches.compare.limits``.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Choice:
 
 
 def entries(names: Sequence[str], size: str, device: str, picked: Sequence[Contender]) -> list[Entry]:
-    """What is compared on which workload. In the curves are contenders that keep nothing on the host."""
+    """What is compared on which workload. Curves have only contenders that keep nothing on the host."""
     found = [
         Entry(name, functools.partial(workload, name, size, device), picked) for name in KINDS if not names or name in names
     ]

@@ -1,6 +1,6 @@
-"""The comparison under ``torch.compile``: a part of its own, with results of its own, so that it leaves the eager one alone.
+"""The comparison under ``torch.compile``: measured and stored apart, so that it does not disturb the eager one.
 
-Compiling takes minutes; what it does to a process's memory and modules would be beside every eager row that follows.
+Compiling takes minutes, and what it leaves in a process's memory and modules would affect every eager row after it.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _require(device: str) -> None:
 
 
 def uncompilable(device: str, backend: str) -> str:
-    """Why nothing can be compiled here; "" if it can. The first use of a compiler in a process, which takes longer, is over."""
+    """Why nothing can be compiled here; "" if it can. Afterwards the compiler's first use, which takes longer, is over."""
     try:
         torch.compile(torch.sin, backend=backend)(torch.ones(2, device=device, requires_grad=True)).sum().backward()
     except Exception as error:  # noqa: BLE001 - whatever the compiler misses on this machine

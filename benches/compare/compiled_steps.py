@@ -77,7 +77,7 @@ class CompiledRow:
 def offered() -> dict[str, Callable[[], Compiled]]:
     """What makes each contender, by name, plain first: ours that claim to compile, PyTorch's checkpoint and memory budgets.
 
-    Other checkpoints of PyTorch's make the same graph as the one that is here. ValueError is raised for what cannot be had.
+    PyTorch's other checkpoints would make the same graph. Calling what makes one raises ValueError if that is not available.
     """
     made: dict[str, Callable[[], Compiled]] = {PLAIN.name: lambda: Compiled(PLAIN.name, PLAIN.family, PLAIN)}
     made["plain-eager"] = lambda: Compiled("plain-eager", PLAIN.family, PLAIN, eager=True)
@@ -98,7 +98,7 @@ def _checkpoint(name: str) -> Compiled:
 
 @contextmanager
 def _settings(budget: float) -> Iterator[None]:
-    """Caches that are empty, one compiler at a time, and random numbers as eager ones: so gradients can be compared."""
+    """Empty caches, one compiler process at a time, and eager mode's random numbers, so that gradients can be compared."""
     with ExitStack() as stack:
         # After an error it leaves its directory, so that must be in one that goes.
         stack.enter_context(fresh_cache(dir=os.environ["TORCHINDUCTOR_CACHE_DIR"]))
@@ -108,7 +108,7 @@ def _settings(budget: float) -> Iterator[None]:
 
 
 def _own(forward: Forward) -> Forward:
-    """The function with code of its own, by which the compiler counts what it has compiled, up to a limit."""
+    """The function with a code object of its own: the compiler limits how often it compiles one."""
     assert isinstance(forward, FunctionType)
     code = forward.__code__.replace()
     return FunctionType(code, forward.__globals__, forward.__name__, forward.__defaults__, forward.__closure__)

@@ -23,8 +23,8 @@ Forward = Callable[[Tensor], Tensor]
 class Contender:
     """One way to run a chain of functions forward.
 
-    ``plan`` says which blocks of a workload run again, ``prepare`` makes of functions, a plan and an example of the input
-    what runs them. ``implementation`` is the name of the one that it runs, if that is one of ours or of the peers.
+    ``plan`` says which blocks of a workload run again. ``prepare`` takes functions, a plan and an example of the input, and
+    returns what runs them. ``implementation`` is the name of the implementation that runs, if it is one of ours or a peer.
     """
 
     name: str
@@ -137,7 +137,7 @@ def within(budget: str) -> Contender:
 
 
 def offered(device: str) -> dict[str, Make]:
-    """What makes each contender that there may be, by name, plain first. It raises ValueError where that cannot be had."""
+    """By name, plain first, what makes each contender. Calling it raises ValueError if the contender is not available."""
     made: dict[str, Make] = {"plain": lambda: PLAIN}
     for name in impls.names("checkpoint"):
         if name != "plain":

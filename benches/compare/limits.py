@@ -1,7 +1,7 @@
 """What ``nested`` must reach on CUDA: limits of a comparison, beside what was measured.
 
-*Where kernels dominate*, in models of size L, a step takes at most 1.02 of the ideal: plain and the forward work that the
-plan repeats. *Where launching them does*, in small layers, what nested adds to the ideal is at most 0.4 of what PyTorch's
+*Where kernels dominate*, in models of size L, a step takes at most 1.02 times the ideal: plain and the forward work that the
+plan repeats. *Where launching kernels dominates*, in small layers, nested adds to the ideal at most 0.4 times what PyTorch's
 non-reentrant checkpoint adds. The peak of each is within 2 % of what plain runs of each block alone predict.
 """
 
@@ -63,7 +63,7 @@ def oracle(subject: Subject) -> dict[str, Any]:
 
     try:
         return {"predicted": predicted(subject.workload, peak)}
-    except RuntimeError as error:  # of these is the one that says that memory is over
+    except RuntimeError as error:  # torch.OutOfMemoryError is one
         return {"predicted": None, "unpredicted": f"{type(error).__name__}: {str(error).strip().splitlines()[0][:300]}"}
 
 
@@ -140,7 +140,7 @@ def table(found: Sequence[Limit]) -> Table | None:
 
 
 def notes(found: Sequence[Limit]) -> Iterator[str]:
-    """Which limits do not hold, and which this run says nothing of."""
+    """Which limits do not hold, and which ones this run says nothing about."""
     for verdict in (NOT_REACHED, NOT_JUDGED):
         if names := [one.name for one in found if one.verdict == verdict]:
             yield f"{verdict}: {'; '.join(names)}"

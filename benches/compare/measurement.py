@@ -66,7 +66,7 @@ def device_seconds() -> float:
 
 
 def repetitions(plan: Plan) -> Iterator[tuple[int, bool]]:
-    """The stages that a plan must run again, and whether the whole of each or what is needed of it.
+    """The stages that a plan must run again, each with whether all of it runs or only what is needed.
 
     A region runs again once in a backward, up to what its last part saves: of a stage the last tensor that autograd saves,
     of a region inside it the input.
@@ -109,7 +109,7 @@ def step_of(workload: Workload, forward: Forward) -> Step:
 
 
 def nothing() -> None:
-    """What a step calls once forward is over, when nobody wants to know."""
+    """What a step calls once forward is over, if nothing is to be done then."""
 
 
 def gradients(workload: Workload, step: Step) -> list[Tensor]:
@@ -164,7 +164,7 @@ class Subject:
 
 
 def close(one: Tensor, other: Tensor) -> bool:
-    """Whether no entry is further off than sums in another order explain, for the largest of the terms that cancel in it."""
+    """Whether sums in another order explain all differences, by a bound relative to the largest entry, as terms may cancel."""
     share = min(MOST, ROUNDING * torch.finfo(other.dtype).eps)
     return bool((one - other).abs().max() <= share * other.abs().max())
 

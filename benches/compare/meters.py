@@ -66,7 +66,7 @@ class Work:
 
 
 def ledger(step: Step) -> Bytes:
-    """Of the storages that operators make. Of fake tensors as well; not of compiled code, which hides its operators."""
+    """Bytes of storages that operators make, fake ones included. Compiled code hides its operators, so do not use it there."""
     kept: list[int] = []
     with _undisturbed(), Live() as live:
         step(lambda: kept.append(live.alive))
@@ -74,7 +74,7 @@ def ledger(step: Step) -> Bytes:
 
 
 def allocated(step: Step, device: str) -> Bytes:
-    """Of torch's allocator: what its profiler records on the CPU, what was asked of the caching allocator on CUDA.
+    """Bytes by torch's allocator: what its profiler records on the CPU, what was asked of the caching allocator on CUDA.
 
     Workspaces of kernels are in it, and states of random number generators. Raises ValueError for other types of device.
     """
@@ -102,7 +102,7 @@ Changes = list[tuple[float, int]]
 
 
 def recorded(run: Callable[[], object]) -> tuple[dict[str, Span], Changes]:
-    """Begin and end of each ``record_function`` of a run by name, "step" for all of it; when how much is allocated or freed."""
+    """By name, begin and end of each ``record_function`` of a run, "step" for all of it; and all changes of memory, by time."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as record, record_function("step"):
         run()
     with tempfile.TemporaryDirectory() as directory:
@@ -126,7 +126,7 @@ def most(memory: Changes) -> int:
 
 
 def _requested(step: Step, device: str) -> Bytes:
-    """Without what the caching allocator rounds up."""
+    """Bytes as requested, before the caching allocator rounds them up."""
     kept: list[int] = []
 
     def now() -> int:
@@ -217,7 +217,7 @@ def python_bytes(step: Step) -> int:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """No garbage from before, and no collector: what is in a cycle counts as long as nothing else takes it away."""
+    """Collect garbage, then switch the collector off: what is in a reference cycle counts until something else frees it."""
     gc.collect()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""What a comparison has pytest run: one test for each workload and contender, timed by pytest-benchmark.
+"""The tests that a comparison runs with pytest: one for each workload and contender, timed by pytest-benchmark.
 
 Before each round of a contender, plain and the ideal run a round of their own, so what else the machine does falls on all.
 """
@@ -47,7 +47,7 @@ class Comparison:
         metafunc.parametrize(("entry", "contender"), pairs, ids=names)
 
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
-        """No mark on the terminal for what is in the tables."""
+        """Print no mark for a test: its row is in the tables."""
         return None if report.failed else (report.outcome, "", "")
 
     def of(self, entry: Entry) -> Subject:

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 
 class Block(Protocol):
-    """One block: called with the value before it, and ``needed`` runs what of that call backward needs."""
+    """One block. A call takes the value before it; ``needed`` runs the part of that call that backward needs."""
 
     def __call__(self, value: Tensor) -> Tensor:
         """The block's value."""

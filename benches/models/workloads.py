@@ -85,7 +85,7 @@ def _resnet50(depth: int, size: str) -> Made:
 
 
 def _small_layers(depth: int, size: str) -> tuple[Sequence[Block], Sequence[int]]:
-    """So small that a device waits for the host to launch its kernels, whatever the size; what grows is the depth."""
+    """Layers so small that a device waits for the host to launch kernels, at each size; larger sizes have more layers."""
     return [Transformer(64, 4, fused=True) for _ in range(depth)], (1, 16, 64)
 
 

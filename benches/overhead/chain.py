@@ -31,7 +31,7 @@ def theirs(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def regions(length: int, implementations: Mapping[str, Checkpoint], count: int = 1) -> dict[str, Callable[[], None]]:
-    """Forward and backward of ``count`` chains in a row, each a region; and replay, which runs each chain's forward twice."""
+    """Steps over ``count`` chains in a row, each chain a region; and "replay", a plain step that runs each forward twice."""
     function, x, ones = chain(length), torch.ones(4, requires_grad=True), torch.ones(4)
 
     def replay() -> None:

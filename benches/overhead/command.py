@@ -2,9 +2,8 @@
 
 The workload is a chain of k element-wise operators on four elements, one region, forward and backward, one thread.
 The *ideal* is plain forward and backward and one more forward with grad: the work that any checkpoint does. The overhead
-ratio is (ours - ideal) / (PyTorch's non-reentrant - ideal). Beside it there are Python's memory per saved tensor, the
-ladder that shows what is left of the overhead (*profile*), what must not grow (*growth*), and peaks beside their
-predictions (*bytes*).
+ratio is (ours - ideal) / (PyTorch's non-reentrant - ideal). Also measured are Python's memory per saved tensor, a ladder that
+shows what the overhead consists of (*profile*), what must not grow (*growth*), and peaks beside their predictions (*bytes*).
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ BOTH: dict[str, Checkpoint] = {"ours": checkpoint, "torch": theirs}
 class Reading:
     """One figure and its limit.
 
-    ``ours`` and ``torch`` are in ``unit`` and beyond ``floor``, the work that is done without a checkpoint as well; None
+    ``ours`` and ``torch`` are in ``unit``, and count from ``floor``, the work that is done without a checkpoint, too; None
     where there is no such thing. ``detail`` says what else the figure is made of.
     """
 
@@ -83,7 +83,7 @@ def memory(length: int = 1000) -> Iterator[Reading]:
 
 @contextmanager
 def _traced() -> Iterator[Callable[[], int]]:
-    """What it gives tells the bytes that Python has allocated since."""
+    """Yields a function that returns the bytes that Python has allocated since."""
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
     try:
@@ -109,7 +109,7 @@ Series = dict[str, list[float]]
 
 
 def further(scale: float) -> Series:
-    """Seconds for a saved tensor beyond the second in a region: those that have but one to bring take a shortcut."""
+    """Seconds for a saved tensor beyond the second in a region: a region that recomputes only one takes a shortcut."""
     found = added([(2, 1), *((length, 1) for length in TENSORS)], scale)
     lengths = list(enumerate(TENSORS, 1))
     return {name: [(times[place] - times[0]) / (length - 2) for place, length in lengths] for name, times in found.items()}
@@ -124,7 +124,7 @@ def in_a_row(scale: float) -> Series:
 def added(shapes: Sequence[tuple[int, int]], scale: float) -> Series:
     """Seconds that ours and PyTorch's add to replay for each (saved tensors of a region, regions in a row), interleaved.
 
-    The least of the rounds counts: differences of differences are taken of it, and what disturbs a round only adds.
+    The least of all rounds counts, since disturbances only add time, and small differences are computed from it.
     """
     timed: dict[str, Callable[[], None]] = {}
     repeats = {shape: max(1, PER_ROUND // ((shape[0] + 10) * shape[1])) for shape in shapes}

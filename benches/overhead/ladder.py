@@ -1,4 +1,4 @@
-"""What is left: a ladder of checkpoints of the same chain, from hooks alone up to ``nested``, all timed in one run.
+"""What the overhead consists of: a ladder of checkpoints of one chain, from hooks alone up to ``nested``, timed in one run.
 
 The time from one rung to the next is what an ingredient costs, and the first rung is what hooks cost by themselves. From
 the last minimal one to ``nested`` come what is fixed for a region (arguments, modes, locks, options) and recomputed tensors
@@ -22,7 +22,7 @@ from impls.nested import checkpoint
 
 @dataclass(frozen=True)
 class Rung:
-    """A checkpoint on the ladder, and what it has that the one before has not."""
+    """A checkpoint on the ladder, and what it has that the one before it lacks."""
 
     name: str
     ingredient: str

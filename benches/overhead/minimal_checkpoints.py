@@ -1,7 +1,7 @@
 """Minimal checkpoints, each with one ingredient more than the one before it: the rungs of the ladder below ``nested``.
 
-They take a function of one tensor and nothing else, and do what ``nested`` does with saved tensors in its ways. Each is
-written out in full, since sharing code would cost a call.
+They take a function of one tensor and nothing else, and treat saved tensors as ``nested`` does. Each is written out in full,
+since sharing code would cost a call.
 """
 
 from __future__ import annotations

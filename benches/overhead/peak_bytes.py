@@ -3,12 +3,13 @@
 The chain's layers save their input and nothing else. Its peak follows from the plan alone: ``impls.schedules.interpret``
 takes it step by step and runs nothing, and for binary nesting there is the closed form log2 n + 4.
 
-Of a model's blocks, each a region, plain is asked: each block runs alone, without a checkpoint, and a meter says the most
-bytes that its forward and backward add. To these come the boundaries: what blocks before it gave to the regions after
-them, the gradient that reaches it, and the model's output, which the caller holds. The block with the most is the peak.
-Each meter predicts for itself: storages that operators make, and what torch's allocator gives out, workspaces of kernels
-among it. The caller's input and gradients of parameters, which are there before, do not count; the chain's input does, as
-in the closed form. Random number states, which ``nested`` keeps for each region, do not either: they are switched off.
+For a model whose blocks are regions, the prediction comes from plain runs: each block runs alone, without a checkpoint, and a
+meter says the most bytes that its forward and backward add. The boundaries are added to these: what blocks before it gave to
+the regions after them, the gradient that reaches it, and the model's output, which the caller holds. The block with the largest
+sum is the peak. Each meter is predicted from its own readings: storages that operators make, and what torch's allocator gives
+out, workspaces of kernels included. The caller's input and gradients of parameters, which are there before, do not count; the
+chain's input does, as in the closed form. Random number states, which ``nested`` keeps for each region, do not either: they are
+switched off.
 """
 
 from __future__ import annotations
@@ -147,7 +148,7 @@ def predicted(model: Workload, peak: Callable[[Step], int]) -> int:
 
 
 def summed(outputs: Sequence[int], needs: Sequence[int]) -> int:
-    """The most of: what a block needs, outputs of the blocks before it, the gradient that reaches it, the last output.
+    """The largest sum of what a block needs, the outputs before it, the gradient that reaches it, and the last output.
 
     The gradient of the last output is the caller's and was there before.
     """

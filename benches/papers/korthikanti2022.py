@@ -47,7 +47,7 @@ class Run:
 
 
 def run(shape: Shape, technique: Technique, *, device: str = "") -> Run:
-    """Run the layer in bfloat16, where no device is named on the CPU when it is small, else on the meta device.
+    """Run the layer in bfloat16; without ``device``, a small one on the CPU, and others on the meta device.
 
     Raises RuntimeError when what hooks saw, beside input and output, is not what is alive after forward.
     """

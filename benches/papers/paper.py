@@ -1,6 +1,6 @@
 """What a reproduced paper is: claims, each measured to a row when its turn comes, and figures.
 
-What a work says and what we expect are fields of their own: what we derived is never shown as the work's words.
+What a work says and what we expect are separate fields, so that what we derived is never shown as the work's words.
 """
 
 from __future__ import annotations

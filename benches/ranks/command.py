@@ -36,7 +36,7 @@ CODE = "benches.ranks.command:measured", "benches.ranks.steps:measured"
 
 @dataclass(frozen=True)
 class Choice:
-    """What is measured: so many ranks, implementations beside plain, rounds of timing, and the decoder."""
+    """What is measured: the number of ranks, implementations beside plain, rounds of timing, and the decoder."""
 
     ranks: int
     implementations: Sequence[str] = ()

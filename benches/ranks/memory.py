@@ -25,10 +25,10 @@ Event = Mapping[str, Any]  # of a trace of Chrome
 
 
 def recorded(prepare: Callable[[], Callable[[], object]]) -> tuple[int, int]:
-    """The most bytes in the step that ``prepare`` returns, what it has left there included, and bytes that were not seen to go.
+    """The most bytes during the step that ``prepare`` returns, including what ``prepare`` left, and the bytes never seen freed.
 
-    When the step is over and dropped, nothing may be left of it. What is left was last held by a thread of gloo, which the
-    profiler does not follow, and the first number is too large.
+    Once the step is over and dropped, nothing of it may be left. What is left was last held by a thread of gloo, which the
+    profiler does not follow; then the first number is too large.
     """
     with _patience(), profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as record:
         step: Callable[[], object] | None = prepare()
@@ -62,7 +62,7 @@ def _patience() -> Iterator[None]:
 
 
 def most(events: Sequence[Event], thread: int) -> tuple[int, int]:
-    """The most within the step of what a thread has allocated outside of collectives, and what of it was not seen to go."""
+    """The most that a thread holds in the step of what it allocated outside of collectives, and the bytes never seen freed."""
     mine = sorted((event for event in events if event.get("tid") == thread), key=lambda event: event["ts"])
     inside = [_span(event) for event in mine if event["name"].startswith("c10d::") and "dur" in event]
     begin, end = next(_span(event) for event in mine if event["name"] == STEP and "dur" in event)
@@ -78,7 +78,7 @@ def most(events: Sequence[Event], thread: int) -> tuple[int, int]:
 
 
 def _alive(memory: Sequence[Event], inside: Sequence[tuple[float, float]]) -> Iterator[tuple[float, int, int]]:
-    """After each allocation and each free outside of these spans, what there is, and what was gone when its place was taken."""
+    """After each event its time, the bytes allocated outside of these spans, and those whose place was taken before a free."""
     sizes: dict[int, int] = {}
     total, unseen, spans = 0, 0, iter(inside)
     begin, end = next(spans, (float("inf"),) * 2)

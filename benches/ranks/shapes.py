@@ -48,7 +48,7 @@ class Parts:
 
 
 def parts(shape: Shape, around: Around, dtype: torch.dtype = torch.float32, shares: int = 1) -> Parts:
-    """Of a decoder whose blocks are called ``around``, each of them one of so many shares."""
+    """The parts of a decoder whose blocks are called through ``around``, each block one of ``shares`` shares."""
     added: list[int] = []
     add = (lambda one: added.append(one.nbytes)) if shares > 1 else None
     with FakeTensorMode(), _default(dtype):

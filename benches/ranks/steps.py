@@ -134,7 +134,7 @@ def _bytes(work: Work) -> dict[str, Any]:
 
 
 def _peak(work: Work, name: str) -> int:
-    """Of a recording in which no rank has missed a free; RuntimeError if that does not come about."""
+    """The peak of a recording in which no rank missed a free; RuntimeError if there is none."""
 
     def prepare() -> Callable[[], object]:
         training = Training(work, name)

@@ -118,7 +118,7 @@ _SET = {"mode": MODE_OF_ALL, "backward": FIRST_TWO, "nested": st.booleans()}
 @for_readers("adversarial", "wrong state", "threads, set_default_dtype")
 @law(named(process_modes.set_meanwhile, forward=FIRST_TWO, **_SET), effort=0.4, floor=3, devices=["cpu"])
 def test_modes_that_another_thread_sets_stay(case: Case) -> None:
-    """A default dtype or determinism that another thread sets during a recomputation stays, and sees no other meanwhile."""
+    """A default dtype or determinism that another thread sets during a recomputation stays, and none changes needlessly."""
     case.equals_plain()
 
 
@@ -189,7 +189,7 @@ def test_train_and_eval_flipped_before_backward(case: Case) -> None:
     about=INFERENCE,
 )
 def test_arguments_made_in_inference_mode(case: Case) -> None:
-    """A tensor that was made in inference mode may be an argument, is one in the recomputation, and changes no gradient."""
+    """An inference tensor may be an argument, is an inference tensor in the recomputation, too, and changes no gradient."""
     case.equals_plain()
 
 

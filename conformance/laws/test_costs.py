@@ -45,7 +45,7 @@ def _told(what: str, expected: Counter[str], seen: Counter[str]) -> str:
 
 
 def _differ(what: Literal["calls", "kernels"], expected: Counter[str], seen: Counter[str], told: str = "") -> None:
-    """Raise Diverges, which a script measures, where two counts differ, and say so, or what is ``told``."""
+    """Raise Diverges, which a script measures, if two counts differ. Its message is ``told``, or says where they do."""
     due = tuple((name, expected[name]) for name in sorted(expected | seen) if expected[name] != seen[name])
     if due:
         raise Diverges(told or _told(what, expected, seen), Measured(what, due))

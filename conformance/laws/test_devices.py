@@ -1,9 +1,10 @@
-"""What takes a device with streams, generators and an allocator of its own: nothing of it shows that a region is one.
+"""Laws about a device with streams, generators and an allocator of its own: with regions it does what it does with plain.
 
 On a CPU these laws are not collected. Those of ``SIMULATED`` are tried on the simulated device by the self-tests, with a
 mutant each; there copies alone can be late, since an operator runs as soon as it is issued, and a random delay delays
-nothing. So what they say of operators on two streams, and all that takes CUDA graphs, a start or several devices, is shown
-on CUDA alone. Kernels are such as repeat themselves to the last bit: element-wise ones, dropout, products of small matrices.
+nothing. So what they say of operators on two streams, and all that takes CUDA graphs, a device's start or several devices, is
+shown on CUDA alone. Programs use only kernels that repeat their results to the last bit: element-wise ones, dropout, products
+of small matrices.
 """
 
 from __future__ import annotations

@@ -231,7 +231,7 @@ FORM = st.sampled_from(["fallback", "retry", "suppress"])
 @for_readers("advanced", "wrong gradient", "try, except, fallback")
 @law(named(errors.catching, catches=st.sampled_from(["Exception", "RuntimeError"]), form=FORM, nested=st.booleans()))
 def test_except_exception_does_not_catch_the_stop(case: Case) -> None:
-    """User code that handles every Exception of the last operator that saves never sees one in a recomputation."""
+    """User code that catches any Exception of the last operator that saves catches none in a recomputation."""
     case.equals_plain()
 
 

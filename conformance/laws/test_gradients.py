@@ -302,8 +302,8 @@ def test_steps_that_make_fx_traces(case: Case) -> None:
         return
 
 
-# The features that combinations are drawn from, with the law that is about each alone. Those that make plain raise are left
-# out: nothing comes after the error.
+# The features that combinations are drawn from, with the law about each alone. Those that make plain raise are left out, since
+# nothing comes after the error.
 ALONE = {
     "views": "views_inside",
     "inplace": "in_place_on_intermediates",

@@ -101,7 +101,7 @@ _MEANWHILE = {"waits": st.sampled_from(["forward", "backward"]), "nested": st.bo
 @for_readers("advanced", "wrong gradient", "threads, pipeline parallel")
 @law(named(threads.meanwhile, **_MEANWHILE), floor=3)
 def test_a_forward_on_another_thread_meanwhile(case: Case) -> None:
-    """A backward may run while a later region's forward is under way on another thread, and that while a backward is."""
+    """A backward may run while a later region's forward is under way on another thread, and the other way round."""
     all_freed(case)
 
 
@@ -119,7 +119,7 @@ _APART = {"where": st.sampled_from(["forward", "backward"]), "nested": st.boolea
 @for_readers("adversarial", "wrong gradient", "threads, deadlock, DataParallel")
 @law(named(threads.apart, **_APART), needs=["rng-option"], floor=3, effort=0.3, devices=["cpu"], preserve_rng_state=False)
 def test_regions_of_two_threads_run_at_once(case: Case) -> None:
-    """Functions on two threads may wait for each other, also run again."""
+    """Functions of regions on two threads may wait for each other, in forward and when they run again."""
     case.equals_plain()
 
 
@@ -130,7 +130,7 @@ _CROSSING = {"order": st.sampled_from(["ya", "ay"]), "draws": st.booleans()}
 @law(named(concurrent_recomputations.crossing, **_CROSSING), needs=["subset-requests", "nesting"], floor=2, effort=0.3,
      devices=["cpu"], about=REQUIRES_GRAD | CAPABILITIES["rng-option"])  # fmt: skip
 def test_two_threads_ask_for_parts_of_nested_regions(case: Case) -> None:
-    """Threads may ask at once for an output and an intermediate that escaped, where only some regions replay their draws."""
+    """Threads may ask at once for gradients of an output and an escaped intermediate, where only some regions replay draws."""
     case.equals_plain()
 
 
@@ -151,7 +151,7 @@ def test_another_thread_goes_on_after_an_error(case: Case) -> None:
     case.equals_plain()
 
 
-# The law that is about each kind of step alone. A schedule mixes the kinds of which the law is kept.
+# The law about each kind of step alone. A schedule mixes the kinds whose law the implementation keeps.
 ALONE = {
     "some": "a_backward_of_some_outputs_keeps_nothing",
     "whole": "a_retained_backward_keeps_nothing",

@@ -111,7 +111,7 @@ def test_a_second_backward_raises_what_plain_raises(case: Case) -> None:
 
 
 def _due(moments: list[Moment]) -> list[tuple[Note, Counter[str], Counter[str]]]:
-    """The notes in backward: the note, and by region the storages alive, in all and of those made after forward."""
+    """For each note in backward, by region, how many storages are alive, and how many of those were made after forward."""
     before = next(moment.alive for moment in moments if moment.note in (WHOLE_FORWARD, Note(Role.HELD, ("1",))))
     due = [moment for moment in moments if moment.note.role is Role.DUE]
     return [(moment.note, _by_region(moment.alive), _by_region(moment.alive - before)) for moment in due]
@@ -137,7 +137,7 @@ def test_each_recomputed_tensor_dies_at_its_unpack(case: Case) -> None:
 @for_readers("advanced", "leaked or late memory", "peak memory, retain_graph")
 @law(exactly("forward", "whole", "backward", depth=1).map(watched), floor=8)
 def test_recomputed_tensors_live_no_longer_than_saved_ones(case: Case) -> None:
-    """At each node of a retained backward at most as much is recomputed as plain, which frees, still has of that region."""
+    """In a retained backward no more recomputed tensors are alive at a node than saved ones in a plain backward that frees."""
     expected, storages = Storages(), Storages()
     execute(case.program, plain, case.device, (expected,))
     case.run(storages)

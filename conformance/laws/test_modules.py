@@ -14,7 +14,7 @@ from conformance.rows.for_readers import for_readers
 
 BOTH = st.booleans()
 
-# What counts calls would wrap the callable: every other law gives an implementation plain functions and modules without hooks.
+# Counting calls wraps the callable, so most of these laws run their programs unwrapped.
 _KINDS = ["lambda", "partial", "method", "static method", "callable object", "class", "module", "method of a module"]
 _BUILTIN = ["builtin", "method of tensors", "method caller", "scripted", "traced module", "autograd function"]
 
@@ -94,5 +94,5 @@ _GIVEN = st.sampled_from(["assigned", "loaded", "other dtype", "replaced", "prun
 @law(named(weights.given_others, how=_GIVEN, inside=BOTH, nested=BOTH), floor=6, gradients=False, recomputes=False,
      about=REQUIRES_GRAD | {"replace", "replaced"})  # fmt: skip
 def test_modules_that_are_given_other_weights(case: Case) -> None:
-    """A module that is loaded, cast, pruned or replaced between forward and backward makes no wrong gradient, or an error."""
+    """A module loaded, cast, pruned or replaced between forward and backward makes no wrong gradient: plain's, or an error."""
     case.equals_plain_or_refuses()

@@ -41,7 +41,7 @@ ERROR = st.sampled_from(["Exception", "KeyboardInterrupt"])
     named(contexts.failed, error=ERROR, where=st.sampled_from(["forward", "backward"]), rounds=st.integers(1, 2)),
 )
 def test_a_context_is_over_after_an_error(case: Case) -> None:
-    """After an error changes are refused outside again, and a new context works."""
+    """After an error, changes are refused outside of the context again, and a new context works."""
     case.equals_plain()
 
 

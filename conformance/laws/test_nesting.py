@@ -189,7 +189,7 @@ def _pairs(program: Program) -> list[tuple[Region, Region]]:
 
 @st.composite
 def _mixed(draw: st.DrawFn) -> Mixed:
-    """Of two regions, one in the other, one is called through another implementation; the rest are as is drawn."""
+    """Of two regions, one inside the other, one is called through another implementation; for all others that is drawn."""
     program = draw(nesting(programs(always=["nesting"], depth=3), allowed=True))  # it may nest in others
     pair = draw(st.sampled_from(_pairs(program)))
     own, foreign = draw(st.permutations(pair))

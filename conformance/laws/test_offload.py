@@ -90,7 +90,7 @@ def test_several_forwards_before_their_backwards(case: Case) -> None:
 @for_readers("advanced", "wrong gradient", "GAN, distillation")
 @offload_law(offloaded(uses.two_models, order=st.lists(st.integers(0, 1), min_size=2, max_size=6).map(tuple)))
 def test_two_models_at_once(case: Case) -> None:
-    """Two models whose forwards and backwards alternate do not meet."""
+    """Two models whose forwards and backwards alternate do not affect each other."""
     equals_plain(case)
 
 

@@ -36,7 +36,7 @@ counted_law = functools.partial(offload_law, gradients=False)
 @for_readers("everyday", "more work than needed", "recomputation, FLOPs")
 @counted_law(written(costs.calls, widths=WIDTHS, slices=SLICES, microbatches=MICROBATCHES, passes=PASSES))
 def test_each_slice_runs_forward_twice(case: Case) -> None:
-    """With checkpointed activations every module is called twice a microbatch, once in each backward; without, once."""
+    """Every module is called once a microbatch in forward, and with checkpointed activations once more in each backward."""
     as_expected(case)
 
 
@@ -97,7 +97,7 @@ def _slice_of_layer(case: Case) -> list[int]:
 @for_readers("everyday", "leaked or late memory", "parameter memory, peak memory, GPU memory")
 @offload_law(written(costs.resident, widths=DISTINCT, slices=SLICES, microbatches=MICROBATCHES, passes=PASSES, away=HERE))
 def test_two_slices_of_parameters_are_resident_at_most(case: Case) -> None:
-    """At no operator are copies of more than the slice in turn and of the one beside it alive, and none after it is over."""
+    """At most two neighbouring slices have copies alive at a time, the running one among them, and none do afterwards."""
     residents = Residents()
     case.seen = case.run(residents)
     equals_plain(case)

@@ -108,7 +108,7 @@ CHANGES = st.sampled_from(("in place", "stepping", "loading", "other data"))
     floor=1,
 )
 def test_a_parameter_that_changes_before_backward(case: Case) -> None:
-    """Backward after a parameter has changed raises where plain raises; who checkpoints, or finds other data, may refuse."""
+    """Backward after a parameter changed raises where plain raises; with checkpointing, or other data, it may always refuse."""
     assert isinstance(case.program, Drawn)
     checkpoints = dict(case.program.options).get("checkpoint_activation", False)
     if checkpoints or dict(case.program.driver.arguments)["how"] == "other data":
@@ -249,7 +249,7 @@ WRONG = (
 @for_readers("everyday", "poor error", "typo, unknown option")
 @counted_law(written(refusals.built_wrongly, wrong=st.sampled_from(WRONG), away=HERE), effort=1.5)
 def test_wrong_models_and_options_are_refused(case: Case) -> None:
-    """A model or an option that is none raises an error that names it, and nothing is moved."""
+    """An invalid model or option raises an error that names it, and nothing is moved."""
     as_expected(case)
 
 

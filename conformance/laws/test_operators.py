@@ -37,7 +37,7 @@ def one_of(items: Sequence[Any]) -> st.SearchStrategy[Any]:
 
 
 def _claimed(place: str, claims: Implementation) -> frozenset[str]:
-    """What samples at a place may need: alone in a region what an implementation claims, else all, as a function is around."""
+    """What samples at a place may need: alone in a region, what an implementation claims; inside a function, anything."""
     return claims.capabilities if place == "alone" else database.NEEDS
 
 

@@ -108,7 +108,7 @@ _COMPUTED = st.sampled_from(["a sum", "a cast", "nothing", "autocast"])
 @for_readers("advanced", "wrong gradient", "lambda, loop variable, closure, late binding")
 @law(named(autocast.computed, how=_COMPUTED, regions=REGIONS), needs=["closure-gradients"], floor=3, **_MAY_REFUSE)
 def test_what_is_computed_from_a_tensor_that_is_replaced(case: Case) -> None:
-    """A tensor of which a result alone is saved, or nothing, and that is replaced, makes no wrong gradient."""
+    """Replacing a tensor of which only a result was saved, or nothing, makes no wrong gradient: plain's, or an error."""
     case.equals_plain_or_refuses()
 
 

@@ -204,7 +204,7 @@ _JOINING = {"other": OTHER, "pool": st.booleans(), "passes": st.integers(1, 2)}
 @for_readers("adversarial", "wrong gradient", "threads, deadlock")
 @law(named(concurrent_recomputations.joining, **_JOINING), needs=["rng"], effort=0.5, floor=3, devices=["cpu"])
 def test_a_recomputation_that_waits_for_another(case: Case) -> None:
-    """A function may wait, also run again, for a thread that recomputes itself, and both draw their own numbers."""
+    """A function may wait, also when it runs again, for another thread's recomputation, and both draw their own numbers."""
     case.equals_plain()
 
 

@@ -27,7 +27,7 @@ CHECKPOINTS = [name for name in impls.names("checkpoint") if name != "plain"]
 def _composed(
     sometimes: Collection[str], inside: bool, due: Callable[[Program], int] | None = None
 ) -> st.SearchStrategy[Around]:
-    """Programs whose regions are called by any checkpoint, in the context or with it around what each of them does."""
+    """Programs whose regions are called through any checkpoint, in the context or with it inside the outermost ones."""
 
     def around(program: Program, name: str) -> Around:
         copies = 0 if due is None else due(program)

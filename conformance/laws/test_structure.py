@@ -31,7 +31,7 @@ _KINDS = st.sampled_from(("function", "callable", "method", "function of a class
     about=["early_stop"],
 )
 def test_options_alone_give_a_decorator(case: Case) -> None:
-    """Without a function, options give a decorator for functions and methods, which takes each keyword for the function's."""
+    """Without a function, options give a decorator for functions and methods; a decorated function gets every keyword."""
     case.as_expected()
 
 
@@ -325,7 +325,7 @@ _BORROWED = {"kind": st.sampled_from(["list", "deque", "dict", "dataclass"]), "h
 @for_readers("adversarial", "wrong state", "list, append, pop")
 @law(named(structure.borrowed, **_BORROWED), needs=["non-tensor-arguments"], floor=6)
 def test_containers_that_the_function_changes_for_a_while(case: Case) -> None:
-    """What the function changes in a container that it is passed, and changes back, is so after backward, too."""
+    """What the function changes in a container that it is passed, and changes back, is as it was after backward, too."""
     case.equals_plain()
 
 
@@ -345,7 +345,7 @@ _AROUND = {"kind": st.sampled_from(["list", "dict"]), "regions": st.integers(1, 
 @for_readers("adversarial", "wrong state", "list, append, pop")
 @law(named(structure.borrowed_around_regions, **_AROUND), needs=["non-tensor-arguments", "nesting"], floor=6)
 def test_containers_that_the_function_changes_around_regions(case: Case) -> None:
-    """A container that the function changes, and changes back after other regions, is so after backward, too."""
+    """A container that the function changes, and changes back after other regions, is as it was after backward, too."""
     case.equals_plain()
 
 

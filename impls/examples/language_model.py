@@ -34,14 +34,14 @@ WIDTH, HEADS, LAYERS, LENGTH, BATCH = 80, 4, 4, 32, 12
 
 
 def sentence(draw: random.Random, symbol: str = "S", depth: int = 0) -> str:
-    """Text that the grammar gives for a symbol; deep inside, the first alternative that goes no deeper."""
+    """Text that the grammar gives for a symbol; deep inside, always the alternative with the fewest rules in it."""
     rules = GRAMMAR[symbol]
     chosen = draw.choice(rules) if depth < 6 else min(rules, key=lambda rule: sum(letter in GRAMMAR for letter in rule))
     return "".join(sentence(draw, letter, depth + 1) if letter in GRAMMAR else letter for letter in chosen)
 
 
 def corpus(letters: int, seed: int = 0) -> torch.Tensor:
-    """At least so many letters of text, as indices into ALPHABET."""
+    """A text of at least ``letters`` letters, as indices into ALPHABET."""
     draw = random.Random(seed)
     text = ""
     while len(text) < letters:

@@ -1,4 +1,4 @@
-"""A drop-in for ``torch.autograd.graph`` that loses neither checks nor memory, and saved tensors that live elsewhere."""
+"""A drop-in for ``torch.autograd.graph`` that keeps autograd's checks and leaks no memory."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from impls import torch_private
 def queue_callback(callback: Callable[[], None]) -> None:
     """Have ``callback`` called when the backward that runs on this thread has ended, after those that were queued before it.
 
-    It is called once, by the thread that called for the backward, when gradients are accumulated; not if the backward
-    raises. Of backwards inside one another the innermost is meant. A callback may queue another one.
+    It is called once, on the thread that called the backward, after gradients have been accumulated; not if the backward
+    raises. Of nested backwards the innermost is meant. A callback may queue another one.
 
     Raises TypeError for what is not callable, RuntimeError where no backward runs: call it in a hook, or in the backward of
     a custom Function. Source: ``torch.autograd.graph.queue_callback`` of torch 2.15; this one is for every release.

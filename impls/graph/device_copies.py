@@ -41,7 +41,7 @@ class StridedLayout:
 
 
 def strided_layout(tensor: torch.Tensor) -> StridedLayout | None:
-    """The form of a tensor; None for one that is not plain strided memory, which is copied by its own operators."""
+    """The layout of a tensor; None for one that is not plain strided memory, which is copied by its own operators."""
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested or not _is_native(tensor):
         return None
     size, stride = tuple(tensor.size()), tensor.stride()

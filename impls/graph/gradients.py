@@ -1,7 +1,7 @@
 """One hook for the gradients of several tensors, called once in each backward.
 
 What a backward has brought so far is owned by the engine's task as one of its final callbacks and seen from here through
-a weak reference: passes that run inside one another or at once do not meet, and one that raises leaves nothing behind.
+a weak reference: nested and concurrent passes are kept apart, and one that raises leaves nothing behind.
 
 A node keeps its hooks in a place that Python's garbage collector cannot see, so a hook that owned a node, or a leaf,
 would keep it for ever. Which tensors take part is therefore asked of those that are still alive; of the others it is

@@ -28,7 +28,7 @@ from impls.torch_private import (
     top_hooks,
 )
 
-_LATE_WRITERS = ("RreluWithNoiseBackward0", "RreluWithNoiseBackward1")  # of PyTorch's operators these are all
+_LATE_WRITERS = ("RreluWithNoiseBackward0", "RreluWithNoiseBackward1")  # PyTorch has no others
 
 
 class _Alias:
@@ -64,7 +64,7 @@ class _SavedTensor:
         return _with_graph(self.value) if self.aliases else self.value
 
     def was_copied_too_early(self, tensor: Any) -> bool:
-        """Whether a copy was made of what its operator wrote only then; what such an operator reads requires grad."""
+        """Whether hooks copied what its operator wrote only later. It does not require grad; what the operator reads does."""
         if self.is_alias or self.requires_grad or not _is_written_late(current_autograd_node()):
             return False
         return isinstance(tensor, torch.Tensor) and not shares_storage(tensor, self.memory)
@@ -89,7 +89,7 @@ class _SavedTensor:
 
 
 def _is_written_late(node: Any) -> bool:
-    """Whether a node has saved a tensor that its operator wrote only then."""
+    """Whether a node has saved a tensor that its operator wrote only after that."""
     return node is not None and node.name() in _LATE_WRITERS and bool(node._saved_training)
 
 

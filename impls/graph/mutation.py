@@ -19,8 +19,8 @@ from impls.graph.hooks import push_methods
 from impls.graph.storage_spans import Span, spans, storages
 from impls.torch_private import TorchDispatchMode, dispatch_modes, next_sequence_number
 
-# Operators whose schema keeps quiet about the running statistics that they write: the positions of these arguments, and of
-# the one without which they are left alone.
+# Operators that write running statistics without a word of it in their schema: the positions of these arguments, and of the
+# flag (if any) without which they are not written.
 _BATCH_NORMS: dict[str, tuple[tuple[int, int], int | None]] = {
     "aten::native_batch_norm": ((3, 4), 5),
     "aten::cudnn_batch_norm": ((3, 4), 5),
@@ -97,12 +97,12 @@ class SavedTensors:
         return handle.version <= tensor._version <= handle.version + handle.pending_writes
 
     def expect_version_change(self, handle: Handle, count: int) -> None:
-        """An operator writes ``count`` tensors beside the elements of a handle. Their counter may tell so, but only later."""
+        """An operator writes ``count`` tensors, but none of a handle's elements. Their counter may rise even so, and later."""
         if self.untouched(handle):
             handle.version, handle.pending_writes = self.original[handle]._version, count
 
     def note_new_storage(self, before: list[Span], after: list[Span]) -> None:
-        """See whether an operator gave tensors that read one thing another storage.
+        """Note whether an operator gave tensors another storage.
 
         From then on one counter may stand for several storages, so what it counts need not be changes of what was saved.
         """
@@ -117,7 +117,7 @@ class SavedTensors:
                 self.expect_version_change(handle, len(written))
 
     def await_late_write(self, saved: torch.Tensor) -> Handle | None:
-        """The handle, if any, of what an operator has saved and is about to write: it is to have what is written."""
+        """The handle, if any, of what an operator has saved and is about to write: it keeps what will be written."""
         handles = [handle for handle in self.reading(spans(saved)) if handle in self.original]
         own = next((handle for handle in handles if handle.node == next_sequence_number()), None)
         if own is not None:
@@ -222,10 +222,10 @@ def allow_mutation_on_saved_tensors() -> Iterator[SavedTensors]:
     """While the context is open, tensors that autograd saves on this thread may be changed in place before backward.
 
     A saved tensor is cloned just before an operator writes to it, once; backward gets the values at the time of saving.
-    Gives a :class:`SavedTensors`, for a look at what was cloned. It is decided by spans of bytes: a saved view is
-    cloned when what is written starts before its end and ends after its start, also where the two only interleave.
-    Operators that change shape or storage alone (``resize_``, ``set_``, ``t_``, ...) clone nothing, and what was saved
-    keeps the shape and the storage that it had.
+    Yields a :class:`SavedTensors`, which shows what was cloned. Spans of bytes decide: a saved view is cloned when what is
+    written starts before its end and ends after its start, also where the two only interleave. Operators that change shape or
+    storage alone (``resize_``, ``set_``, ``t_``, ...) clone nothing, and what was saved keeps the shape and the storage that it
+    had.
 
     Forward and backward run inside the same context: RuntimeError from a backward outside, from a context inside another
     one on the same thread, and from a backward that needs a tensor that was changed on another thread. Not seen: changes

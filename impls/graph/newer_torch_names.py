@@ -1,4 +1,4 @@
-"""Names of ``torch.autograd.graph`` that are torch's own, and of which older releases have none.
+"""Names of ``torch.autograd.graph`` that are handed on as torch has them, and that older releases lack.
 
 Each exists in every release. Where the installed one lacks it, whoever calls it is told which release has it.
 """
@@ -20,7 +20,8 @@ __all__ = [
     "set_warn_on_accumulate_grad_stream_mismatch",
 ]
 
-# The first release that has a name, or 2.11, by the release notes of 2.14 or by installed releases; 2.12 was not looked at.
+# The first release that has each name (2.11: that or an older one), by the release notes of 2.14 or by installed releases; 2.12
+# was not looked at.
 FIRST_RELEASES: Mapping[str, str] = MappingProxyType(
     {
         "node_creation_hook": "2.14",

@@ -42,7 +42,7 @@ class CopyStreams:
         return target, done
 
     def send(self, source: torch.Tensor, make: Callable[[], torch.Tensor], ready: Any) -> tuple[torch.Tensor, Any]:
-        """A tensor that ``make`` gives, with a host tensor's values for all that the current stream is given next.
+        """A tensor made by ``make``, which has a host tensor's values for all that is queued on the current stream from now on.
 
         ``ready`` is the event after which the host tensor has its values; the event that is returned is the one after
         which it is no longer read. The memory is made on the side stream, so the copy need not wait for computation.

@@ -16,8 +16,8 @@ call has set it sets back, whatever happens: hooks, modes, locks. The exception 
 *Depth.* Regions around one are recomputed one after the other, the outermost first, so that backward takes no more depth than
 forward.
 *Threads.* All state is used under the GIL, which nothing here lets go of by itself; hooks are called by the engine with the
-GIL held. Free-threaded builds are refused. The process lock is taken in C++ only if nobody has it or waits; else nested's
-code does.
+GIL held. Free-threaded builds are refused. The process lock is taken in C++ only if nobody has it or waits for it; otherwise
+nested's code takes it.
 *End of the interpreter.* No object here has a destructor that needs Python, but those of Python's own; torch does not call
 hooks or drop what they packed once Python has ended. What ``setup`` is given is never let go.
 """

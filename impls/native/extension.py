@@ -38,7 +38,7 @@ class NativeUnavailableError(RuntimeError):
 
 
 def unavailable(reason: str) -> NativeUnavailableError:
-    """The error for a reason, which later calls are told as well."""
+    """The error for a reason, which later calls give again."""
     global _failure
     _failure = reason
     return NativeUnavailableError(f"native is not available: {reason}. nested does the same in Python")

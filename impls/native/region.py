@@ -72,7 +72,7 @@ def capture_states(region: Any) -> None:
 
 
 def recompute_locked(region: Any, task: int, slot: Any, disturbed: bool) -> torch.Tensor:
-    """Recompute, while other threads do not recompute this region, unless that would make one wait for ever.
+    """Recompute. Other threads that want to recompute this region wait meanwhile, unless one would wait for ever.
 
     ``disturbed`` says that it was tried once, and another recomputation disturbed it.
     """
@@ -89,11 +89,12 @@ run_frames_untraced(recompute_locked.__code__)  # which compiled autograd calls
 
 
 def recompute_around(region: Any, task: int) -> list[Any]:
-    """Recompute the regions around the one that this one is in, as far as it takes them, from the outermost on (rule 2).
+    """Recompute the regions around this one's parent, as far as that needs them, from the outermost on (rule 2).
 
-    The one that it is in is left to the unpacking of inputs. Were all, each would be recomputed amid the one inside, and
-    what nests as deep as Python allows for in forward would exceed its limit of recursion. Amid a recomputation they are, as
-    that has values of its own. Returns what is to be kept.
+    The parent itself is recomputed when the inputs are unpacked. If all were, each would be recomputed within the recomputation
+    of the one inside it, and regions nested as deeply as Python's recursion limit allows in forward would exceed it in
+    backward. Within another recomputation, which has values of its own, all are left to the unpacking. Returns what must be
+    kept until this region is recomputed.
     """
     missing: list[Any] = []
     if task == -1 or current_restoration() is not None:
@@ -109,7 +110,7 @@ def recompute_around(region: Any, task: int) -> list[Any]:
 
 
 def _missing_input(region: Any, task: int) -> Any:
-    """The first slot among the inputs of which a region around has not been recomputed yet; None for none."""
+    """The first slot among the inputs whose tensor the region around has not recomputed yet, or None."""
     for packed in () if region.inputs is None else region.inputs.packed or ():
         slot: Any = _saved_data(packed.saved, packed.node) if type(packed) is Packed else None
         if type(slot) is extension.Slot:
@@ -126,7 +127,7 @@ def _saved_data(saved: Any, node: Any) -> Any:
 
 
 def _recompute_values(region: Any, task: int, slot: Any, *, disturbed: bool = False) -> Any:
-    """What a region recomputes for a slot, and whatever else the graph has."""
+    """What a region recomputes for a slot, with the values of other slots that the graph still has."""
     index = slot.index
     tries = iter([DisturbedError()] if disturbed else [])
 
@@ -181,7 +182,7 @@ def keep_until_the_end(region: Any, task: int, values: Any) -> None:
 
 
 def recompute(region: Any, task: int, slot: Any) -> Any:
-    """Run the function again. What it recomputed, with what is left of earlier runs for the same backward."""
+    """Run the function again. Returns what it recomputed, with what is left of earlier runs for the same backward."""
     left = find_values(region, task)
     run = extension.begin_recomputation(region, find_wanted(region, task, slot, left))
     changed = region.first_changed()
@@ -237,7 +238,7 @@ def refuse_difference(region: Any, run: Any, values: Any) -> None:
 
 
 def _difference(run: Any, region: Any, values: Any) -> str | None:
-    """In what a run differs from forward that has come to its end or was stopped."""
+    """How a run that has ended, or was stopped, differs from forward; None if it does not."""
     if len(values) < run.due:
         return f"forward saved {run.last + 1} tensors or more, recomputation {run.count}"
     if region.check and run.complete and not run.stopped and run.count != run.slot_count:
@@ -331,7 +332,7 @@ def find_late_write(region: Any, last: int) -> int:
 
 
 def note_origin(region: Any, index: int, tensor: torch.Tensor, is_result: bool) -> Origin | None:
-    """Note what a saved tensor is, or is a view of, that may have been there before the region and is no flat argument."""
+    """Note the origin of a saved tensor that may have been there before the region and is no flat argument."""
     probe, metadata = region.version_handle(index), metadata_of(region, index)
     if is_result:
         origin: Origin | None = make_result_origin(tensor, probe, metadata)
@@ -355,7 +356,7 @@ def argument_origin(region: Any, index: int) -> Origin:
 
 
 def settle_origins(region: Any, output: Any) -> None:
-    """Forward is over: what is from outside shows now, and as the outermost region ends, it is kept."""
+    """Forward is over: find what came from outside, and if this is the outermost region, keep its storage."""
     arguments = () if region.inputs is not None else region.tensors()
     identities = {id(one) for one in arguments}  # of tensors that are alive for as long as they are looked for here
     left = find_outside(region.candidates, region.first_sequence_number, lambda tensor: id(tensor) in identities)

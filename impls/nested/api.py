@@ -97,11 +97,13 @@ def checkpoint(
         preserve_rng_state: recompute with forward's random numbers and leave the ambient streams where they were, for which
             recomputations on several threads take turns.
         context_fn: gives a context for forward and one for recomputation, entered anew for each recomputation.
-        determinism_check: ``"default"`` compares count, shape, dtype and device of what both runs save; ``"none"`` does not.
+        determinism_check: ``"default"`` compares count, shape, dtype, device and requires_grad of what both runs save;
+            ``"none"`` does not.
         debug: write down the operators of both runs, for the message of a CheckpointError.
         early_stop: end a recomputation as soon as what is needed is there.
         respect_saved_tensors_hooks: hand what a policy of ``create_selective_checkpoint_contexts`` keeps to the user's hooks
-            for saved tensors; False does not, and neither does None, with a warning of PyTorch's. Others keep nothing.
+            for saved tensors; False does not, and neither does None, with a warning of PyTorch's. It means nothing for other
+            contexts.
 
     Raises TypeError or ValueError for arguments that are not as described, before the function runs; NotImplementedError
     for hooks to be respected before torch 2.14; CheckpointError when
@@ -140,7 +142,7 @@ class _Decorated:
         return self if bind is None else _Decorated(bind(instance, owner), self._options)
 
     def __eq__(self, other: object) -> bool:
-        """As functions are, and methods, of which an object has another one each time it is asked for it."""
+        """Equal as functions and methods are: each access to a method makes a new object, and these are equal."""
         if self is other or not isinstance(other, _Decorated) or not isinstance(self._function, MethodType):
             return self is other
         return bool(self._function == other._function) and self._options == other._options

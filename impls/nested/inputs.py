@@ -40,7 +40,7 @@ Places = list[tuple[Any, int]]
 
 
 def count_alike(some: Places, others: Places) -> int:
-    """How many tensors two calls save before the first that one of them has elsewhere, or has not."""
+    """How many tensors two calls save before the first that is at another place in one of them, or missing."""
     alike = 0
     for one, other in zip(some, others, strict=False):
         if one[0] != other[0]:
@@ -52,7 +52,7 @@ def count_alike(some: Places, others: Places) -> int:
 
 
 def capture_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs | FlatInputs:
-    """The arguments of a call, in the cheapest way that will do: taking them apart costs more than all else that is fixed."""
+    """The arguments of a call, in the cheapest form that will do: taking them apart is the largest fixed cost of a region."""
     flat = _NO_CONTAINERS.issuperset(map(type, args)) and _NO_CONTAINERS.issuperset(map(type, kwargs.values()))
     if flat and not _hooks_are_active():
         inputs = FlatInputs(args, kwargs)
@@ -75,7 +75,7 @@ def _hooks_are_active() -> bool:
 class FlatInputs:
     """Arguments, none of them a container, where nobody watches what is saved: autograd would keep the tensors themselves.
 
-    ``versions`` is None if there is a tensor without version counter, made in inference mode: then this will not do.
+    ``versions`` is None if there is a tensor without version counter, made in inference mode: then this class cannot be used.
     """
 
     __slots__ = ("args", "kwargs", "tensors", "versions")
@@ -125,11 +125,12 @@ class _Position(int):
 class Inputs:
     """The arguments of one call. Tensors at any depth become saved tensors of the enclosing region, each once (rule 2).
 
-    Reached are positional and keyword arguments, containers that pytree knows, and dataclasses that are all in their
-    attributes; what is there several times is one object in the recomputation, too. A container of Python's own that still
-    holds what it held, and no tensor that comes back as another object, is given as it is. So is one that the function has
-    changed, or its caller since, if it finds it by another name, too, or holds no more than numbers besides: it holds for the
-    run what it held at the call. Others are made anew. Other objects are kept as they are: a tensor inside one is not watched.
+    They are found in positional and keyword arguments, in containers that pytree knows, and in dataclasses whose state is all
+    in their attributes; an object that occurs several times is one object in the recomputation, too. A container of Python's
+    own that still holds what it held, and no tensor that comes back as another object, is passed as it is. One that the
+    function has changed, or its caller since, is passed, too, if the function finds it by another name as well, or if it holds
+    only numbers and the like besides what is kept anyway: for the run it is filled with what it held at the call. Other
+    containers are made anew. Other objects are kept as they are: a tensor inside one is not watched.
     """
 
     __slots__ = ("__weakref__", "args", "around", "captured", "changed", "containers", "enclosing", "generators",
@@ -166,7 +167,7 @@ class Inputs:
             _recheck_earlier_inputs(self)
 
     def _capture_all(self, values: Iterable[Any], names: Iterable[Any]) -> list[Any]:
-        """What stands for values that are found under these names where the capture has got to."""
+        """Capture values that are found under these names, below the place where the capture is now."""
         here, captured = self.place, []
         for value, name in zip(values, names, strict=False):
             self.place = here, name
@@ -240,9 +241,9 @@ class Inputs:
         return any(one.original is value and one.original_with(self._originals(one)) is value for one in self.containers)
 
     def drop_changed_containers(self) -> bool:
-        """Let go of containers that hold something else by now; whether others are left.
+        """Let go of containers that hold something else by now; returns whether others are left.
 
-        They are made anew, but for those that hold no more than numbers besides, which may hold again what they held.
+        They will be made anew, except those that hold only numbers and the like besides, which can be filled again.
         """
         if self.lent and self.first_changed() is not None:
             self.lent = {}  # one may be an output, which holds the region
@@ -291,7 +292,7 @@ class Inputs:
             self.probes = [version_probe(one) if isinstance(one, torch.Tensor) else one for one in self.probes]
 
     def _unpack_hidden(self, packed: Packed, version: int) -> torch.Tensor:
-        """A tensor that is saved elsewhere. Modes of the user see how it is recomputed, and not how autograd hands it over."""
+        """Unpack a tensor that was saved. The user's modes see how it is recomputed, but not how autograd hands it over."""
         if packed.saved is None:
             return packed.unpack(version)
         slot = packed.saved.data

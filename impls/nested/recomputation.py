@@ -189,7 +189,7 @@ class Recomputation(HookOwner):
     def capture_inner(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
         """The arguments of a region inside. If they hold more tensors than in forward, or fewer, later slots are others'.
 
-        That shows when all are saved: until then the run is not ended, as one tensor too many would do.
+        That shows only once all are saved, so until then nothing ends the run, not even one tensor too many.
         """
         start, self.put_off = self.count, []
         try:
@@ -265,7 +265,7 @@ class Recomputation(HookOwner):
                 raise StopRecomputation
 
     def stop_after_operator(self, index: int) -> None:
-        """All is there, and the run ends here; or where the operator that is under way has written what it saved."""
+        """All that is needed is there: end the run, but not before the operator under way has written what it saved."""
         node = next_sequence_number()  # one operator makes one node
         if index == self.late_write:
             self.node = node

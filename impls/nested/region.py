@@ -237,7 +237,7 @@ class Region(HookOwner):
         return values
 
     def recompute_locked(self, task: int, slot: Slot) -> torch.Tensor:
-        """Recompute, while other threads do not recompute this region, unless that would make one wait for ever."""
+        """Recompute. Other threads that want to recompute this region wait meanwhile, unless one would wait for ever."""
         if torch.is_inference_mode_enabled():
             with torch.inference_mode(False):
                 return self.recompute_locked(task, slot)
@@ -256,9 +256,9 @@ class Region(HookOwner):
     def find_wanted(self, task: int, slot: Slot, values: RecomputedTensors | None) -> list[Slot | None]:
         """The slots to recompute for a backward that has these values left; None in place of the others.
 
-        Those that the graph still has, which a backward may yet ask for; what it has cleared is skipped (rule 6). Outside of a
-        backward, and if one asks again for what it has unpacked, those of one node. If these are values that another backward
-        of the group has left, those that it has used up.
+        As a rule these are the slots that the graph still has, since the backward may yet ask for them; what it has cleared is
+        skipped (rule 6). Outside of a backward, or if a backward asks again for what it has unpacked, they are the slots of one
+        node. If the values are those that another backward of the group has left, they are the slots that it has used up.
         """
         wanted = _slots_in_graph(self.slots)
         if task == -1 or (values is not None and values.task == task):
@@ -282,7 +282,7 @@ class Region(HookOwner):
             _by_group.setdefault(group, weakref.WeakKeyDictionary())[self] = values
 
     def recompute(self, task: int, slot: Slot) -> RecomputedTensors:
-        """Run the function again. What it recomputed, with what is left of earlier runs for the same backward."""
+        """Run the function again. Returns what it recomputed, with what is left of earlier runs for the same backward."""
         complete = self.complete  # asked before the slots are, as forward may end meanwhile on another thread
         left = self.find_values(task)
         wanted = self.find_wanted(task, slot, left)

@@ -17,7 +17,7 @@ Tensors = dict[str, torch.Tensor]
 
 
 def execute(use: SliceUse, chain: Chain, given: Tensors, start: Start, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run a slice on these parameters and buffers; ``given`` then says what it has under each name, also after an error.
+    """Run a slice on these parameters and buffers; ``given`` then has what modules have under each name, also after an error.
 
     ``start`` has those that began with another value than they have at the end of the slice's run.
     """
@@ -40,7 +40,7 @@ def execute(use: SliceUse, chain: Chain, given: Tensors, start: Start, args: tup
 
 @contextmanager
 def told_beside(error: BaseException) -> Iterator[None]:
-    """What goes wrong inside is a note of the program's error, which is the one to be raised."""
+    """Make a note of what goes wrong inside, on the program's own error, which is the one to be raised."""
     try:
         yield
     except Exception as other:  # noqa: BLE001 - whatever it is, it must not hide the error
@@ -49,7 +49,7 @@ def told_beside(error: BaseException) -> Iterator[None]:
 
 @contextmanager
 def in_modes(modes: Sequence[tuple[nn.Module, bool]]) -> Iterator[None]:
-    """Modules train, or do not, as they did; afterwards as before."""
+    """Put each module in training or evaluation mode as given; afterwards put it back."""
     changed = [(module, training) for module, training in modes if module.training != training]
     try:
         for module, training in changed:

@@ -76,7 +76,7 @@ class Loaded(NamedTuple):
 class SliceUse:
     """One slice in one call of the model: what was loaded for its run, and how to load it again.
 
-    ``tensors`` has each parameter and buffer once; ``places`` says by what name the one goes that a module has somewhere.
+    ``tensors`` has each parameter and buffer once; ``places`` maps each place in a module to the name of the tensor there.
     ``below`` is the use of the slice before it, with the nodes that its outputs came from.
     """
 

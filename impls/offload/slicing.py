@@ -30,11 +30,11 @@ class Chain(nn.Module):
 
 
 def slices(counts: Sequence[int], num_slices: int) -> tuple[tuple[int, ...], ...]:
-    """Indices of the modules in each of ``num_slices`` slices, for modules of so many parameters, in order.
+    """Indices of the modules in each of ``num_slices`` slices, for modules that have ``counts`` parameters, in order.
 
-    A slice aims at total // num_slices parameters: the next one begins where a module would take one that has parameters
-    beyond that, as long as one is left. The last ones may be empty. Raises ValueError when num_slices is below 1.
-    Source: FairScale's OffloadModel.
+    A slice aims at total // num_slices parameters: if it has any, and the next module would take it beyond that, a new slice
+    begins, as long as one is left. The last slices may be empty. Raises ValueError when num_slices is below 1. Source:
+    FairScale's OffloadModel.
     """
     if num_slices < 1:
         raise ValueError(f"num_slices is {num_slices}; it must be 1 or more")

@@ -1,7 +1,7 @@
-"""FairScale's OffloadModel, as it is; judged with ``--impl impls.peers.fairscale_offload:IMPLEMENTATION --device cuda``.
+"""FairScale's OffloadModel, as it is; judged with ``--impl fairscale-offload --device cuda``.
 
-FairScale 0.4.13 installs from its source archive with ``pip install --no-build-isolation``. Without it, or without CUDA,
-every law is refused with an error that says so. It is not among ``impls.names()``.
+FairScale 0.4.13 installs from its source archive with ``pip install --no-build-isolation``. Without CUDA every law is refused
+with an error that says so.
 """
 
 from __future__ import annotations

@@ -39,9 +39,9 @@ def interpret(plan: Plan, chain: Chain, *, early_stop: bool = True) -> Account:
 
     Raises IllegalPlan, which names the step that fails, for a plan that is no schedule for this chain. With
     ``early_stop`` the savings that count are those of ``Stage.stops_early``, and regions that end a region; a stage of
-    several kernels may be stopped half way, which is not modelled, so there time is an upper bound. The peak is one where
-    a region inside another begins with a stage that does not read its input: that counts until the stage's backward is
-    done, and really goes once the region has run again.
+    several kernels may be stopped half way, which is not modelled, so there time is an upper bound. The peak is an upper bound
+    where a region inside another begins with a stage that does not read its input: the input counts until the stage's backward
+    is done, but really goes once the region has run again.
     """
     return interpret_steps(steps(plan, early_stop=early_stop), chain)
 

@@ -25,7 +25,7 @@ class Autocast(NamedTuple):
 
     @contextmanager
     def apply(self) -> Iterator[None]:
-        """Put it in force for a while, if anything else is."""
+        """A context in which this is in force."""
         with ExitStack() as stack:
             if self != Autocast.current(self.kind):
                 for one, enabled, dtype in self.types:

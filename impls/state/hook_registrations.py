@@ -33,7 +33,7 @@ def registration_count() -> int:
 
 
 def undo_registrations(tensors: Iterable[torch.Tensor], *, registering: bool) -> AbstractContextManager[Any]:
-    """A context that leaves hooks as they were, but for new ones on other tensors, for what may be ``registering`` some."""
+    """A context that leaves hooks as they were, except new ones on other tensors; it does nothing unless ``registering``."""
     return _HookChanges(tensors) if registering else _NO_CONTEXT
 
 
@@ -110,7 +110,7 @@ class _HookChanges:
             self.removed[handle.id] = _Removal(handle, hooks[handle.id], [*hooks], extra)
 
     def find_registered(self) -> Iterator[RemovableHandle]:
-        """Handles of the hooks that were registered, and are still there as these."""
+        """The handles made here whose hooks are still registered."""
         return (handle for key, handle in self.made.items() if handle.id == key and key in _hooks_of(handle))
 
     def find_successors(self) -> Iterator[tuple[_Removal, RemovableHandle | None]]:

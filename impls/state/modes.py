@@ -109,7 +109,7 @@ def set_process_wide(wanted: ProcessWide) -> None:
 
 
 def restore_process_wide(found: ProcessWide, ours: tuple[ProcessWide, ...] | None = None) -> None:
-    """Set each of them to what was found, if it is one of ours, where ours are given; else another thread has set it."""
+    """Set both back to what was found. With ``ours``, only from a value that is among them: others are another thread's."""
     if ours is None:
         set_process_wide(found)
     else:

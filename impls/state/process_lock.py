@@ -2,13 +2,13 @@
 
 A recomputation needs them as they were in forward, and other recomputations have to wait meanwhile. Two rules keep them
 from waiting for ever. Who holds the lock waits for no other recomputation: what else it needs, such as the inputs of its
-region, it has before it asks for the lock. And who waits for a thread that is asleep, as it joins a thread that recomputes
-for example, goes first: it sets what it needs, and puts it back before the sleeper wakes. Should that one wake before, both
+region, it has before it asks for the lock. And who waits for a thread that is asleep, for example because that joins a thread
+that recomputes, goes first: it sets what it needs, and puts it back before the sleeper wakes. Should that one wake before, both
 have to run again, since either may have drawn the other's random numbers.
 
 An interrupt may come as ``release`` is entered, or where the ``with`` block is left, and then nobody releases the lock. So
-nobody waits for a holder because it is in the list: it holds the lock while the call that has the block is under way on its
-thread, and else it is dropped.
+being in the list is not enough to keep others waiting: a holder has the lock only while the call that has the block is under
+way on its thread; otherwise it is dropped.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class ProcessLock:
             self.changed.wait(POLL)
 
     def _drop(self, holder: Restoration) -> None:
-        """Forget the last holder, which is over. It has left generators in a state of its own; by now that may be wanted."""
+        """Forget the last holder, which is over. Generators stay as it left them: by now the program may rely on that."""
         self.holders.remove(holder)
         holder.disturbed = True
         if self.holders:
@@ -92,7 +92,7 @@ class ProcessLock:
             holder.passed[0].disturbed = True
 
     def release(self, holder: Restoration) -> bool:
-        """Put generators back to where they were, and let others go on. Whether the holder was disturbed."""
+        """Put generators back to where they were, and let others go on. Returns whether the holder was disturbed."""
         with self.mutex:
             if holder not in self.holders:  # an interrupt came before it had the lock
                 return holder.disturbed
@@ -133,7 +133,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def run_undisturbed(attempt: Callable[[], T]) -> T:
-    """What an attempt gives that no other thread disturbs; there are two. Raises ProcessLockError."""
+    """What ``attempt`` returns, called twice if another thread disturbs it. Raises ProcessLockError if that does not help."""
     try:
         return attempt()
     except DisturbedError:

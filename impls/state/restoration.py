@@ -25,8 +25,8 @@ class Restoration:
     """Context of one recomputation: it runs under forward's modes (None: those in force) and from its generators' states.
 
     Modes and generators that belong to the process are set under a lock, by one recomputation at a time. A mode is set only
-    if it differs from forward's; other threads see it meanwhile. On exit a mode is put back if it is still what was set
-    here, or what forward had ``left`` where the function itself changes it, and after an error in any case.
+    if it differs from forward's; other threads see it meanwhile. On exit a mode is put back if it is still what was set here,
+    or ``modes_after``, which is what forward left if the function itself sets modes; after an error it is put back in any case.
 
     Raises ProcessLockError where another recomputation does not end, and on exit DisturbedError, in place of any Exception,
     where another one passed this one by while it slept, and was not waited for.
@@ -108,7 +108,7 @@ class Restoration:
             modes.restore_process_wide(self.found, None if failed else (set_here, modes_after))
 
     def inherit(self, other: Restoration) -> None:
-        """Put back what another one found that held the lock before and releases it before.
+        """On exit put back what another one found, which got the lock before this one and releases it first.
 
         That comes last, and so prevails: a device's generator may be in both, in one as a device and in the other as itself.
         """

@@ -23,7 +23,7 @@ def _no_stream() -> None:
 
 
 def use_stream(wanted: Any) -> AbstractContextManager[Any]:
-    """A context in which this stream is current; None is any. What passes to it and back from another is waited for."""
+    """A context in which this stream is current. Each stream waits for the other as work passes over; None changes nothing."""
     present = None if wanted is None else current_stream()
     return _NOTHING if wanted is None or wanted == present else _switch(wanted, present)
 

@@ -22,7 +22,7 @@ class Thread:
         self.ident, self.native = threading.get_ident(), threading.get_native_id()
         self.sleep: Sleep | None = None  # as it was last seen, and since when it has been that
         self.since = 0.0
-        self.patient = False  # whether it neither passes others nor is passed by them as soon as at first
+        self.patient = False  # on a second attempt: it, and who waits for it, waits longer
 
     def asleep(self) -> Sleep | None:
         """Its sleep, None while it is awake. Two equal answers mean that it has not run in between.

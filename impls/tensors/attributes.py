@@ -22,7 +22,7 @@ def attributes(tensor: torch.Tensor) -> dict[str, Any]:
 
 
 def set_attribute(tensor: torch.Tensor, name: str, value: Any) -> None:
-    """Give the tensor an attribute, past what its class may have to say about that."""
+    """Give the tensor an attribute, without calling its class's ``__setattr__``."""
     if type(tensor) is not torch.Tensor and name in _slots(type(tensor)):
         object.__setattr__(tensor, name, value)
     else:
@@ -30,7 +30,7 @@ def set_attribute(tensor: torch.Tensor, name: str, value: Any) -> None:
 
 
 def plain_alias(tensor: torch.Tensor) -> torch.Tensor:
-    """Another object for the same values, as autograd makes it: of a subclass that has no operators of its own, a Tensor."""
+    """Another object for the same values, as autograd makes it: a Tensor, if the subclass has no operators of its own."""
     return _with_tangent(tensor, torch.Tensor.detach)
 
 
@@ -47,7 +47,7 @@ def _with_tangent(tensor: torch.Tensor, make: Callable[[torch.Tensor], torch.Ten
 
 
 def with_attributes(tensor: torch.Tensor, kind: type[torch.Tensor], wanted: Mapping[str, Any]) -> torch.Tensor:
-    """A new tensor as that subclass and with those attributes that it has not got yet."""
+    """Give a new tensor this class, and those of the attributes that it lacks."""
     tensor = as_class(tensor, kind)
     for name, value in wanted.items():
         if name not in attributes(tensor):  # what a subclass consists of
@@ -56,7 +56,7 @@ def with_attributes(tensor: torch.Tensor, kind: type[torch.Tensor], wanted: Mapp
 
 
 def as_class(tensor: torch.Tensor, kind: type[torch.Tensor]) -> torch.Tensor:
-    """A plain tensor, which is changed, as the subclass that it was; others as they are."""
+    """A plain tensor turned into a subclass, itself if possible; other tensors as they are."""
     if type(tensor) is torch.Tensor and kind is not torch.Tensor:
         try:
             tensor.__class__ = kind

@@ -75,7 +75,7 @@ class Container:
             value.update(whole) if isinstance(value, dict) else value.extend(whole)
 
     def keep_itself(self, value: Any, atoms: frozenset[type], others: list[Any]) -> bool:
-        """Keep a container that was changed, if all that it holds are ``atoms`` and what is kept anyway. Whether it is so."""
+        """Keep a container that was changed, if it holds only ``atoms`` and what is kept anyway. Returns whether it is kept."""
         now, known = flatten_once(value), {id(one) for one in others}
         harmless = (
             now is not None
@@ -88,7 +88,7 @@ class Container:
 
 
 class Contents:
-    """What a container holds, in the way of a state of a generator of random numbers."""
+    """What a container holds, with a random generator's methods, so that a ``Restoration`` sets it and puts it back."""
 
     def __init__(self, value: Any) -> None:
         self.value = value

@@ -148,7 +148,7 @@ def find_outside(
     """Forward is over: of these, the ones to follow, which are alive and leaves, or computed before the region began.
 
     Since torch 2.13 a node whose ``grad_fn`` was read keeps a Python object, and a graph of such nodes is freed by recursion,
-    which ends in a segmentation fault where there are some ten thousands. So only what outlives forward is asked for its node.
+    which ends in a segmentation fault if there are tens of thousands. So only what outlives forward is asked for its node.
     """
     left = {}
     for index, one in origins.items():

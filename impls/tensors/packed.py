@@ -67,7 +67,7 @@ class Packed:
         self.original = weakref.ref(tensor) if ordinary and not self.attributes else None
 
     def unpack(self, version: int | None = None, made: dict[int, torch.Tensor] | None = None) -> torch.Tensor:
-        """The tensor; at ``version``, where hooks bring back a copy, whose counter starts anew.
+        """The tensor; set to ``version`` if hooks bring back a copy, whose counter starts anew.
 
         The very object that was saved, if it is alive and unchanged, and hooks have brought back its values.
         """

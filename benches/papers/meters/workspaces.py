@@ -1,6 +1,6 @@
-"""What the stages of a chain take of torch's allocator while they run, the workspaces of kernels among it.
+"""What the stages of a chain take from torch's allocator while they run, workspaces of kernels included.
 
-A dispatch mode sees tensors alone, and the kernels of convolutions take as much again for themselves.
+A dispatch mode sees only tensors, but the kernels of convolutions need as much memory again for workspaces.
 """
 
 from __future__ import annotations

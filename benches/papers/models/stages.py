@@ -16,7 +16,7 @@ from impls.schedules import Plan, Stage, checkpoint_sequential, kept
 
 SAVED, FORWARD, BACKWARD = 3, 1, 2
 UNIT = 64
-# What the model of the paper calls a stage, and what one is that makes all it may save even when nothing is kept.
+# A stage in the paper's model, and one that makes all that it may save even if nothing is kept.
 IDEAL = Stage(forward=FORWARD, backward=BACKWARD, output=1, saved=SAVED, gradient=1)
 REAL = Stage(forward=FORWARD, backward=BACKWARD, output=1, saved=SAVED, gradient=1, passing_extra=SAVED - 1, backward_extra=1)
 

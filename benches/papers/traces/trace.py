@@ -101,8 +101,8 @@ class Trace:
 def linear_chain(n: int) -> Trace:
     """A chain of ``n`` layers of one unit each: forward i reads i - 1, backward i reads forward i - 1 and the gradient.
 
-    The chain's input and the loss gradient are constants. A value dies after the last operator that reads it, forward n at
-    once. It is what autograd does on a chain of softplus when nobody holds the output; a test compares the two.
+    The chain's input and the loss gradient are constants. A value dies after the last operator that reads it, that of the last
+    forward at once. It is what autograd does on a chain of softplus when nobody holds the output; a test compares the two.
     """
     ops = [Op("forward", (i - 1,) if i else (), (i,), 1) for i in range(n)]
     events = [*(Event("compute", i) for i in range(n)), Event("release", n - 1)]

@@ -78,5 +78,5 @@ def test_regions_that_all_ranks_recompute_in_one_order(case: RankedCase) -> None
 @for_readers("adversarial", "wrong gradient", "deadlock, order of backward, MoE, all-to-all")
 @ranked_law(named(exchanged.two_regions, SUMS, swapped=st.just(True), differentiable=st.just(False)), floor=1)
 def test_regions_that_ranks_recompute_in_another_order(case: RankedCase) -> None:
-    """Collectives that forward alone has, in regions whose backward ranks call in another order, are not mixed up."""
+    """If ranks call the backward of their regions in different orders, collectives that only forward has are not mixed up."""
     case.equals_plain_or_refuses()

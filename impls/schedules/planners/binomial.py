@@ -27,7 +27,7 @@ def advances(count: int, snapshots: int) -> int:
 
 
 def revolve(count: int, snapshots: int) -> Plan:
-    """The plan of least forward runs, ``count + advances(count, snapshots)``, that never stores more inputs than that.
+    """The plan of least forward runs, ``count + advances(count, snapshots)``, that stores at most ``snapshots`` inputs.
 
     Optimal for stages of equal cost. Each stage that keeps what it saves does so alone, right before its backward. Raises
     ValueError for counts and snapshots below 1.

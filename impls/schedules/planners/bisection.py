@@ -9,8 +9,8 @@ from impls.schedules.validation import require_int
 def recursive(count: int, parts: int = 2) -> Plan:
     """A chain in ``parts`` equal parts, all but the last regions, and each part cut in the same way down to single stages.
 
-    With k = parts - 1 inputs stored at each level, memory is k log n to the base k + 1, at O(n log n) extra forwards.
-    The first parts are longer by one stage where the count does not divide. Raises ValueError for parts < 2.
+    With k = parts - 1 inputs stored at each level, memory is k · log(n) / log(k + 1), at O(n log n) extra forwards. If the
+    count does not divide evenly, the first parts are the longer ones. Raises ValueError for parts < 2.
     """
     require_int("count", count, least=1)
     require_int("parts", parts, least=2)

@@ -18,7 +18,7 @@ def plan_for(model: Any, example: Any, budget_bytes: int, *, slots: int = 500, r
     The budget is for what one forward and backward of the chain make: activations, their gradients and temporaries. Not in
     it are the input, parameters and their gradients, the output once its stage's backward is done, states of random number
     generators (5 kB a region on the CPU), and what ``measure`` does not see. The plan is for ``checkpoint_sequential`` with
-    early stop. ``slots`` is the precision of ``optimal``, ``repeats`` the number of times that ``measure`` takes.
+    early stop. ``slots`` is the precision of ``optimal``, ``repeats`` how often ``measure`` times each stage.
 
     Raises Infeasible, with the least budget that a plan can meet, when the budget is below it, and what ``measure`` raises.
     """

@@ -29,12 +29,12 @@ Floats = NDArray[np.float64]
 def optimal(chain: Chain, budget: int, *, slots: int = 500, early_stop: bool = True) -> Plan:
     """The plan of least time whose peak, as ``interpret`` gives it, is at most ``budget``, in the unit of the sizes.
 
-    ``early_stop`` says how the plan is going to be executed. Sizes are rounded up to a part in ``slots`` of the budget, and
-    plans may take up to a quarter more such parts than the budget has, for as long as their true peak is within it. The
-    plan is exactly optimal where the budget and all sizes are multiples of one number that the budget holds at most
-    ``slots`` times, and when everything fits. When rounding alone leaves no plan, that of least memory is returned. Takes
-    O(n³ · slots) time and O(n² · slots) memory, 5 bytes for each of n² · slots, and twice that for a chain with stages that
-    do not read their input.
+    ``early_stop`` says how the plan is going to be executed. Sizes are rounded up to multiples of budget / ``slots``. Because
+    of that rounding, plans that seem to take up to a quarter more than the budget are tried as well, and count if their true
+    peak is within it. The plan is exactly optimal where the budget and all sizes are multiples of one number that the budget
+    holds at most ``slots`` times, and when everything fits. When rounding alone leaves no plan, that of least memory is
+    returned. Takes O(n³ · slots) time and O(n² · slots) memory, 5 bytes for each of n² · slots, and twice that for a chain with
+    stages that do not read their input.
 
     Raises Infeasible when no plan is within the budget, with the least that one can be in, and ValueError when the sizes sum
     to 2**62 or more.

@@ -1,4 +1,4 @@
-"""Programs about what a device has and a CPU has not: generators, graphs of kernels, an allocator, a start."""
+"""Programs about what a device has and a CPU has not: generators, graphs of kernels, an allocator, initialisation."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Around:
 
     @functools.cached_property
     def sums(self) -> Sums:
-        """What comes back from pinned memory may be laid out in another way, and then has other kernels."""
+        """What comes back from pinned memory may be laid out in another way, and then other kernels read it."""
         order = Order.ANY if self.context == PINNED else _order(self.program.order, self.place)
         return replace(self.program.sums, order=order)
 

@@ -140,7 +140,7 @@ class _Flags(torch.utils._python_dispatch.TorchDispatchMode):
 
 
 def wrongly_moved(told: str, what: str, due: int) -> Diverges:
-    """The verdict that other numbers of copies or bytes than are due went from one device to the other."""
+    """The verdict on a number of copies or bytes between devices that is not the expected one."""
     return Diverges(told, Measured("moved", ((what, due),), at_most=what != "copies to the CPU"))
 
 

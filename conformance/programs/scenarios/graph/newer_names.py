@@ -1,4 +1,4 @@
-"""Programs about names of the graph tools that not every release of torch has, and that nobody must have."""
+"""Programs about names of the graph tools that not every release of torch has, and that an implementation may lack."""
 
 from __future__ import annotations
 

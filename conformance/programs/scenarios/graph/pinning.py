@@ -1,4 +1,4 @@
-"""Pinned memory where the second device is the simulated one, for which torch has no allocator of it."""
+"""Pinned memory for the simulated second device, for which torch has no allocator of pinned memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _pageable(factory: Callable[..., torch.Tensor]) -> Callable[..., torch.Tenso
 
 @contextmanager
 def pinnable(device: str) -> Iterator[None]:
-    """Inside, memory may be asked for as pinned; on a machine without CUDA it is pageable, and copies to it are as right."""
+    """Inside, memory may be asked for as pinned; on a machine without CUDA it is pageable, and copies are still right."""
     with ExitStack() as stack:
         if torch.device(device).type != "cuda":
             for name in ("empty", "empty_like", "empty_strided"):

@@ -1,4 +1,4 @@
-"""Programs that train: steps of an optimizer, gradient accumulation, and one function that is called under other terms."""
+"""Programs that train: steps of an optimizer, gradient accumulation, and a function called again in another way."""
 
 from __future__ import annotations
 

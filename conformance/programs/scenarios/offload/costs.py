@@ -1,4 +1,4 @@
-"""Programs about what offloading costs: calls, copies of parameters, what is kept between the devices' memories, traffic."""
+"""Programs about what offloading costs: calls, copies of parameters, what is kept, traffic between devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs about models of one special make; ``place`` is where the model computes."""
+"""Programs about particular models; ``place`` is where the model computes."""
 
 from __future__ import annotations
 

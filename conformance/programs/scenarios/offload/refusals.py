@@ -1,4 +1,4 @@
-"""Programs that build a model: from what there is not, noting whether the error names it, and in the middle of training."""
+"""Programs that build or call a model wrongly, noting whether the error names what is wrong, or build it amid training."""
 
 from __future__ import annotations
 

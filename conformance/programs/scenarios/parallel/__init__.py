@@ -1,1 +1,1 @@
-"""Programs that several ranks run together, each in the process group that is there, with ``torch.distributed`` alone."""
+"""Programs that several ranks run together in a process group that exists already, written with ``torch.distributed`` alone."""

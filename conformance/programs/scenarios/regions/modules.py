@@ -1,4 +1,4 @@
-"""Programs about modules that are more than their parameters."""
+"""Programs about modules that have more than parameters: modes, buffers, hooks."""
 
 from __future__ import annotations
 

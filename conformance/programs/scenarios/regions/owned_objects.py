@@ -1,4 +1,4 @@
-"""Programs about arguments of which a copy is not the same as the original."""
+"""Programs about arguments that a copy cannot stand in for."""
 
 from __future__ import annotations
 
