@@ -101,7 +101,7 @@ WRONG = [
     ("judge", "--seed -1", "Invalid value for --seed: it is -1; accepted is a whole number, 0 or more"),
     ("judge", "--memory-limit nan", "Invalid value for --memory-limit: it is nan; accepted is a number of GiB above 0"),
     ("judge", "-n many", "Invalid value for -n: it is many; accepted are a whole number from 0 on, 'auto' and 'logical'"),
-    ("judge", "--results README.md", "Invalid value for --results: it is README.md, which is there and holds no results"),
+    ("judge", "--results README.md", "Invalid value for --results: it is README.md, which exists and holds no results"),
     ("judge", "--impl", "--impl requires an argument"),
     ("soak", "--minutes 0", "Invalid value for --minutes: it is 0; accepted is a number above 0"),
     ("soak", "--minutes x", "Invalid value for --minutes: it is x; accepted is a number above 0"),
