@@ -2,10 +2,11 @@
 
 Each takes what a script has: its ``run``, what is ``judged`` and its ``name``, the ``device``, the expected numbers ``due``.
 Those that count return what they have ``seen``, by label, and ``report`` follows them. The others end the script, with status
-1 if the fault is there.
-They use the suite's own counters, ``conformance.meters.counters``. Three functions differ from the suite's
-to keep a script within 45 lines: ``show`` and ``near`` turn values into text and tuples, since a script only says where they
-differ; ``caller`` looks at the stack for the function that called an operator, where the suite wraps regions' functions.
+1 if the fault is there. They use the suite's own counters, ``conformance.meters.counters``.
+
+Three functions differ from the suite's to keep a script within 45 lines. ``show`` and ``near`` turn values into text and
+tuples, because a script only says where they differ. ``caller`` finds the function that called an operator on the stack,
+whereas the suite wraps regions' functions.
 """
 
 from __future__ import annotations
