@@ -187,7 +187,7 @@ def test_peers_are_judged_as_far_as_they_are_there_and_the_others_named(judged: 
             "known of 'astray' has law 'handles_pickle_and_copy', which judges kind 'graph'; its own kind is 'checkpoint'",
         ),
         ("name of another", "--impl somebody:masked: its name is 'nested', which is taken; give it another"),
-        ("device with a number", "--device is cpu:1; accepted is a device type, as cpu or cuda, without a number"),
+        ("device with a number", "--device is cpu:1; accepted is a device type, such as cpu or cuda, without a number"),
         ("limit of words", "argument --memory-limit: it is abc; accepted is a number of GiB above 0"),
         ("limit that is no number", "argument --memory-limit: it is nan; accepted is a number of GiB above 0"),
         ("negative seed", "argument --seed: it is -1; accepted is a whole number, 0 or more"),
